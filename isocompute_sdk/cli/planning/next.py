@@ -97,7 +97,7 @@ def next_runs(
     if json:
         emit_json(found.to_dict())
         return
-    for line in found.summary().splitlines():
+    for line in (*found.summary().splitlines(), *_about_mode(planning.mode)):
         say(line)
     if output is not None:
         say(f"wrote {output}")
@@ -156,6 +156,12 @@ def _answer(
         planner = Planner.for_study(fits, study, planner.throughput)
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
     return planner.next_runs(budget, slots, **choices), fits
+
+
+def _about_mode(mode: str) -> list[str]:
+    if mode == "expected":
+        return []
+    return [f"--mode {mode} is for the plan (isocompute allocate): runs are valued by expected reward"]
 
 
 def _study(paths: Sequence[Path]) -> Study | None:

@@ -93,6 +93,12 @@ def test_json_is_the_saved_document(isocompute: Command, fits_file: Path, tmp_pa
     assert PilotDesign.from_dict(json.loads(design.stdout)).first.budget == 3e6
 
 
+def test_a_mode_of_plans_is_said_to_change_nothing(isocompute: Command, fits_file: Path) -> None:
+    asked = [isocompute("next", str(fits_file), "--budget", "3M", *mode) for mode in ((), ("--mode", "conservative"))]
+    plain, careful = (result.stdout.splitlines() for result in asked)
+    assert [line for line in careful if line not in plain and "--mode conservative" in line]
+
+
 def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY)
