@@ -63,6 +63,7 @@ class LogRequest:
     step_unit: StepUnit | None = None
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     without_sizes: bool = False
+    metric: str | None = None
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> tuple[FoundLogs, list[Listing]]:
@@ -341,7 +342,7 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
     notes += [sizes_note([name], unknown)] if unknown else []
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
-    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps), notes
+    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps, request.metric), notes
 
 
 def _refuse_disagreement(name: str, log: RunLog, apart: Mapping[str, Sequence[Said]]) -> None:

@@ -48,7 +48,6 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
 from isocompute_sdk.records.input_table import OnDuplicate, Options
-from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward
 from isocompute_sdk.records.table import build, join
 
 if TYPE_CHECKING:
@@ -130,8 +129,9 @@ def read_runs(
         logs, rest = find_all_logs(listings, format)
         if logs:
             of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
-            renamed = {**asked_tag(metric), **(rename or {})}
-            wanted = LogRequest(eval_set, tuple(ignore), renamed, of_logs, step_unit, constants, without_sizes)
+            wanted = LogRequest(
+                eval_set, tuple(ignore), rename or {}, of_logs, step_unit, constants, without_sizes, metric
+            )
             found.append(read_logs(logs, wanted, seen=seen))
             described = {name: told for name, told in described.items() if name not in of_logs}
             if not (rest or partly):
@@ -143,13 +143,6 @@ def read_runs(
             request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described, partly)
             found.append(_read_tables(rest, request, options, seen))
     return found[0].concat(*found[1:], on_duplicate=on_duplicate)
-
-
-def asked_tag(metric: str | None) -> dict[str, str]:
-    """A metric that was asked for as a name for the tag of that name, which a log may have unknown to its format."""
-    if metric is None:
-        return {}
-    return {metric: f"{metric} on {TRAIN_SET}" if is_training_reward(metric) else metric}
 
 
 class UnknownName(RecordError):

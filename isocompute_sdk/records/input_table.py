@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.metrics import UNKNOWN_AVERAGE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, require, to_series, typed
@@ -541,7 +542,8 @@ def _taken_for_training(column: str) -> Note:
 
 
 def _check_named_metric(options: Options, found: Sequence[str]) -> None:
-    if options.metric is not None and options.metric not in found:
+    # An average over an unknown number of samples may be the one that is asked about.
+    if options.metric is not None and options.metric not in found and UNKNOWN_AVERAGE not in found:
         likely = headline((name, schema.DEFAULT_EVAL_SET) for name in found)
         raise RecordError(
             f"metric {options.metric!r} is not in the table; it holds: {', '.join(found)}",

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import LEADING, average_of
+from isocompute_sdk.metrics import LEADING, UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS, check_fields
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.records.runset import RunSeries, RunSet
 
 TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
-_COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
+_COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*|\?)")
 _NO_REWARD = re.compile(
     r"(.*[/_. ])?(epochs?|loss|.+_loss|entropy|.*kl|.*grad(ient)?_norm|lr|learning_rate|.*clip(ped)?(_.*|frac)?|"
     r".*(len(gth)?s?|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
@@ -63,7 +63,8 @@ def rank(metric: str, eval_set: str) -> int | None:
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems.
         return 5 if average_of(metric) else None
-    kinds = (metric == "avg@4", average_of(metric), metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
+    average = metric == UNKNOWN_AVERAGE or average_of(metric) is not None
+    kinds = (metric == "avg@4", average, metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
     known = next((i for i, holds in enumerate(kinds) if holds), None)
     if known is not None:
         return known

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import Source
@@ -44,7 +45,19 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
+    rows = _with_samples(rows, options.metric)
     return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
+
+
+def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
+    """An average over an unknown number of samples by its name, where a column or the metric asked about says k."""
+    import polars as pl
+
+    if not (rows["metric"] == UNKNOWN_AVERAGE).any():
+        return rows
+    k = pl.coalesce("eval_samples", pl.lit(None if asked is None else average_of(asked), dtype=pl.Int64))
+    named = pl.when((pl.col("metric") == UNKNOWN_AVERAGE) & k.is_not_null()).then(pl.format("avg@{}", k))
+    return rows.with_columns(named.otherwise("metric").alias("metric"))
 
 
 def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:

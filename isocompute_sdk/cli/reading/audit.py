@@ -57,7 +57,7 @@ def audit(
 
     reading.refuse_both(logs, "`isocompute audit runs/`")
     if reading.map is not None:
-        runs, left_out = reading.read(None), {}
+        runs, left_out = reading.read(None, reading.metric), {}
     else:
         runs, left_out = read_logs(logs or [], reading.metric, **reading.arguments())
     found = conduct(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +42,8 @@ def doctor(
 
     reading.refuse_both(paths, "`isocompute doctor runs/`")
     if reading.map is not None:
-        found = diagnose_map(reading.map)
+        found = diagnose_map(reading.map, reading.mapping(reading.metric))
+        found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
     if json:

@@ -102,7 +102,7 @@ def _paths(paths: list[Path] | None, map: Path | None) -> list[str]:
 def _read(reading: ReadingOptions, paths: list[Path] | None) -> RunSet:
     """The runs; those whose n or B_p nothing says with their steps as rollouts, and a note."""
     if reading.map is not None:
-        return reading.read(paths)
+        return reading.read(paths, reading.metric)
     return reading.read(paths, reading.metric, on_truncated="drop", without_sizes=True)
 
 

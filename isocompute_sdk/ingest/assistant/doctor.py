@@ -119,14 +119,18 @@ def diagnose(
     return _diagnosis(found, mapping_of(found, every), [str(path) for path in every])
 
 
-def diagnose_map(path: str | os.PathLike[str]) -> Diagnosis:
+def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
     """Look at every run of a mapping.
+
+    Args:
+        path: its file; what it searched is relative to its folder.
+        mapping: its contents, if already loaded.
 
     Raises:
         SpecError: the file is no mapping.
         RecordError: there is nothing at all.
     """
-    mapping = RunMap.load(path)
+    mapping = RunMap.load(path) if mapping is None else mapping
     folder = Path(path).parent
     told = Told(mapping.metric, mapping.rename, mapping.ignore, mapping.set)
     found = collect([folder / searched for searched in mapping.searched], told)
@@ -439,7 +443,7 @@ _ADVICE = {
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",
-    "evaluation-samples-unknown": "give eval_samples in the mapping",
+    "evaluation-samples-unknown": "add --set eval_samples=K",
     "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
     "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
     "reward-taken-for-training": "if it is an evaluation, name it, --metric avg@4",

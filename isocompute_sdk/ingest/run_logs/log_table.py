@@ -33,8 +33,10 @@ from isocompute_sdk.ingest.formats.log_format import (
     StepUnit,
 )
 from isocompute_sdk.ingest.run_logs.filtering import Filtered, read_filter
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.records.size_changes import Part, change_note, part_name
 
 if TYPE_CHECKING:
@@ -62,6 +64,9 @@ class Reading:
     """Seed and context fields that hold for the whole run."""
     steps_per_batch: float | None = None
     """Optimiser updates made with one rollout batch; None for `updates_per_batch` of the context, else 1."""
+    metric: str | None = None
+    """The metric that is asked about: a tag of this name is read even if its framework does not know it, and avg@k
+    says over how many samples an average is."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +277,11 @@ def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
 
 def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     known = log.meanings(reading.context.get("eval_samples"))
-    for tag, name in reading.metrics.items():
+    asked = reading.metric
+    if asked is not None and asked not in {meaning.metric for meaning in known.values()}:
+        known = log.meanings(reading.context.get("eval_samples") or average_of(asked))
+    named = {} if asked is None else {asked: f"{asked} on {TRAIN_SET}" if is_training_reward(asked) else asked}
+    for tag, name in (named | dict(reading.metrics)).items():
         if tag in log.tags:
             metric, _, eval_set = name.partition(" on ")
             # What an update measured is no evaluation under another name either.
@@ -364,8 +373,8 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     unknown = sorted({meaning.metric for meaning in known.values() if meaning.needs_k})
     if unknown:
         message = (
-            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}; give eval_samples, e.g. "
-            "eval_samples=4, to have it read as avg@4."
+            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}. Give them, e.g. --set "
+            "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
         )
         found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
     bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(BOOTSTRAP)})
