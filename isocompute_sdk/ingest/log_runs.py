@@ -28,7 +28,7 @@ from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields
+from isocompute_sdk.records.columns import BATCH, PER_RUN, PLACEHOLDERS, batch_asked, canonical, check_fields
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build, join, sizes_note
 
@@ -143,17 +143,21 @@ def read_logs(
         del logs[name]
     copies = shared_sizes(logs, saved, request)
     notes = [*broken(), *found.notes]
+    asked = batch_asked([_sizes(log, saved[name], request.runs.get(name, {}))[0] for name, log in logs.items()])
     frames: list[Any] = []
     kept: list[str] = []
     for name, log in logs.items():
         if name in copies:
             continue
         try:
-            reading, told = _reading(name, log, saved[name], request)
+            reading, told = _reading(name, log, saved[name], request, asked)
             table = tabulate(log, reading)
             frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
             frames.append(build(frame, Options())[0])
         except RecordError as error:
+            if len(logs) > 1 and any(option.startswith("--set group_size") for option in error.options):
+                # One n for all runs would be wrong for most of them.
+                error.options = ()
             losses.take(name, error)
             continue
         kept.append(name)
@@ -309,7 +313,9 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
     return read_logs(FoundLogs({one.name: one for one in sources}, roots), LogRequest())
 
 
-def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
+def _reading(
+    name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest, batch_asked: str
+) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
     batch = given.pop(BATCH.name, None)
     told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
@@ -336,7 +342,7 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
         elif steps is not None and steps % 1 == 0:
             values["updates_per_batch"], steps = int(steps), None
     if unknown and not request.without_sizes:
-        _refuse_unknown(name, log, saved, unknown)
+        _refuse_unknown(name, log, saved, unknown, batch_asked)
     values |= dict.fromkeys(unknown, 1)
     notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
     notes += [sizes_note([name], unknown)] if unknown else []
@@ -368,16 +374,19 @@ def _problems_of(name: str, log: RunLog, rollouts: Said, size: Any) -> dict[str,
     return {"problems_per_batch": rollouts.value // size}
 
 
-def _refuse_unknown(name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str]) -> NoReturn:
+def _refuse_unknown(
+    name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str], batch: str
+) -> NoReturn:
     column = unknown[0]
+    asked = [batch if one == "problems_per_batch" else one for one in unknown]
     where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
     raise RecordError(
         f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
-        f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
+        f"Give it for all runs as {asked[0]}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
         "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
-        options=tuple(f"--set {one}={_SHORT[one]}" for one in unknown),
+        options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
     ).in_shell(
-        f"Add --set {column}=... if it is the same for all runs, or let "
+        f"Add --set {asked[0]}=... if it is the same for all runs, or let "
         "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
     )
 
@@ -387,8 +396,6 @@ _ACCEPTED = {
     "problems_per_batch": "a whole number >= 1",
     "updates_per_batch": "optimiser updates made with one batch of rollouts, 1 unless the trainer reuses them",
 }
-_SHORT = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
-"""What stands for a number in a command."""
 
 
 def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:

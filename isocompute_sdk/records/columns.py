@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -141,6 +141,21 @@ COLUMNS: tuple[Column, ...] = (
 
 BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; in place of B_p", _BATCH, 1)
 """A column that is accepted on the way in, and gives `problems_per_batch`."""
+PLACEHOLDERS = {"group_size": "N", "problems_per_batch": "BP", BATCH.name: "R", "updates_per_batch": "U"}
+"""What stands for a number that a person has to fill in, in `--set group_size=N`."""
+
+
+def batch_asked(sizes: Collection[object]) -> str:
+    """What to ask for where B_p is unknown: what all runs may share.
+
+    Several n may have had one n B_p, as trainers that count completions keep it; one B_p for all would be wrong then.
+
+    Args:
+        sizes: every n.
+    """
+    return BATCH.name if len({*sizes}) > 1 else "problems_per_batch"
+
+
 COUNTED_DIFFERENTLY = "train_batch_size"
 """Counts problems in veRL and SkyRL, rollouts in TRL and OpenRLHF: taken for problems, with a warning beside
 `OTHER_COUNTS`."""

@@ -203,7 +203,7 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
     if options.without_sizes:
         for name in sizes_unknown(given):
             given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
-            if "run_id" not in given:
+            if name == "group_size" and "run_id" not in given:
                 given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
     absent = ["group_size"] if "group_size" not in given else []
     if "step" not in given and "rollouts" not in given:
@@ -293,17 +293,17 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
     wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
-    unset = "problems_per_batch" not in named.known and "problems_per_batch" not in set_for_all
+    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    unset = {"problems_per_batch", schema.BATCH.name, "rollouts"}.isdisjoint((*named.known, *set_for_all))
     for name in [*absent, *(["problems_per_batch"] if unset else [])]:
-        if name == "problems_per_batch" and "rollouts" in named.known:
-            continue
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
         left = [column for column in free if column not in renamed]
         found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
         if found is not None:
             renamed[found[0]] = found[1]
         elif name != "rollouts":
-            values[name] = "N" if name == "group_size" else "BP"
+            asked = batch if name == "problems_per_batch" else name
+            values[asked] = schema.PLACEHOLDERS[asked]
     options = (
         *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
         *(f"--set {name}={value}" for name, value in values.items()),

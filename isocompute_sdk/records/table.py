@@ -103,13 +103,14 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     index = frame["rollouts"].is_null().arg_max() if frame["rollouts"].null_count() else None
     if index is not None:
         empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
+        batch = schema.batch_asked(frame["group_size"].unique().to_list())
         raise RecordError(
             f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
             f"problems_per_batch, for want of {' and '.join(empty)}",
-            "Give rollouts, or step and problems_per_batch (problems_per_batch=32 sets it for all rows).",
+            f"Give rollouts, or step and {batch} ({batch}=256 sets it for all rows).",
         ).in_shell(
-            "Give rollouts, or step and problems_per_batch (--set problems_per_batch=32 sets it for all rows).",
-            ("--set problems_per_batch=BP",) if empty == ["problems_per_batch"] else (),
+            f"Give rollouts, or step and {batch} (--set {batch}=256 sets it for all rows).",
+            (f"--set {batch}={schema.PLACEHOLDERS[batch]}",) if empty == ["problems_per_batch"] else (),
         )
     return frame
 

@@ -52,10 +52,12 @@ class TableOptions:
         Raises:
             SpecError: a text that is not name=value, or a value still to be filled in.
         """
+        from isocompute_sdk.records.columns import PLACEHOLDERS
+
         renamed = {name: str(new) for name, new in opt.assignments(self.rename, "--rename").items()}
         constants = opt.assignments(self.set_, "--set")
         for name, value in constants.items():
-            if value in ("N", "BP", "U", "...", "?"):
+            if value in (*PLACEHOLDERS.values(), "...", "?"):
                 raise SpecError(f"--set {name}={value}; accepted: {name} with its number", "Fill in the number.")
         return {"rename": renamed, "ignore": tuple(self.ignore or ()), "set": constants}
 

@@ -20,7 +20,7 @@ from isocompute_sdk.ingest.run_logs.log_table import tabulate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
@@ -189,7 +189,10 @@ def _rewards_asked(found: Collection) -> list[str]:
 
 def _options(error: IsoComputeError) -> tuple[str, ...]:
     """Options that would make a file readable as they are; none where a number is still to be filled in."""
-    return () if any(option.endswith(("=N", "=BP", "=U")) for option in error.options) else error.options
+    return () if any(option.endswith(_OPEN) for option in error.options) else error.options
+
+
+_OPEN = tuple(f"={place}" for place in PLACEHOLDERS.values())
 
 
 def _of_options(options: Sequence[str]) -> str:
@@ -218,10 +221,9 @@ def _question(mapping: RunMap) -> str:
     nouns = [_NOUNS.get(field, field) for field in fields]
     named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
     about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
-    short = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
-    if not {*fields} <= short.keys():
+    if not {*fields} <= PLACEHOLDERS.keys():
         return f"{about} Answer in the file that the next command writes."
-    options = " ".join(f"--set {field}={short[field]}" for field in fields)
+    options = " ".join(f"--set {field}={PLACEHOLDERS[field]}" for field in fields)
     return f"{about} Answer in the file that the next command writes; or, if all runs share it, add {options}."
 
 
@@ -314,8 +316,8 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None
     answers = {key: q for key, q in mapping.questions.items() if q.answer is not None and name in q.runs}
     answered = {question.field for question in answers.values()}
     sizes = ("group_size", "problems_per_batch")
-    lacking = [f for f in sizes if getattr(entry, f) is None and not {f, "batch"} & answered]
-    if lacking or {"step_unit", "metrics"} & open_fields:
+    lacking = [f for f in sizes if getattr(entry, f) is None and not {f, "batch", BATCH.name} & answered]
+    if (lacking and asked) or {"step_unit", "metrics"} & open_fields:
         told = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
         open_ = "; ".join(_SHORT.get(question.field, question.field) for question in asked)
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in one.log.notes]
@@ -349,6 +351,7 @@ _SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
 _NOUNS = {
     "group_size": "n",
     "problems_per_batch": "B_p",
+    BATCH.name: "n B_p (completions of an update, over all GPUs)",
     "batch": "the unit of the batch in the name (problems or rollouts)",
     "step_unit": "the unit of the steps",
     "metrics": "the evaluation among the values",
@@ -358,6 +361,7 @@ _NOUNS = {
 _SHORT = {
     "group_size": "n",
     "problems_per_batch": "B_p",
+    BATCH.name: "B_p",
     "batch": "whether the batch in the name counts problems or rollouts",
     "step_unit": "what its steps count",
     "metrics": "which value is the evaluation",

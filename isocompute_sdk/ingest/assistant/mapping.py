@@ -184,8 +184,10 @@ class RunMap(Spec):
         if problems is None:
             problems = _whole(answers.get("problems_per_batch"), where)
         if problems is None and run.batch is not None:
-            certain = run.evidence.get("batch", "").startswith("certain")
-            problems = _problems(run, size, "rollouts" if certain else answers.get("batch"), where)
+            problems = _problems(run, size, "rollouts" if _counts_rollouts(run) else answers.get("batch"), where)
+        if problems is None and BATCH.name in answers:
+            batch = _whole(answers[BATCH.name], where)
+            problems = _problems(run.replace(batch=batch), size, "rollouts", where)
         for field, value in (("group_size", size), ("problems_per_batch", problems)):
             if value is None:
                 raise RecordError(
@@ -244,13 +246,17 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
 
 
 def _has(run: MappedRun, field: str, shared: Mapping[str, Any]) -> bool:
-    if field == "batch":
-        return run.problems_per_batch is not None
+    if field in ("problems_per_batch", "batch", BATCH.name):
+        return run.problems_per_batch is not None or _counts_rollouts(run)
     if field == "metrics":
         return any(not name.endswith(ON_TRAIN) for name in run.metrics.values())
     if field in CONTEXT:
         return field in run.context or field in shared
     return getattr(run, field) is not None
+
+
+def _counts_rollouts(run: MappedRun) -> bool:
+    return run.batch is not None and run.evidence.get("batch", "").startswith("certain")
 
 
 def _whole(answer: Any, where: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +28,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     TRAIN_REWARD,
     TRAIN_SET,
     TRAINED_SHARE,
+    TRUNCATED_SHARE,
     VALIDATION,
     Meaning,
     Measure,
@@ -103,6 +105,7 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
     notes = [*log.notes, *_notes(log, known, pieces, wasted), *_gaps(log, updates)]
+    _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
 
@@ -200,6 +203,42 @@ def _totals(
     if seconds is not None and log.gpus is not None and scale == 1.0:
         found["gpu_seconds"] = seconds.step_T.astype(np.float64), seconds.value_T * log.gpus
     return found
+
+
+def _check_tokens(
+    log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float, longest: int | None
+) -> None:
+    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length.
+
+    Raises:
+        RecordError: with the most rollouts that an update can have had.
+    """
+    wanted = None if log.framework is None else log.framework.tokens_tag
+    tag = None if wanted is None else next((tag for tag in log.tags if re.fullmatch(wanted, tag)), None)
+    lengths = measured.get(Measure(RESPONSE_LENGTH, TRAIN_SET))
+    if tag is None or lengths is None or len(log.series(tag).value_T) < 2:
+        return
+    counted = log.series(tag)
+    length = float(np.nanmean(lengths.value_T[lengths.step_T > counted.step_T[0]]))
+    cut = measured.get(Measure(TRUNCATED_SHARE, TRAIN_SET))
+    if cut is not None and np.nanmax(cut.value_T, initial=0.0) > 0:
+        # TRL may leave truncated responses out of its tokens.
+        length -= float(np.nanmean(cut.value_T)) * (longest or np.inf)
+    ends_T = counted.step_T[[0, -1]] / scale
+    tokens, rollouts = float(counted.value_T[-1] - counted.value_T[0]), float(np.ptp(counter.at(ends_T)))
+    if 0 < tokens < TOKENS_SLACK * length * rollouts:
+        rate = rollouts / float(np.ptp(ends_T))
+        raise RecordError(
+            f"{log.source}: run {log.name!r}: n x B_p = {rate:,.0f} rollouts per update contradict {tag}: "
+            f"{tokens / rollouts:,.0f} tokens for each, with responses of {length:,.0f} tokens; accepted: at most "
+            f"{rate * tokens / rollouts / length:,.0f} rollouts per update",
+            "Give the completions of an update over all GPUs: rollouts_per_batch=...",
+        ).in_shell("Give the completions of an update over all GPUs: --set rollouts_per_batch=...")
+
+
+TOKENS_SLACK = 0.95
+"""Share of the tokens of all responses that a log has to have counted: lengths are means of the rows that were logged.
+"""
 
 
 @dataclass(frozen=True)
