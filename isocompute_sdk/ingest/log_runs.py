@@ -374,9 +374,7 @@ def _problems_of(name: str, log: RunLog, rollouts: Said, size: Any) -> dict[str,
     return {"problems_per_batch": rollouts.value // size}
 
 
-def _refuse_unknown(
-    name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str], batch: str
-) -> NoReturn:
+def _refuse_unknown(name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str], batch: str) -> NoReturn:
     column = unknown[0]
     asked = [batch if one == "problems_per_batch" else one for one in unknown]
     where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"

@@ -47,6 +47,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
+from isocompute_sdk.records.columns import fields as columns_of
 from isocompute_sdk.records.input_table import OnDuplicate, Options
 from isocompute_sdk.records.table import build, join
 
@@ -279,7 +280,8 @@ def _with_run_columns(
     """Add what `runs=` says about each run as columns."""
     if not runs:
         return table, frozenset()
-    names = {canonical(rename.get(name, name)): name for name in table.columns}
+    written = {rename.get(name, name): name for name in table.columns}
+    names = {column: written[name] for name, column in columns_of(written).items()}
     if "run_id" not in names:
         raise RecordError(
             f"{path} has no column run_id to find the runs of runs= by; it has: {', '.join(table.columns)}",

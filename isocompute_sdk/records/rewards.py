@@ -26,6 +26,10 @@ _NO_REWARD = re.compile(
     re.IGNORECASE,
 )
 """Names of diagnostics, counters and settings."""
+_LENGTH = re.compile(
+    r"(.*[/_. -])?(len(gth)?s?|tokens?)([/_. -].*)?(?<!reward)(?<!score)(?<!acc)(?<!accuracy)", re.IGNORECASE
+)
+"""Sizes of responses, wherever the word stands."""
 _COMPONENT = re.compile(r"(.*/)?rewards/.+")
 """One reward function of several."""
 _SCORES = (
@@ -38,6 +42,9 @@ _EVALUATION = re.compile(
 """Names that people give to rewards and evaluations."""
 _SCORE = re.compile(rf"(.*[/_. -])?({_SCORES})([/_@. 0-9-].*)?", re.IGNORECASE)
 """Those that say what is measured, and not only where: of `eval/turns` and `eval/reward` the second is the reward."""
+_WHERE = r"([/_@. 0-9-]|eval|val|valid|validation|test|mean|avg|total|final|overall)*"
+_WHOLE = re.compile(rf"{_WHERE}({_SCORES}){_WHERE}", re.IGNORECASE)
+"""Those that say no more, so that they name no part: `eval/reward` beside `eval/format_reward`."""
 _TRAINING = re.compile(
     r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
     r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
@@ -68,7 +75,7 @@ def rank(metric: str, eval_set: str) -> int | None:
     known = next((i for i, holds in enumerate(kinds) if holds), None)
     if known is not None:
         return known
-    if _NO_REWARD.fullmatch(metric) or _COMPONENT.fullmatch(metric):
+    if any(kind.fullmatch(metric) for kind in (_NO_REWARD, _LENGTH, _COMPONENT)):
         return None
     return 4 if _EVALUATION.fullmatch(metric) else OTHER
 
@@ -76,8 +83,8 @@ def rank(metric: str, eval_set: str) -> int | None:
 def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """The reward among (metric, evaluation set) pairs, one for every value; None without a reward.
 
-    Ties go to the most frequent one, then to a name that says what is measured, then to the most samples, then to
-    `validation`, then to the alphabet.
+    Ties go to the most frequent one, then to a name that says what is measured and no part of it, then to the most
+    samples, then to `validation`, then to the alphabet.
     """
     counts = Counter(measured)
     found = [one for one in counts if rank(*one) is not None]
@@ -88,10 +95,17 @@ def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     )
 
 
-def _tie(metric: str, eval_set: str) -> tuple[bool, int, bool, str, str]:
+def _tie(metric: str, eval_set: str) -> tuple[bool, bool, int, bool, str, str]:
     """Order of measurements of one rank."""
     said = _SCORE.fullmatch(metric) is not None
-    return not said, -(average_of(metric) or 0), eval_set != DEFAULT_EVAL_SET, metric, eval_set
+    return (
+        not said,
+        _WHOLE.fullmatch(metric) is None,
+        -(average_of(metric) or 0),
+        eval_set != DEFAULT_EVAL_SET,
+        metric,
+        eval_set,
+    )
 
 
 _CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
