@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
+from isocompute_sdk.ingest.assistant.twins import twins, undecided
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import belongs_to_journal
 from isocompute_sdk.ingest.finding.log_sources import (
@@ -29,6 +29,7 @@ from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Sa
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PER_RUN, PLACEHOLDERS, batch_asked, canonical, check_fields
+from isocompute_sdk.records.copies import repeated
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build, join, sizes_note
 
@@ -164,7 +165,7 @@ def read_logs(
         notes += [*told, *table.notes]
     if losses.errors and not frames:
         raise losses.errors[0]
-    notes += [*losses.notes(), *(_repeated(name, of) for name, of in copies.items())]
+    notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]
     return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
 
 
@@ -424,11 +425,6 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
     named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
     return frame.with_columns(eval_set=named)
-
-
-def _repeated(name: str, kept: str) -> Note:
-    message = f"run {name!r}: {told(kept)}. It is left out, since it would count twice."
-    return Note("run-repeated", "warning", message, {"run_id": name, "same_as": kept})
 
 
 def _not_read(path: Path, others: Sequence[Path]) -> Note:

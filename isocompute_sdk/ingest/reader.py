@@ -48,6 +48,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
 from isocompute_sdk.records.columns import fields as columns_of
+from isocompute_sdk.records.copies import once, repeated
 from isocompute_sdk.records.input_table import OnDuplicate, Options
 from isocompute_sdk.records.table import build, join
 
@@ -106,8 +107,8 @@ def read_runs(
         step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
         set: any column or context field -> one value for all rows.
         lenient: leave columns of text out of tables, with a note, and take a column `reward` without `metric` for the
-            training reward if a trainer's quantities stand beside it, else for avg@4, with a warning. Commands read
-            tables so.
+            training reward if a trainer's quantities stand beside it, else for an evaluation, with a warning; where
+            values are repeated that were not asked about, the last counts. Commands read tables so.
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
             the note `sizes-unknown`: for questions that need neither.
         partly: accept names in `rename` and `ignore` that are in no file, since another call reads the others.
@@ -143,7 +144,12 @@ def read_runs(
             )
             request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described, partly)
             found.append(_read_tables(rest, request, options, seen))
-    return found[0].concat(*found[1:], on_duplicate=on_duplicate)
+    if len(found) == 1:
+        return found[0]
+    frames, copies = once([runs.to_polars() for runs in found])
+    notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
+    first, *rest_ = (RunSet(one, runs.notes) for one, runs in zip(frames, found, strict=True) if not one.is_empty())
+    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*rest_, on_duplicate=on_duplicate)
 
 
 class UnknownName(RecordError):
@@ -194,7 +200,10 @@ def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options
         frames.append(frame)
         notes += found
     notes += [note for one in listings if format == "auto" for note in _left_out(one)]
-    return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
+    frames, copies = once(frames)
+    notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
+    kept = [(frame, str(file.path)) for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()]
+    return RunSet(join(*map(list, zip(*kept, strict=True)), on_duplicate), notes)
 
 
 def _left_out(listing: Listing) -> list[Note]:

@@ -35,7 +35,7 @@ class Options:
     """Put before run ids that are made from the configuration."""
     lenient: bool = False
     """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
-    stand beside it, else for avg@4; each with a note."""
+    stand beside it, else for an evaluation; each with a note."""
     without_sizes: bool = False
     """Put 1 in place of an unknown n or B_p."""
     run_name: str = "run"

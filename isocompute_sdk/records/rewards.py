@@ -27,7 +27,7 @@ _NO_REWARD = re.compile(
 )
 """Names of diagnostics, counters and settings."""
 _LENGTH = re.compile(
-    r"(.*[/_. -])?(len(gth)?s?|tokens?)([/_. -].*)?(?<!reward)(?<!score)(?<!acc)(?<!accuracy)", re.IGNORECASE
+    r"(.*[/_. -])?(len(gth)?s?|tokens?)([/_@. -].*)?(?<!reward)(?<!score)(?<!acc)(?<!accuracy)", re.IGNORECASE
 )
 """Sizes of responses, wherever the word stands."""
 _COMPONENT = re.compile(r"(.*/)?rewards/.+")

@@ -15,6 +15,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import Source
 from isocompute_sdk.records.input_table import OnDuplicate, Options, name_columns, sizes_unknown, to_rows, typed_frame
+from isocompute_sdk.records.rewards import headline
 from isocompute_sdk.records.run_ids import fill_runs, name_runs
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
     rows = _with_samples(rows, options.metric)
-    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
+    again: tuple[Note, ...] = ()
+    if options.lenient and told_apart:
+        rows, again = _without_repeats(rows, options.metric, named.source)
+    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out, *again)
 
 
 def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -58,6 +62,33 @@ def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
     k = pl.coalesce("eval_samples", pl.lit(None if asked is None else average_of(asked), dtype=pl.Int64))
     named = pl.when((pl.col("metric") == UNKNOWN_AVERAGE) & k.is_not_null()).then(pl.format("avg@{}", k))
     return rows.with_columns(named.otherwise("metric").alias("metric"))
+
+
+def _without_repeats(rows: pl.DataFrame, asked: str | None, source: Source) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Rows without those that repeat an evaluation with its value, or one of a metric that nobody asked about."""
+    import polars as pl
+
+    place = [*KEY, _place()]
+    if not rows.select(place).is_duplicated().any():
+        return rows, ()
+    likely = headline(zip(rows["metric"].to_list(), rows["eval_set"].to_list(), strict=True))
+    decides = asked or (likely[0] if likely is not None else None)
+    kept = rows.with_columns(_place()).unique([*KEY, _PLACE, "value"], keep="first", maintain_order=True)
+    kept = pl.concat(
+        [
+            kept.filter(pl.col("metric") == decides),
+            kept.filter(pl.col("metric") != decides).unique([*KEY, _PLACE], keep="last", maintain_order=True),
+        ]
+    ).drop(_PLACE)
+    dropped = rows.join(kept.select(ROW, "metric", "eval_set"), on=[ROW, "metric", "eval_set"], how="anti")
+    if dropped.is_empty():
+        return rows, ()
+    names = ", ".join(dropped["metric"].unique().sort())
+    message = (
+        f"{source.locate(dropped[ROW][0])}: the run has {names} twice at this step ({dropped.height} such values); the "
+        "last one counts."
+    )
+    return kept, (Note("rows-repeated", "info", message, {"values": dropped.height}),)
 
 
 def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:

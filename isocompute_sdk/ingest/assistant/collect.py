@@ -25,6 +25,7 @@ from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.copies import once
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Collection:
     """Run -> its log."""
     tables: dict[Path, RunSet] = field(default_factory=dict[Path, RunSet])
     """Files, or folders of our own runs, that say everything themselves."""
+    copies: list[tuple[Path, RunSet, str]] = field(default_factory=list[tuple[Path, RunSet, str]])
+    """Runs of tables that repeat one of another table: file, run, name of the other one."""
     unreadable: dict[Path, IsoComputeError] = field(default_factory=dict[Path, IsoComputeError])
     columns: dict[str, None] = field(default_factory=dict[str, None])
     """Columns of the tables, as they are written."""
@@ -78,6 +81,7 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
     logs = {name: one.log for name, one in found.logs.items()}
     gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
     found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
+    _once(found)
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
             f"nothing to read at or below {', '.join(map(str, paths))}",
@@ -85,6 +89,15 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
         )
     _refuse_absent(found)
     return found
+
+
+def _once(found: Collection) -> None:
+    """Set aside runs of tables that repeat one of another table."""
+    tables = list(found.tables.items())
+    frames, copies = once([runs.to_polars() for _, runs in tables])
+    found.copies = [(tables[i][0], tables[i][1].filter(run_id=run), of) for (i, run), (_, of) in copies.items()]
+    parts = zip(tables, frames, strict=True)
+    found.tables = {path: RunSet(frame, runs.notes) for (path, runs), frame in parts if not frame.is_empty()}
 
 
 def _refuse_absent(found: Collection) -> None:

@@ -22,6 +22,7 @@ from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
 from isocompute_sdk.records.table import build, join
@@ -148,13 +149,14 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
     asked = found.told.metric
     findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
+    copies = [_of_copy(path, runs, of, asked) for path, runs, of in found.copies]
     findings += [_of_log(name, one, mapping, asked) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings += [
         RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
         for note in broken()
     ]
-    findings, groups = _grouped(findings)
+    findings, groups = _grouped([*findings, *copies])
     mend = next((error for error in found.unreadable.values() if _options(error)), None)
     open_ = any(not run.skip for run in mapping.runs.values()) and not mapping.confirmed
     usable = open_ or mend is not None or any(one.readable for one in findings)
@@ -173,7 +175,8 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if usable:
         # A copy of another run is readable, and read only once.
         skipped = {name for name, run in mapping.runs.items() if run.skip}
-        counted = [one for one in findings if one.name not in skipped]
+        aside = {(one.name, one.source) for one in copies}
+        counted = [one for one in findings if one.name not in skipped and (one.name, one.source) not in aside]
         return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
     advice = "nothing here can be read: see what each line says"
     return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
@@ -303,6 +306,11 @@ def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
     ]
 
 
+def _of_copy(path: Path, runs: RunSet, original: str, asked: str | None) -> RunFinding:
+    found = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
+    return replace(found, problems=(told(original),), advice=("nothing: it is left out",))
+
+
 def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
     owners = (None, name) if named else (name,)
     return [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
@@ -333,7 +341,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None
         table = tabulate(one.log, alone.readings()[name])
         finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
     except IsoComputeError as error:
-        return _unreadable(Path(source), error, name, attempts)
+        if not entry.skip:
+            return _unreadable(Path(source), error, name, attempts)
+        finding = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
     likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
     hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
     shown = [f"only likely: {', '.join(hints)}"] if hints else []

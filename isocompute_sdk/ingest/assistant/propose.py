@@ -19,7 +19,7 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import CONTEXT, ON_TRAIN, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
-from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.assistant.twins import twins
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.paths import as_paths
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET, VALIDATION
@@ -30,6 +30,7 @@ from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Sa
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, batch_asked, canonical
+from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.table import build, join
@@ -78,8 +79,7 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
         sizes = [drafts[one].values.get(size) for one in (name, kept) for size in ("group_size", "problems_per_batch")]
         # Two logs that say the same n and B_p themselves and measured the same are one run.
         drafts[name].take("skip", True, "likely" if None in sizes else "certain", told(kept))
-        if None not in sizes:
-            drafts[name].questions.clear()
+        drafts[name].questions.clear()
     questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, draft in drafts.items():
         for key, question in draft.questions.items():

@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.finding.log_sources import is_log, log_formats
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.formats.registry import journal_of, journals
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
-from isocompute_sdk.ingest.tables.jsonl import holds_array
+from isocompute_sdk.ingest.tables.jsonl import holds_rows
 from isocompute_sdk.notes import Note
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
@@ -111,7 +111,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     ours = tuple(one.name for one in journals())
     base = {"wandb": "csv", **dict.fromkeys(ours, "jsonl")}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
-    files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
+    files = [file for file in seen if (kind := _kind(file)) is not None and (format == "auto" or kind == base)]
     if target.is_dir() and format in ("auto", *ours):
         own = [file for file in files if format_of(file) in (ours if format == "auto" else (format,))]
         files = own if own or format != "auto" else files
@@ -135,10 +135,7 @@ def format_of(file: Path) -> str:
     Raises:
         RecordError: the ending is not a known one.
     """
-    kind = SUFFIXES.get(unpacked(file).suffix.lower())
-    if kind is None and unpacked(file).suffix.lower() == ".json" and holds_array(file):
-        # Of a folder such files are not read: most of them are settings.
-        return "jsonl"
+    kind = _kind(file)
     if kind is None:
         if _is_closed(file):
             raise _not_open(file)
@@ -148,6 +145,12 @@ def format_of(file: Path) -> str:
         ).in_shell(f"Rename it to what it holds, such as {file.stem}.csv.")
     journal = journal_of(file) if kind == "jsonl" else None
     return kind if journal is None else journal.name
+
+
+def _kind(file: Path) -> str | None:
+    """Format by the end of the name; most files in JSON are settings, and some hold rows."""
+    ending = unpacked(file).suffix.lower()
+    return "jsonl" if ending == ".json" and holds_rows(file) else SUFFIXES.get(ending)
 
 
 def check_format(format: str) -> None:
@@ -174,8 +177,8 @@ def holds_journals(listing: Listing) -> bool:
 
 def tables_among(files: Iterable[Path]) -> list[Path]:
     """Files that have the ending of a table and are no part of a log, sorted."""
-    wanted = (file for file in files if unpacked(file).suffix.lower() in SUFFIXES or _is_closed(file))
-    return sorted(file for file in wanted if not is_log(file))
+    wanted = (file for file in files if not is_log(file))
+    return sorted(file for file in wanted if _is_closed(file) or _kind(file) is not None)
 
 
 def closed_tables(listing: Listing) -> list[Path]:

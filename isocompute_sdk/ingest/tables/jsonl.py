@@ -67,11 +67,24 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
 
 def holds_array(path: Path) -> bool:
     """Whether a file begins with a JSON array of objects, as tables that pandas writes as records do."""
+    return _begins(path, rb"\s*\[\s*\{")
+
+
+def holds_rows(path: Path) -> bool:
+    """Whether a file begins with an array of objects, or with an object in a line of its own and a second one."""
+    return _begins(path, rb"\s*(\[\s*\{|\{.*\}\s*\n\{)")
+
+
+def _begins(path: Path, pattern: bytes) -> bool:
     try:
         with open_bytes(path) as file:
-            return re.match(r"\s*\[\s*\{", file.read(64).decode("utf-8-sig", errors="replace")) is not None
+            return re.match(rb"(\xef\xbb\xbf)?" + pattern, file.read(_BEGINNING)) is not None
     except (OSError, *DAMAGED):
         return False
+
+
+_BEGINNING = 2**16
+"""Bytes of a file that are looked at."""
 
 
 def _of_array(path: Path) -> RawTable:
