@@ -91,6 +91,10 @@ def _print(found: Audit) -> None:
     from isocompute_sdk.cli.shared.display import print_notes
 
     console = Console(highlight=False)
+    for group in found.groups:
+        for note in group.notes:
+            if note.code == "no-rise-seen":
+                console.print(escape(f"group {group.name}: {note.message}"))
     console.print(escape(found.headline()))
     for group in found.groups:
         console.print()
@@ -100,7 +104,7 @@ def _print(found: Audit) -> None:
         _print_table(console, group)
         for line in group.proposal_lines():
             console.print(Padding(escape(line.strip()), (0, 0, 0, 4 if line.startswith(" ") else 2)))
-        print_notes(group.notes)
+        print_notes(note for note in group.notes if note.code != "no-rise-seen")
     console.print()
     for line in found.closing():
         console.print(Padding(escape(line.strip()), (0, 0, 0, 2 if line.startswith(" ") else 0)))

@@ -46,9 +46,10 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
+    found = replace(found, runs=tuple(map(_with_collapse, found.runs)))
     if json:
         runs = [finding.to_dict() for finding in found.runs]
-        ending = {"verdict": found.verdict, "question": found.question, "next": found.next}
+        ending = {"remarks": found.remarks, "verdict": found.verdict, "question": found.question, "next": found.next}
         emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], **ending})
     else:
         _print(found)
@@ -59,9 +60,25 @@ def doctor(
         )
 
 
+def _with_collapse(finding: RunFinding) -> RunFinding:
+    """The finding, with where the reward of its run collapsed."""
+    from isocompute_sdk.health.detectors import findings
+    from isocompute_sdk.records.rewards import is_training_reward
+
+    if finding.runs is None or finding.metric is None:
+        return finding
+    asked = None if is_training_reward(finding.metric) else finding.metric
+    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code == "collapsed-run"]
+    problems = tuple(f"the reward collapsed, {one.where}: {one.seen}" for one in seen)
+    advice = ("use what came before; isocompute watch says what may have caused it",) * len(problems)
+    return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
+
+
 def _print(found: Diagnosis) -> None:
     names = Counter(finding.name for finding in found.runs)
     width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
+    for remark in found.remarks:
+        say(printable(remark))
     for finding in found.runs:
         say(describe(finding, width, with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):

@@ -27,6 +27,9 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.copies import once
 
+MAY_HOLD = (".json", ".log", ".out", ".txt")
+"""Endings of files that may hold measurements and are read only if they are known for a log, or named."""
+
 
 @dataclass(frozen=True)
 class CollectedLog:
@@ -62,6 +65,14 @@ class Collection:
     unreadable: dict[Path, IsoComputeError] = field(default_factory=dict[Path, IsoComputeError])
     columns: dict[str, None] = field(default_factory=dict[str, None])
     """Columns of the tables, as they are written."""
+    unread: Counter[str] = field(default_factory=Counter[str])
+    """Ending -> files that were not looked at and may hold measurements."""
+
+    @property
+    def not_looked_at(self) -> str:
+        """What was not looked at, in words."""
+        counts = ", ".join(f"{count} {ending}" for ending, count in self.unread.most_common())
+        return f"not looked at: {counts}. Name them to try."
 
 
 def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -> Collection:
@@ -83,8 +94,9 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
     found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
     _once(found)
     if not (found.logs or found.tables or found.unreadable):
+        more = f"; {found.not_looked_at.rstrip('.')}" if found.unread else ""
         raise RecordError(
-            f"nothing to read at or below {', '.join(map(str, paths))}",
+            f"nothing to read at or below {', '.join(map(str, paths))}{more}",
             "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
         )
     _refuse_absent(found)
@@ -133,6 +145,10 @@ def _below(found: Collection, listing: Listing) -> None:
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
     inside.discard(listing.path)
     tables = [file for file in (() if journals else _tables(listing)) if inside.isdisjoint(file.parents)]
+    taken = {*tables, *(path for source in logs.values() for path in source.paths)}
+    for file in listing.files:
+        if unpacked(file).suffix in MAY_HOLD and file not in taken and inside.isdisjoint(file.parents):
+            found.unread[unpacked(file).suffix] += 1
     stems = Counter(unpacked(file).stem for file in tables)
     for file in tables:
         # Of many files `metrics.csv` the folders tell the runs apart.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
@@ -26,6 +27,11 @@ from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
 from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.trends import no_rise, no_rise_note
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FEW_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
@@ -61,6 +67,8 @@ class RunFinding:
     """What looks wrong."""
     advice: tuple[str, ...] = ()
     """What to do about it, in the same order."""
+    runs: RunSet | None = None
+    """What was measured; None if nothing was, or of a copy."""
 
     @property
     def readable(self) -> bool:
@@ -70,7 +78,7 @@ class RunFinding:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "runs"},
             "context": dict(self.context),
             "problems": list(self.problems),
             "advice": list(self.advice),
@@ -92,6 +100,8 @@ class Diagnosis:
     """Whether all that is there can be read, or what stands in the way."""
     question: str | None = None
     """What has to be answered first; None unless the verdict is `question`."""
+    remarks: tuple[str, ...] = ()
+    """What is to be known before any number: no rise anywhere, several models, files that were not looked at."""
 
 
 def diagnose(
@@ -147,6 +157,30 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
 
 
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
+    looked = _judged(found, mapping, paths)
+    return replace(looked, remarks=(*_remarks(looked.runs), *([found.not_looked_at] if found.unread else [])))
+
+
+def _remarks(findings: Sequence[RunFinding]) -> list[str]:
+    """What all runs together show."""
+    measured = [(one.runs, one.metric, one) for one in findings if one.runs is not None and one.metric is not None]
+    curves: dict[str, list[NDArray[np.float64]]] = {}
+    for runs, metric, _ in measured:
+        sets = runs.filter(metric=metric).eval_sets
+        curves.setdefault(metric, []).extend(one.value_T for where in sets for one in runs.series(metric, where))
+    found = [no_rise_note(name, len(values)).message for name, values in curves.items() if no_rise(values)]
+    for field_ in ("model", "train_data"):
+        counts = Counter(str(one.context[field_]) for _, _, one in measured if one.context.get(field_) is not None)
+        if len(counts) > 1:
+            listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
+            found.append(
+                f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute ingest --where "
+                f"{field_}=... keeps its runs."
+            )
+    return found
+
+
+def _judged(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
     asked = found.told.metric
     findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
     copies = [_of_copy(path, runs, of, asked) for path, runs, of in found.copies]
@@ -308,7 +342,7 @@ def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
 
 def _of_copy(path: Path, runs: RunSet, original: str, asked: str | None) -> RunFinding:
     found = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
-    return replace(found, problems=(told(original),), advice=("nothing: it is left out",))
+    return replace(found, problems=(told(original),), advice=("nothing: it is left out",), runs=None)
 
 
 def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
@@ -353,7 +387,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None
         *("confirm it in the proposed mapping" for _ in (*shown, *asks)),
         *("nothing: it is left out" for _ in twice),
     ]
-    return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
+    problems = (*finding.problems, *shown, *asks, *twice)
+    runs = None if twice else finding.runs
+    return replace(finding, problems=problems, advice=(*finding.advice, *advice), runs=runs)
 
 
 _RATE = "learning_rate"
@@ -398,6 +434,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         context={key: value for key, value in infos[0].context.items() if value is not None},
         problems=problems,
         advice=advice,
+        runs=runs,
     )
 
 
