@@ -127,7 +127,7 @@ def _read(files: Sequence[Path], metric: str | None, options: Mapping[str, Any],
     rest = {name: value for name, value in options.items() if name != "ignore"}
     while True:
         try:
-            runs = RunSet.read(files, metric=metric, ignore=ignore, on_truncated="drop", lenient=True, **rest)
+            runs = RunSet.read(files, metric=metric, ignore=ignore, on_truncated="drop", **rest)
             dropped = [name for note in runs.notes if note.code == "columns-left-out" for name in note.data["columns"]]
             left |= {f"column {name}": "text, and not a known column" for name in dropped}
             return runs

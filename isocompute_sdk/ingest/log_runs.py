@@ -55,7 +55,7 @@ class FoundLogs(Mapping[str, LogSource]):
 
 @dataclass(frozen=True)
 class LogRequest:
-    """What was asked of every log; see `read_runs`."""
+    """What was asked of every log; see `read`."""
 
     eval_set: str | None = None
     ignore: Sequence[str] = ()
@@ -121,7 +121,7 @@ def read_logs(
     *,
     seen: dict[str, None] | None = None,
 ) -> RunSet:
-    """Read every log; see `read_runs`. A log that repeats another one is left out.
+    """Read every log; see `read`. A log that repeats another one is left out.
 
     Args:
         found: the logs.

@@ -78,7 +78,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     """
     import polars as pl
 
-    as_given = _as_mapping(given)
+    as_given = as_mapping(given)
     table = {name.strip(): values for name, values in as_given.items()}
     if len(table) < len(as_given):
         raise RecordError(f"columns are there twice, but for blanks: {', '.join(as_given)}", "Rename or remove one.")
@@ -150,7 +150,7 @@ def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note
     return (Note("batch-taken-for-problems", "warning", message, {"column": batch}),)
 
 
-def _as_mapping(table: object) -> dict[str, object]:
+def as_mapping(table: object) -> dict[str, object]:
     """A mapping, or a polars or pandas frame, as name -> column."""
     if isinstance(table, Mapping):
         mapping = cast(Mapping[object, object], table)

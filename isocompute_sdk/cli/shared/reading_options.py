@@ -99,7 +99,7 @@ class TableOptions:
         self.refuse_both(paths, "`runs/`, or --map map.yaml")
         if self.map is not None:
             return read_mapped(self.map, self.mapping(metric))
-        return RunSet.read(list(paths or ()), metric=metric, lenient=True, **self.arguments(), **options)
+        return RunSet.read(list(paths or ()), metric=metric, **self.arguments(), **options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from isocompute_sdk.ingest.finding.log_sources import LogSource, is_log, with_ge
 from isocompute_sdk.ingest.finding.paths import holds_journals, label, readable, tables_among
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
-from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
+from isocompute_sdk.ingest.reader import read, refuse_unknown_names
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
@@ -41,7 +41,7 @@ class CollectedLog:
 
 @dataclass(frozen=True)
 class Told:
-    """What was said about the columns of tables and logs; see `read_runs`."""
+    """What was said about the columns of tables and logs; see `read`."""
 
     metric: str | None = None
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -184,14 +184,13 @@ def _attempt(found: Collection, path: Path, read: Callable[[], None]) -> None:
 
 def _table(found: Collection, path: Path) -> None:
     told = found.told
-    found.tables[path] = read_runs(
+    found.tables[path] = read(
         path,
         metric=told.metric,
         rename=told.rename,
         ignore=told.ignore,
         set=told.set,
         on_truncated="drop",
-        lenient=True,
         partly=True,
         seen=found.columns,
     )

@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
 from isocompute_sdk.ingest.finding.paths import as_paths
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.ingest.run_logs.log_table import tabulate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
@@ -316,7 +316,7 @@ class _Command:
         told = self.told
         options: dict[str, Any] = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
         try:
-            runs = read_runs(paths, metric=told.metric, on_truncated="drop", lenient=True, **options)
+            runs = read(paths, metric=told.metric, on_truncated="drop", **options)
         except IsoComputeError:
             return 0
         return len(runs.run_ids)

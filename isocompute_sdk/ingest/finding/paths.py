@@ -42,6 +42,12 @@ def accepted_formats() -> tuple[str, ...]:
     return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
 
 
+def is_path(source: object) -> bool:
+    """Whether something is meant for a path, or for several; else it is a table."""
+    one = isinstance(source, str | bytes | os.PathLike)
+    return one or (isinstance(source, list | tuple) and all(map(is_path, cast("Iterable[object]", source))))
+
+
 def as_paths(path: object) -> list[str | os.PathLike[str]]:
     """One path or several as a list.
 

@@ -57,12 +57,9 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
         columns = {name: plain[name] for name in plain.columns}
         return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
     found, lines, notes = _objects(path, text, on_truncated)
-    rows = [_flat(row) for row in found]
-    names = dict.fromkeys(name for row in rows for name in row)
-    check_size(path, len(names), len(rows))
-    return RawTable(
-        {name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), (*replaced, *notes)
-    )
+    columns = columns_of(found)
+    check_size(path, len(columns), len(found))
+    return RawTable(columns, _locator(path, lines), (*replaced, *notes))
 
 
 def holds_array(path: Path) -> bool:
@@ -103,11 +100,15 @@ def _of_array(path: Path) -> RawTable:
             f"{path}: received an array of something else; accepted: an array of objects, one per evaluation",
             'For example [{"n": 8, "step": 10, "avg@4": 0.5}].',
         )
-    objects = [_flat(row) for row in cast(list[dict[str, Any]], rows)]
-    names = dict.fromkeys(name for row in objects for name in row)
-    check_size(path, len(names), len(objects))
-    columns = {name: [row.get(name) for row in objects] for name in names}
+    columns = columns_of(cast(list[dict[str, Any]], rows))
+    check_size(path, len(columns), len(rows))
     return RawTable(columns, lambda index: f"{path}: entry {index + 1}", replaced)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Objects as columns; a key that is absent from an object is None there."""
+    flat = [_flat(row) for row in rows]
+    return {name: [row.get(name) for row in flat] for name in dict.fromkeys(name for row in flat for name in row)}
 
 
 def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict[str, Any]:

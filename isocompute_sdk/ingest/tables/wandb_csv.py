@@ -80,7 +80,7 @@ def melt_chart(
         run, tag = owners[name]
         metric, eval_set = _named(tag, known, rename)
         for index, (at, value) in enumerate(zip(columns[step], columns[name], strict=True)):
-            if value is not None and value.strip():
+            if _said(value):
                 for key, cell in zip(long, (run, at, metric, eval_set, value), strict=True):
                     long[key].append(cell)
                 origin.append(index)

@@ -84,7 +84,7 @@ def watch(
     watcher = _Watcher(
         logs=looked_at,
         map=map,
-        reading={"metric": reading.metric, "lenient": True, **given},
+        reading={"metric": reading.metric, **given},
         eval_set=eval_set,
         book=AlertBook(state_file(looked_at[0]) if state is None else state),
         command=None if on_alert is None else split_command(on_alert),

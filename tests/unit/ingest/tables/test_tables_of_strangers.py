@@ -10,7 +10,7 @@ import pytest
 
 from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import diagnose, read_runs
+from isocompute_sdk.ingest import diagnose, read
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import headline, rank
 
@@ -25,10 +25,6 @@ def write(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path:
 
 def reward(step: int, n: int = 8) -> float:
     return round(0.3 + step * n / 3001, 5)
-
-
-def read(path: Path) -> RunSet:
-    return read_runs(path, lenient=True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +144,7 @@ def test_exports_with_other_columns_are_one_run(tmp_path: Path) -> None:
     write(folder / "a.csv", "step,eval/reward,train/kl", [(step, reward(step), 0.01 + step / 999) for step in STEPS])
     write(folder / "b.csv", "step,eval/reward", [(step, reward(step)) for step in STEPS])
     write(folder / "c.csv", "step,eval/reward,turns", [(step, reward(step), 3 + step / 777) for step in STEPS])
-    runs = read_runs(folder, n=8, bp=32, lenient=True)
+    runs = read(folder, n=8, bp=32)
     (name,) = runs.run_ids
     assert set(runs.metrics) == {"eval/reward", "train/kl", "turns"}
     assert name.startswith("a/")
