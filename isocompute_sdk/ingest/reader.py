@@ -204,8 +204,8 @@ def _read_tables(loaded: Sequence[_Loaded], request: _Request, shared: Options, 
         notes += found
     frames, copies = once(frames)
     notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    kept = [(frame, str(file.path)) for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()]
-    return RunSet(join(*map(list, zip(*kept, strict=True)), shared.on_duplicate), notes)
+    kept = {str(file.path): frame for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()}
+    return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
 
 
 def _left_out(listing: Listing) -> list[Note]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -146,7 +146,7 @@ PLACEHOLDERS = {"group_size": "N", "problems_per_batch": "BP", BATCH.name: "R", 
 """What stands for a number that a person has to fill in, in `--set group_size=N`."""
 
 
-def batch_asked(sizes: Collection[object]) -> str:
+def batch_asked(sizes: Iterable[object]) -> str:
     """What to ask for where B_p is unknown: what all runs may share.
 
     Several n may have had one n B_p, as trainers that count completions keep it; one B_p for all would be wrong then.
@@ -154,7 +154,7 @@ def batch_asked(sizes: Collection[object]) -> str:
     Args:
         sizes: every n.
     """
-    return BATCH.name if len({*sizes}) > 1 else "problems_per_batch"
+    return BATCH.name if len({str(size) for size in sizes}) > 1 else "problems_per_batch"
 
 
 COUNTED_DIFFERENTLY = "train_batch_size"

@@ -57,7 +57,7 @@ def changes(values: NDArray[Any]) -> int:
 
 def told(original: str) -> str:
     """What is wrong with a copy, for people."""
-    return f"its values are those of {original!r}, step by step: one run in two logs"
+    return f"its evaluations are those of {original!r}, value for value: one run in two logs"
 
 
 def repeated(name: str, original: str) -> Note:

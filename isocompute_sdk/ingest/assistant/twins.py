@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import RunLog, ScalarSeries
+from isocompute_sdk.ingest.finding.paths import SUFFIXES
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET
 from isocompute_sdk.ingest.stores import trainer_state
+from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.records.copies import MIN_CHANGES, changes
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
-_EXPORTED = ("table", "wandb")
-"""Formats of exports, each of which may hold other columns of a run."""
-_SAVED = (trainer_state.STORE.name, *_EXPORTED)
-"""Formats that hold one run several times: a state is saved again and again, a history exported."""
 Configuration = tuple[Any, Any]
 """n and B_p, None if unknown."""
 _Fingerprint = tuple[str, str, bytes, bytes]
@@ -91,9 +89,10 @@ def _whole(measured: _Measured, one: str, other: str, least: int = MIN_CHANGES) 
     """Whether all values that both could have are the same, `least` or more of them not those of a constant."""
     logs, mine, theirs = measured.logs, measured[one], measured[other]
     common = mine.keys() & theirs.keys()
-    saved = logs[one].format in _SAVED and (logs[one].format in _EXPORTED or len(common) == min(len(mine), len(theirs)))
-    if logs[one].format == logs[other].format and not saved:
-        # Other logs of one kind are of different starts.
+    saved = logs[one].format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
+    exported = all(unpacked(logs[name].source).suffix in SUFFIXES for name in (one, other))
+    if logs[one].format == logs[other].format and not (saved or exported):
+        # A state is saved again and again, a history exported; other logs of one kind are of different starts.
         return False
     shared = 0
     for tag in common:
