@@ -571,7 +571,7 @@ def _run_spec(path: Path, raw: object) -> SavedConfig | None:
     if "run_id" not in fields or "recipe" not in fields:
         return None
     try:
-        run = RunSpec.model_validate({k: v for k, v in fields.items() if k not in ("kind", "schema_version")})
+        run = RunSpec.model_validate({k: v for k, v in fields.items() if k not in ("kind", "schema_version", "digest")})
     except SpecError:
         return None
     said = {name: Said(value, f"{path}: {name} = {value}") for name, value in run.context().items()}
