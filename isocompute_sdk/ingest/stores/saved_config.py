@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.files import parse_json, parse_yaml
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import training_args
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
 from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
+from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
 
@@ -69,6 +70,12 @@ class Said:
 
     value: Any
     evidence: str
+
+    def __post_init__(self) -> None:
+        # Mappings are handed on: passwords are not.
+        value = without_login(self.value) if isinstance(self.value, str) else self.value
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "evidence", without_login(self.evidence))
 
 
 @dataclass(frozen=True)
@@ -593,22 +600,17 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def document(path: Path, text: str) -> object:
-    """The content of a JSON or YAML file.
+    """The content of a JSON, TOML or YAML file.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is none of them, or nested too deep.
     """
-    if path.suffix == ".json":
-        return parse_json(text)
-    if path.suffix == ".toml":
-        return tomllib.loads(text)
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise ValueError(str(error)) from error
+        if path.suffix == ".json":
+            return parse_json(text)
+        return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def flags(text: str) -> dict[str, Any]:
