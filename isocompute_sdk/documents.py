@@ -27,7 +27,8 @@ Declare a frozen dataclass (or a pydantic model) with typed fields, and one `Doc
 - `derived` names properties that are written for readers of the JSON.
 - Another schema version is refused by name.
 - `digest` is the sha256 of everything else in the document. It is required: a file that was changed after it was saved
-  is refused. Only what other programs write too, such as the journal of a run, goes without (`signed=False`).
+  is refused. What other programs write too, such as the journal of a run, and requests in launch scripts, which
+  people edit, go without (`signed=False`).
 - Floats keep every bit. NaN and infinities are errors in both directions, except in arrays with `Floats(nan=True)`.
 - Files are replaced in one step. Only regular files of at most `largest` bytes are read.
 

@@ -195,9 +195,3 @@ def test_it_needs_no_more_than_python_3_10() -> None:
     assert {alias.name for node in imported for alias in node.names} <= sys.stdlib_module_names
     froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert {(node.module or "").partition(".")[0] for node in froms} <= sys.stdlib_module_names
-
-
-def test_exit_records_of_the_release_before_are_read(tmp_path: Path) -> None:
-    (tmp_path / "exit.json").write_text('{"kind": "run-exit", "schema_version": 1, "exit_code": 3}')
-    assert ended(tmp_path) == (3, None, False)
-    assert store.RunWatch(tmp_path).status().state == "failed"
