@@ -73,7 +73,9 @@ def values(found: Diagnosis) -> dict[str, dict[str, tuple[float, float]]]:
 
 
 def _wrong(
-    runs: Sequence[RunFinding], truth: Sequence[Mapping[str, Any]], read: Mapping[str, Mapping[str, tuple[float, float]]]
+    runs: Sequence[RunFinding],
+    truth: Sequence[Mapping[str, Any]],
+    read: Mapping[str, Mapping[str, tuple[float, float]]],
 ) -> list[str]:
     """Runs of the truth that are absent, and runs that are in no truth."""
     left = list(runs)

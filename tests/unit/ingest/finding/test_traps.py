@@ -273,7 +273,7 @@ def test_a_program_alone_tells_no_release_of_trl(tmp_path: Path) -> None:
     ]
     (tmp_path / "checkpoint-10").mkdir()
     (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
-    (tmp_path / "checkpoint-10" / "rng_state.pth").touch()
+    (tmp_path / "launch.sh").write_text("accelerate launch --num_processes 1 train.py\n")
     call = "GRPOConfig(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2)"
     (tmp_path / "train.py").write_text(f"import trl\n{call}\n")
     # In TRL 0.14 the batch would be 8 prompts, after it 2.
