@@ -20,9 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, LogFormat, Meaning, Measure
+from isocompute_sdk.ingest.formats.log_format import (
+    LOOKS_LIKE_EVALUATION,
+    TRAIN_REWARD,
+    TRAIN_SET,
+    LogFormat,
+    Meaning,
+    Measure,
+)
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.rewards import is_training_reward
 
 
 class NothingMeasured(RecordError):
@@ -135,8 +143,20 @@ class RunLog:
         return tuple(sorted({measure for attempt in self.attempts for measure in attempt.exact}))
 
     def meanings(self, samples: int | None = None) -> dict[str, Meaning]:
-        """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`."""
-        return {} if self.framework is None else self.framework.meanings(self.tags, samples)
+        """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`.
+
+        Without the format's training reward, the one tag that is named as one, as a user's own reward function may log.
+        """
+        if self.framework is None:
+            return {}
+        known = self.framework.meanings(self.tags, samples)
+        reward = Meaning(TRAIN_REWARD, TRAIN_SET)
+        if all(one.measure != reward.measure for one in known.values()):
+            parts = re.compile(self.framework.components)
+            own = [t for t in self.tags if t not in known and is_training_reward(t) and not parts.fullmatch(t)]
+            named = [tag for tag in own if "reward" in tag.lower()] or own
+            known |= {tag: reward for tag in named if len(named) == 1}
+        return known
 
     def path_before(self, attempt: int) -> RunLog:
         """The log as it stood before attempt number `attempt`, counted from 0."""

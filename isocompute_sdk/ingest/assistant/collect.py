@@ -15,7 +15,7 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
-from isocompute_sdk.ingest.finding.log_sources import LogSource, is_log, with_generations
+from isocompute_sdk.ingest.finding.log_sources import LogSource, NoRewardLearning, is_log, with_generations
 from isocompute_sdk.ingest.finding.paths import holds_journals, label, readable, tables_among
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
@@ -178,6 +178,8 @@ def _file(found: Collection, path: Path, name: str) -> None:
             raise
         try:
             logs = logs_of_file(path, found.told.rename, found.told.ignore)
+        except NoRewardLearning:
+            raise
         except RecordError:
             raise error from None
         for log in logs:

@@ -18,6 +18,7 @@ from isocompute_sdk.ingest.attempts import (
     one_per_step,
     scalar_series,
 )
+from isocompute_sdk.ingest.finding.log_sources import refuse_supervised
 from isocompute_sdk.ingest.finding.paths import format_of
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
@@ -52,7 +53,7 @@ def logs_of_file(path: Path, rename: Mapping[str, str] | None = None, ignore: Se
         ignore: columns to leave out.
 
     Raises:
-        RecordError: it cannot be read, or has no column that could be a step.
+        RecordError: it cannot be read, has no column that could be a step, or is of another kind of training.
     """
     kind = format_of(path)
     if kind == "parquet":
@@ -63,7 +64,10 @@ def logs_of_file(path: Path, rename: Mapping[str, str] | None = None, ignore: Se
         return _of_chart(path, table)
     renamed = rename or {}
     columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
-    return _of_rows(path, replace(table, columns=columns))
+    logs = _of_rows(path, replace(table, columns=columns))
+    for log in logs:
+        refuse_supervised(log, columns)
+    return logs
 
 
 def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
