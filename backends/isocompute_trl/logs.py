@@ -135,8 +135,8 @@ def _by_generations(log: RunLog) -> RunLog:
     """
     rows = {tag: one for attempt in log.attempts for tag, one in attempt.series.items()}
     timed = next((rows[tag].wall_time_T for tag in rows if _TIMED.fullmatch(tag)), None)
-    sizes = _batches(Keys(log.source, dict(flat(log.settings[-1][1])))) if log.settings else None
-    if timed is None or sizes is None or len(log.attempts) > 1 or any(one.step_T.any() for one in rows.values()):
+    sizes = next((_batches(Keys(log.source, dict(flat(raw)))) for _, raw in reversed(log.settings)), None)
+    if timed is None or sizes is None or len(log.attempts) != 1 or any(one.step_T.any() for one in rows.values()):
         return log
     series = {
         tag: replace(one, step_T=(np.searchsorted(timed, one.wall_time_T) + 1) * sizes.updates)

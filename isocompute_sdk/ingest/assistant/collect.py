@@ -73,15 +73,18 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
     """
     found = Collection(told or Told())
     with readable():
-        for path in paths:
-            _below(found, Listing.of(path))
+        listings = [Listing.of(path) for path in paths]
+        for listing in listings:
+            _below(found, listing)
     logs = {name: one.log for name, one in found.logs.items()}
     gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
     found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
     if not (found.logs or found.tables or found.unreadable):
+        endings = Counter(file.suffix or file.name for listing in listings for file in listing.files)
+        shown = ", ".join(f"{count} {ending}" for ending, count in endings.most_common(10))
         raise RecordError(
-            f"nothing to read at or below {', '.join(map(str, paths))}",
-            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
+            f"nothing to read at or below {', '.join(map(str, paths))}; not looked at: {shown or 'no files'}",
+            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL; name a file to see why it is none.",
         )
     _refuse_absent(found)
     return found

@@ -132,7 +132,9 @@ def test_a_console_of_2024_has_the_first_test_under_another_name_and_its_last_li
     lines = ["step:0 - test_score/gsm8k:0.1"]
     for step in range(6):
         test = f" - val/test_score/gsm8k:{0.2 + step / 10:.1f}" if step % 2 else ""
-        lines.append(f"step:{step} - actor/pg_loss:0.5{test} - critic/score/mean:{step / 10} - response_length/mean:91.5")
+        lines.append(
+            f"step:{step} - actor/pg_loss:0.5{test} - critic/score/mean:{step / 10} - response_length/mean:91.5"
+        )
     (tmp_path / "train.log").write_text("\n".join(lines)[:-2])
     runs = RunSet.read(tmp_path, group_size=1, problems_per_batch=8, eval_samples=1)
     (tests,), (training,) = runs.series("avg@1"), runs.series("train_reward")
