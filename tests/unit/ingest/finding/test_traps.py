@@ -210,6 +210,22 @@ def test_supervised_training_in_event_files_is_said_to_be_that(tmp_path: Path) -
     assert RunSet.read(tmp_path).run_ids == ("grpo",)
 
 
+def test_a_table_of_supervised_training_is_said_to_be_that(tmp_path: Path) -> None:
+    """As ms-swift logs: rows without a step, and a summary with one."""
+    lines = [{"loss": 1 / i, "token_acc": 0.5, "epoch": i / 10, "global_step/max_steps": f"{i}/9"} for i in range(1, 9)]
+    write_rows(tmp_path / "logging.jsonl", [*lines, {"best_metric": 0.1, "memory": 16.6, "global_step": 9}])
+    found = diagnose(tmp_path)
+    assert (found.verdict, "supervised" in found.runs[0].problems[0]) == ("unusable", True)
+
+
+def test_json_without_rows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"checkpoint-155": {"gsm8k": {"acc": [0.2, 0.1]}}}))
+    with pytest.raises(RecordError, match=r"1 \.json"):
+        diagnose(tmp_path)
+    (found,) = diagnose(tmp_path / "run.json").runs
+    assert "list of objects" in found.problems[0]
+
+
 def test_the_orchestrator_of_an_older_prime_rl_is_configured_in_toml(tmp_path: Path) -> None:
     (tmp_path / "orchestrator.toml").write_text("batch_size = 128\nrollouts_per_example = 8\n[model]\nname = 'q'\n")
     found = [{"step": i, "reward/mean": i / 10, "progress/ckpt_step": i} for i in range(6)]
