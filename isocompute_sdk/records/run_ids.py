@@ -126,8 +126,8 @@ def _begun_anew(frame: pl.DataFrame, measured: Sequence[Rows]) -> pl.Series | No
 def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArray[np.int64]]:
     """For every value of every column the number of the start of its run that logged it, from 0 on.
 
-    A new start shows where the steps of a column go down. Rows of one step are one start, however many columns each
-    has a value in; so are columns that stand one below the other.
+    A new start shows where the steps of a column go down. Columns may stand beside each other or one below the other.
+    Rows in no order, or from the last step to the first, are one start.
 
     Args:
         columns: rows and steps of the values of each column, rows in order.
@@ -136,6 +136,8 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
         return []
     own = [np.cumsum(np.diff(step_T, prepend=step_T[:1]) < 0, dtype=np.int64) for _, step_T in columns]
     row_V, number_V = np.concatenate([rows for rows, _ in columns]), np.concatenate(own)
+    if FEWEST_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns):
+        return [np.zeros(len(rows), dtype=np.int64) for rows, _ in columns]
     of_row = np.zeros(row_V.max() + 1, dtype=np.int64)
     of_row[row_V] = number_V
     if len({int(number_T[-1]) for number_T in own}) == 1 and (of_row[row_V] == number_V).all():

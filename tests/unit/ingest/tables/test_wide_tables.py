@@ -111,3 +111,13 @@ def test_values_that_an_earlier_start_measured_too_belong_to_their_own(tmp_path:
     assert diagnose(path).verdict == "question"
     first, second = read_runs(path, set=SIZES).series("eval_acc")
     assert (first.value_T.tolist(), second.value_T.tolist()) == ([0.1], [1 / 40, 11 / 40, 21 / 40])
+
+
+@pytest.mark.parametrize("order", ["backwards", "shuffled"])
+def test_rows_in_another_order_are_one_run(tmp_path: Path, order: str) -> None:
+    table = trl()
+    table = table[::-1] if order == "backwards" else table.sample(frac=1, random_state=3)
+    path = write(table, tmp_path, "csv")
+    assert [one.attempts for one in diagnose(path).runs] == [1]
+    (series,) = read_runs(path, lenient=True, set=SIZES).series("train_reward")
+    assert series.value_T.tolist() == trl()["reward"].tolist()
