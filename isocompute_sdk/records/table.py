@@ -48,7 +48,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     check_on_duplicate(options.on_duplicate)
     named = name_columns(table, options, source or Source())
     told_apart = options.on_duplicate == "error"
-    measured = measured_rows(named) if told_apart else ()
+    measured = measured_rows(named) if told_apart and "run_id" not in named.known else ()
     frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix, measured)
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)

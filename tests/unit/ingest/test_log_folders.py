@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest import Diagnosis, RunFinding, diagnose, read_runs
 
 FOLDERS = Path(__file__).resolve().parents[4] / "shared" / "data" / "logs"
@@ -107,11 +107,26 @@ def _fits(one: RunFinding, true: Mapping[str, Any], read: Mapping[str, tuple[flo
 ACCEPTED = ("right", "asked", "not RL")
 
 
-@pytest.mark.skipif(not cases(), reason="the folders do not lie beside the checkout")
+here = pytest.mark.skipif(not cases(), reason="the folders do not lie beside the checkout")
+
+
+@here
 @pytest.mark.parametrize("name", cases())
 def test_a_folder_that_says_it_is_read_right_and_no_other_silently_wrong(name: str) -> None:
     outcome = look(name, cases()[name])
     assert outcome.verdict in ACCEPTED, outcome
+
+
+@here
+def test_tables_that_say_no_sizes_are_asked_about_also_where_a_run_was_started_twice() -> None:
+    found = diagnose(FOLDERS / "rasbt-csv")
+    assert (found.verdict, sorted(one.attempts for one in found.runs)) == ("question", [1, 1, 1, 1, 1, 2])
+
+
+@here
+def test_run_files_that_no_reader_knows_are_named() -> None:
+    with pytest.raises(RecordError, match=r"6 \.json"):
+        diagnose(FOLDERS / "pods-json")
 
 
 if __name__ == "__main__":

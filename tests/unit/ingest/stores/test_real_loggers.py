@@ -75,7 +75,9 @@ def test_skyrl(tmp_path: Path, part: str) -> None:
 
 @pytest.mark.parametrize("framework", ["skyrl", "verl"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_console_that_was_cut_off_inside_a_reward_costs_only_that_reward(tmp_path: Path, framework: str, packed: bool) -> None:
+def test_a_console_that_was_cut_off_inside_a_reward_costs_only_that_reward(
+    tmp_path: Path, framework: str, packed: bool
+) -> None:
     text = (DATA / framework / "console.txt").read_bytes()
     cut = text[: text.rindex(b"score/mean:0" if framework == "verl" else b"reward/avg_raw_reward") + 12]
     path = tmp_path / ("train.log.gz" if packed else "train.log")
