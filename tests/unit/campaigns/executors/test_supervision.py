@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Job]:
-    """A job of bash code with its run folder as `$1`; `steps 1 2 3` records these update steps, `meet` waits for `go`."""
+    """A job of bash code with its run folder as `$1`; `steps 1 2` records these update steps, `meet` waits for `go`."""
 
     def make(name: str, code: str, **more: object) -> Job:
         folder = tmp_path / name
