@@ -294,7 +294,8 @@ def test_logs_that_can_no_longer_be_read_are_an_alert(
     given = lines(heard)[1]
     # Readable again, then not: that is another alert.
     write(log, 41, sick_from=20)
-    wait_for(lambda: "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text(), process)
+    wait_for_a_look(tmp_path, process)
+    assert "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text()
     log.write_text("this is no JSON\nat all\n")
     wait_for(lambda: len(lines(heard)) == 3, process)
     assert given["stdin"]["code"] == "logs-unreadable"
