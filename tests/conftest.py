@@ -95,7 +95,13 @@ def shell(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
         env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
         return subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_SECONDS,
         )
 
     return run
