@@ -101,7 +101,6 @@ def shell(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=HANG_SECONDS,
         )
 
     return run
