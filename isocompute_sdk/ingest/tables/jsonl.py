@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
+from isocompute_sdk.ingest.stores.packed import DAMAGED, LONGEST_LINE, open_bytes
 from isocompute_sdk.ingest.tables.raw import (
-    LONGEST_LINE,
     MOST_CELLS,
     MOST_COLUMNS,
     OnTruncated,
@@ -57,8 +56,7 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
         columns = {name: plain[name] for name in plain.columns}
         return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
     found, lines, notes = _objects(path, text, on_truncated)
-    columns = columns_of(found)
-    check_size(path, len(columns), len(found))
+    columns = columns_of(found, path)
     return RawTable(columns, _locator(path, lines), (*replaced, *notes))
 
 
@@ -100,15 +98,20 @@ def _of_array(path: Path) -> RawTable:
             f"{path}: received an array of something else; accepted: an array of objects, one per evaluation",
             'For example [{"n": 8, "step": 10, "avg@4": 0.5}].',
         )
-    columns = columns_of(cast(list[dict[str, Any]], rows))
-    check_size(path, len(columns), len(rows))
+    columns = columns_of(cast(list[dict[str, Any]], rows), path)
     return RawTable(columns, lambda index: f"{path}: entry {index + 1}", replaced)
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Objects as columns; a key that is absent from an object is None there."""
+def columns_of(rows: Sequence[Mapping[str, Any]], source: Path | str = "the rows") -> dict[str, list[Any]]:
+    """Objects as columns; a key that is absent from an object is None there.
+
+    Raises:
+        RecordError: more columns or cells than are read.
+    """
     flat = [_flat(row) for row in rows]
-    return {name: [row.get(name) for row in flat] for name in dict.fromkeys(name for row in flat for name in row)}
+    names = dict.fromkeys(name for row in flat for name in row)
+    check_size(source, len(names), len(rows))
+    return {name: [row.get(name) for row in flat] for name in names}
 
 
 def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict[str, Any]:
