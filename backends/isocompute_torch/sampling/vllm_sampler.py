@@ -169,12 +169,14 @@ class VLLMSampler:
         device, ends = self.policy.device, self.policy.codec.eos_ids
         length_R = torch.tensor([len(tokens) for tokens, _ in rows])
         mask_RT = torch.arange(int(length_R.max())) < length_R.unsqueeze(-1)
+        logprob_RT = _spread([logprobs for _, logprobs in rows], mask_RT, 0.0).to(device)
         return Samples(
             prompt_index_R=torch.arange(len(prompts), device=device).repeat_interleave(len(rows) // len(prompts)),
             prompt_ids=list(prompts),
             response_RT=_spread([tokens for tokens, _ in rows], mask_RT, self.policy.codec.pad_id).to(device),
             mask_RT=mask_RT.to(device, torch.float32),
-            logprob_RT=_spread([logprobs for _, logprobs in rows], mask_RT, 0.0).to(device),
+            logprob_RT=logprob_RT,
+            entropy_RT=-logprob_RT,
             truncated_R=torch.tensor([tokens[-1] not in ends for tokens, _ in rows], device=device),
         )
 

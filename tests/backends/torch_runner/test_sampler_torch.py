@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.sampling.sampler import Samples, log_distribution
+from isocompute_torch.sampling.sampler import Samples, draw, log_distribution
 from isocompute_torch.sampling.torch_sampler import TorchSampler
 
 FAMILIES = ["qwen2", "qwen3", "llama", "mistral-window", "gemma2", "gpt2"]
@@ -81,6 +81,27 @@ def test_frequencies_pass_a_chi_square_test_against_the_model(
             observed, expected = [*observed, n - sum(observed)], [*expected, rest]
         scale = sum(observed) / sum(expected)
         assert stats.chisquare(observed, [value * scale for value in expected]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("vocabulary", [1024, 1280, 5000])
+def test_draws_follow_the_probabilities_of_their_row_in_a_vocabulary_of_any_size(vocabulary: int) -> None:
+    """Each of three rows is drawn from many times; half of the tokens have probability 0, the last ones too."""
+    generator = torch.Generator().manual_seed(2)
+    mass = (4 * torch.randn(3, vocabulary, generator=generator)).softmax(-1)
+    mass[:, torch.rand(vocabulary, generator=generator) < 0.5] = 0.0
+    mass[:, -200:] = 0.0
+    row = torch.arange(3).repeat_interleave(60_000)
+    first, again = (draw(mass, row, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, draw(mass, row, torch.Generator().manual_seed(8)))
+    for index in range(3):
+        expected = 60_000 * mass[index].double() / mass[index].double().sum()
+        counts = torch.bincount(first[row == index], minlength=vocabulary)
+        assert counts[mass[index] == 0].sum() == 0
+        common = expected >= 5
+        pairs = [(counts[common], expected[common]), (counts[~common].sum()[None], expected[~common].sum()[None])]
+        observed, predicted = (torch.cat(part).numpy() for part in zip(*pairs, strict=True))
+        assert stats.chisquare(observed, predicted).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("family", FAMILIES)
