@@ -215,7 +215,7 @@ class _Decoder:
             # In place; the smallest number in place of -inf, because 0 * -inf would be NaN.
             entropy_K = -mass_KV.mul_(logprob_KV.clamp_(min=torch.finfo(logprob_KV.dtype).min)).sum(-1)
             drawn.add(t, row_A, token_A, logprob_A, entropy_K[self.state_A])
-            ended_A = self._ended(token_A)
+            ended_A = self._ended(token_A, drawn.token_TC[: t + 1, row_A])
             if bool(ended_A.any()):
                 drawn.end(t, row_A[ended_A])
                 live_A = ~ended_A
@@ -225,10 +225,12 @@ class _Decoder:
             self._advance(token_A)
         return drawn
 
-    def _ended(self, token_A: Tensor) -> Tensor:
-        if len(self.ends) == 1:
-            return token_A == self.ends
-        return torch.isin(token_A, self.ends)
+    def _ended(self, token_A: Tensor, response_TA: Tensor) -> Tensor:
+        ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)
+        if self.policy.codec.stop:
+            tails = response_TA[-self.policy.codec.stop_tokens :].t().tolist()
+            ended_A = ended_A | torch.tensor(self.policy.codec.stopped(tails), device=self.device)
+        return ended_A
 
     def _advance(self, token_A: Tensor) -> None:
         """Prepare the cache for the next token: copy, share or drop its rows."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 
+from isocompute_torch.policy.loading import load_policy
 from isocompute_torch.policy.model import Policy
 from isocompute_torch.sampling.sampler import Samples, draw, log_distribution
 from isocompute_torch.sampling.torch_sampler import TorchSampler
@@ -125,6 +127,21 @@ def test_a_seed_fixes_the_samples_and_another_seed_changes_them(policy: Callable
 
     assert torch.equal(draw(5), draw(5))
     assert not torch.equal(draw(5), draw(6))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_stop_text_ends_a_response_that_keeps_it(model_folder: Callable[[str], Path], merge: bool) -> None:
+    chosen = load_policy(str(model_folder("qwen2")), torch.device("cpu"), torch.float32, ("+", "12"))
+    sampled = TorchSampler(chosen, merge=merge).sample(PROMPTS, 40, temperature=2.0, top_p=1.0, max_tokens=8, seed=4)
+    responses = [response_of(sampled, row) for row in range(160)]
+    texts = chosen.codec.decode(responses)
+    stopped = ["+" in text or "12" in text for text in texts]
+    assert sum(stopped) > 30
+    for text, response, stop, cut in zip(texts, responses, stopped, sampled.truncated_R.tolist(), strict=True):
+        assert not stop or text.endswith(("+", "12"))
+        assert "+" not in text[:-1]
+        assert "12" not in text[:-1]
+        assert cut is not (stop or response[-1] == EOS)
 
 
 def test_log_distribution_keeps_the_smallest_set_that_reaches_top_p() -> None:
