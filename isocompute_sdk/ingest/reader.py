@@ -7,6 +7,8 @@ from arguments or from the configuration that was saved beside them.
 from __future__ import annotations
 
 import difflib
+import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,7 +171,8 @@ def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
     """
     for name in names:
         if name not in seen:
-            near = difflib.get_close_matches(name, seen, n=3, cutoff=0.5)
+            folded = {one.lower(): one for one in seen}
+            near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
             raise UnknownName(
                 f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
                 f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
@@ -202,10 +205,30 @@ def _read_tables(loaded: Sequence[_Loaded], request: _Request, shared: Options, 
             raise
         frames.append(frame)
         notes += found
-    frames, copies = once(frames)
+    frames, copies = once(_told_apart(frames, loaded))
     notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
     kept = {str(file.path): frame for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()}
     return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
+
+
+def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Loaded]) -> list[pl.DataFrame]:
+    """Frames with the folder in place of the name for runs of two studies that have one name; copies keep it."""
+    import polars as pl
+
+    places: dict[str, list[int]] = {}
+    for i, (frame, file) in enumerate(zip(frames, loaded, strict=True)):
+        if file.journal and frame.height:
+            places.setdefault(frame["run_id"][0], []).append(i)
+    for found in places.values():
+        by_length = sorted((frames[i] for i in found), key=lambda frame: frame.height)
+        copied = any(one.equals(two.head(one.height)) for one, two in itertools.combinations(by_length, 2))
+        if len(found) == 1 or copied:
+            continue
+        folders = [loaded[i].path.absolute().parent for i in found]
+        common = os.path.commonpath(folders)
+        for i, folder in zip(found, folders, strict=True):
+            frames[i] = frames[i].with_columns(run_id=pl.lit(folder.relative_to(common).as_posix()))
+    return frames
 
 
 def _left_out(listing: Listing) -> list[Note]:
@@ -250,6 +273,8 @@ class _Loaded:
     """Runs of `runs=` that are in the file."""
     ignore: tuple[str, ...]
     rename: Mapping[str, str]
+    journal: bool = False
+    """True for a run of the built-in runner."""
     begun: bool = False
     """True for a run of the built-in runner that has not measured anything yet."""
     notes: tuple[Note, ...] = ()
@@ -266,7 +291,8 @@ def _load(path: Path, request: _Request) -> _Loaded:
         table = read_parquet(path)
     else:
         table = read_csv(path, request.on_truncated)
-    return _understood(path, table, kind, request, begun=journal is not None and not table.columns["value"])
+    ours = journal is not None
+    return _understood(path, table, kind, request, journal=ours, begun=ours and not table.columns["value"])
 
 
 def _in_memory(source: object, request: _Request) -> _Loaded:
@@ -277,7 +303,9 @@ def _in_memory(source: object, request: _Request) -> _Loaded:
     return _understood(Path("table"), RawTable(columns, row_in_memory), "csv", request)
 
 
-def _understood(path: Path, table: RawTable, kind: str, request: _Request, *, begun: bool = False) -> _Loaded:
+def _understood(
+    path: Path, table: RawTable, kind: str, request: _Request, *, journal: bool = False, begun: bool = False
+) -> _Loaded:
     """A table with its tags in our names, where they are those of a framework or of W&B."""
     names, notes = list(table.columns), table.notes
     written = tuple(names)
@@ -296,7 +324,7 @@ def _understood(path: Path, table: RawTable, kind: str, request: _Request, *, be
             ignore += [name for name in INTERNAL if name in names and name not in ignore]
         notes = table.notes
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
-    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, begun, notes)
+    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, journal, begun, notes)
 
 
 def _with_run_columns(

@@ -16,7 +16,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
 from isocompute_sdk.ingest.finding.log_sources import LogSource, NoRewardLearning, is_log, with_generations
-from isocompute_sdk.ingest.finding.paths import holds_journals, label, readable, tables_among
+from isocompute_sdk.ingest.finding.paths import holds_journals, json_tables, label, readable, tables_among
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
@@ -147,6 +147,8 @@ def _below(found: Collection, listing: Listing) -> None:
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
     inside.discard(listing.path)
     tables = [file for file in (() if journals else _tables(listing)) if inside.isdisjoint(file.parents)]
+    if not (tables or logs or journals):
+        tables = json_tables(listing.files)
     taken = {*tables, *(path for source in logs.values() for path in source.paths)}
     for file in listing.files:
         if unpacked(file).suffix in MAY_HOLD and file not in taken and inside.isdisjoint(file.parents):

@@ -117,7 +117,9 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     ours = tuple(one.name for one in journals())
     base = {"wandb": "csv", **dict.fromkeys(ours, "jsonl")}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
-    files = [file for file in seen if (kind := _kind(file)) is not None and (format == "auto" or kind == base)]
+    files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
+    if not files and base in ("auto", "jsonl"):
+        files = json_tables(seen)
     if target.is_dir() and format in ("auto", *ours):
         own = [file for file in files if format_of(file) in (ours if format == "auto" else (format,))]
         files = own if own or format != "auto" else files
@@ -188,8 +190,13 @@ def holds_journals(listing: Listing) -> bool:
 
 def tables_among(files: Iterable[Path]) -> list[Path]:
     """Files that have the ending of a table and are no part of a log, sorted."""
-    wanted = (file for file in files if not is_log(file))
-    return sorted(file for file in wanted if _is_closed(file) or _kind(file) is not None)
+    wanted = (file for file in files if unpacked(file).suffix.lower() in SUFFIXES or _is_closed(file))
+    return sorted(file for file in wanted if not is_log(file))
+
+
+def json_tables(files: Iterable[Path]) -> list[Path]:
+    """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps."""
+    return sorted(file for file in files if unpacked(file).suffix == ".json" and holds_rows(file) and not is_log(file))
 
 
 def closed_tables(listing: Listing) -> list[Path]:
