@@ -85,7 +85,10 @@ def ingest(
     unsized = runs_without_sizes(runs)
     if output is not None:
         say(f"wrote {output}")
-        if unsized:
+        if len(unsized) > 1:
+            shown = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
+            say(f"n and B_p are unknown: collect what names and files say, {shown} --propose map.yaml")
+        elif unsized:
             say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
         else:
             say(f"next: {_next(runs, output, reading.metric)}")

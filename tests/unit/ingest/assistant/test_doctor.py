@@ -159,7 +159,13 @@ def test_a_run_that_collapsed_is_said(isocompute: Command, tmp_path: Path) -> No
 
 def test_data_without_a_rise_say_so_before_any_number(isocompute: Command, tmp_path: Path) -> None:
     table = _table(tmp_path / "runs.csv", lambda n, step: 0.3 + (-1) ** (step // 10) / 200 - n * step / 1e5)
-    for command in (("doctor",), ("fit", "--draws", 20), ("allocate", "--budget", "300k"), ("audit",)):
+    for command in (
+        ("doctor",),
+        ("fit", "--draws", 20),
+        ("allocate", "--budget", "300k"),
+        ("audit",),
+        ("next", "--budget", "300k"),
+    ):
         said = isocompute(command[0], table, *command[1:]).stdout
         assert said.find("no rise seen") >= 0
         assert not re.search(r"\d", said[: said.find("no rise seen")].replace("group 1", "")), said
