@@ -20,6 +20,7 @@ from isocompute_sdk import Budget, IsoComputeError, Note, files
 from isocompute_sdk.documents import Converted, Document, Floats
 from isocompute_sdk.errors import DocumentError, FieldError
 from isocompute_sdk.fitting.arrays import Array
+from tests.processes import HANG_SECONDS
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(tmp_path: Path, read: 
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
-        thread.join(5)
+        thread.join(HANG_SECONDS)
         assert refused, path
         assert refused[0].hint
 

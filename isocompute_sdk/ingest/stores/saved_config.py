@@ -57,7 +57,6 @@ _MOST_HYDRA = 200
 _LARGEST_UNNAMED, _MOST_UNNAMED = 1 << 18, 20
 """Bytes and number of files without a usual name that are looked into."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_RNG_STATE = re.compile(r"rng_state(?:_(\d+))?\.pth")
 STEPS_PER_BATCH = "steps_per_batch"
 """Field of `SavedConfig.fields` beside the columns: logged steps in one rollout batch, if that is no whole number."""
 SIZES = ("group_size", "problems_per_batch", "updates_per_batch", STEPS_PER_BATCH)
@@ -218,8 +217,6 @@ def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> S
                 said[1] = path
         except (RecordError, ValueError, RecursionError):
             continue
-    if run.is_dir() and (number := _processes(run / training_args.FILE).get("num_processes")):
-        said[number] = run
     for path in _any_name(here, run, alone):
         if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
             continue
@@ -398,7 +395,7 @@ def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None if it is no configuration of a known framework."""
     try:
         if path.name == training_args.FILE:
-            return translate(path, {**training_args.read_training_args(path), **_processes(path)})
+            return translate(path, training_args.read_training_args(path))
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
@@ -503,18 +500,6 @@ def _overrides(words: Sequence[object]) -> dict[str, Any]:
     """Hydra's list of `key=value`."""
     pairs = (str(word).lstrip("+~").partition("=") for word in words)
     return {key: scalar(value) for key, equals, value in pairs if equals}
-
-
-def _processes(arguments: Path) -> dict[str, int]:
-    """How many processes trained, which no argument says: each saves the state of its random numbers."""
-    here = arguments.parent
-    root = here.parent if _CHECKPOINT.fullmatch(here.name) else here
-    for folder in (here, *sorted(root.glob("checkpoint-*"))):
-        states = [match for entry in folder.iterdir() if (match := _RNG_STATE.fullmatch(entry.name))]
-        numbers = {int(match[1]) for match in states if match[1]}
-        if numbers == set(range(len(numbers))) and states:
-            return {"num_processes": len(numbers) or 1}
-    return {}
 
 
 def translate(path: Path, raw: object) -> SavedConfig | None:

@@ -60,7 +60,8 @@ def read_training_args(path: Path) -> dict[str, Any]:
     """Argument -> value, for the arguments that are plain values, lists or dictionaries of them.
 
     An object that was made of one plain value is that value, such as `"steps"` of an enumeration or the name of a
-    device. Other objects are left out. The name of the arguments' class stands under `__class__`.
+    device. Other objects are left out. The name of the arguments' class stands under `__class__`, and the number of
+    processes, which Accelerate keeps beside the arguments, under `num_processes`.
 
     Raises:
         RecordError: the file is no archive of torch, is damaged, or holds no arguments.
@@ -83,6 +84,9 @@ def read_training_args(path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged pickle may fail with anything
         raise _refused(path, f"{type(error).__name__}: {error}") from error
     kept = {key: value for key, value in found.items() if value is not _OTHER}
+    launch = getattr(values.get("distributed_state"), "state", None)
+    if isinstance(launch, dict) and isinstance(number := launch.get("num_processes"), int):
+        kept["num_processes"] = number
     return {"__class__": type(state).__name__, **kept}
 
 
