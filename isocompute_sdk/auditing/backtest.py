@@ -59,12 +59,12 @@ def planner(pilot: Pilot) -> Answer:
 
 def best_pilot(pilot: Pilot) -> Answer:
     """The n of the run that is best at the cut."""
-    return Answer(max(pilot.sizes, key=pilot.best_so_far.__getitem__))
+    return Answer(max(pilot.curves, key=pilot.best_so_far.__getitem__))
 
 
 def largest(pilot: Pilot) -> Answer:
     """The largest n that was run."""
-    return Answer(pilot.sizes[-1])
+    return Answer(max(pilot.curves))
 
 
 def paper(pilot: Pilot) -> Answer:
@@ -171,7 +171,7 @@ def judge(
     for pilot in every:
         if progress is not None:
             progress(pilot.name)
-        about, best = pilot.sweep.provenance, max(pilot.truth.values())
+        about = pilot.sweep.provenance
         place = (pilot.sweep.name, about.family, about.group, pilot.name, pilot.cut, pilot.same_run)
         for name, method in methods.items():
             with warnings.catch_warnings():
@@ -185,7 +185,7 @@ def judge(
                 for i in range(len(pilot.sizes))
             ]
             rows += [
-                Row(*place, name, n, n == answer.group_size, true, best - true, *three)
+                Row(*place, name, n, n == answer.group_size, true, (pilot.best - true) / pilot.scale, *three)
                 for (n, true), three in zip(pilot.truth.items(), said, strict=True)
                 if n == answer.group_size or answer.mean_N is not None
             ]

@@ -50,15 +50,19 @@ class Pilot:
     curves: dict[int, Curve]
     """n -> evaluations of the metric in `runs`, one run each, by increasing n."""
     truth: dict[int, float]
-    """n -> reward of its best checkpoint up to the target."""
+    """n -> reward of its best checkpoint up to the target, of every n that may be chosen."""
     same_run: bool
     """Whether the truth is that of the pilot's own runs."""
     problems_per_batch: int
+    best: float
+    """Reward that regret is measured against: that of the best n."""
+    scale: float = 1.0
+    """Reward that counts as a regret of 1."""
 
     @property
     def sizes(self) -> list[int]:
-        """The n that were run."""
-        return list(self.curves)
+        """The n to choose among, in real sweeps those that were run."""
+        return list(self.truth)
 
     @property
     def name(self) -> str:
@@ -77,7 +81,7 @@ class Pilot:
         return {n: best_smoothed(curve, self.cut * self.target) for n, curve in self.curves.items()}
 
     def nearest(self, group_size: float) -> int:
-        """The n among those that were run that is nearest in octaves."""
+        """The n of `sizes` that is nearest in octaves."""
         return min(self.sizes, key=lambda n: abs(math.log2(n / group_size)))
 
 
@@ -135,7 +139,8 @@ def pilots(
                     truth = {n: float(np.mean([best_smoothed(c, target) for c in others[n]])) for n in shown}
                     runs = _as_runs(sweep, metric, shown, cut * target)
                     known = {n: curve for n, (_, curve) in shown.items()}
-                    yield Pilot(sweep, metric, cut, seed, target, runs, known, truth, not apart, bp)
+                    best = max(truth.values())
+                    yield Pilot(sweep, metric, cut, seed, target, runs, known, truth, not apart, bp, best)
 
 
 def _curves(runs: RunSet, metric: str) -> tuple[dict[int, dict[int | None, tuple[str, Curve]]], int]:
