@@ -45,7 +45,23 @@ EARLY = 1 / 8
 """The best n grows if at the whole compute it is larger than at this share of it."""
 SHRINK = 1.0
 """Sweeps added to every cell of every family, so that none is impossible."""
-WEIGHTS: dict[str, float] = {}
+WEIGHTS = {
+    "easy": 0.056,
+    "hard": 0.028,
+    "unsaturated": 0.036,
+    "insensitive": 0.101,
+    "overfitting": 0.045,
+    "rough": 0.058,
+    "skills": 0.089,
+    "memorising": 0.062,
+    "declining": 0.058,
+    "two-stage": 0.068,
+    "dipping": 0.102,
+    "tilted": 0.069,
+    "outlying": 0.168,
+    "large": 0.06,
+}
+"""Fixed in November 2026, before anything was tuned on them."""
 
 Cell = tuple[bool, bool, bool]
 
@@ -144,7 +160,8 @@ def features(runs: iso.RunSet, metric: str, evaluation_sd: float | None = None) 
         # Second differences are free of the trend; the median of their size is .6745 sqrt(6) standard deviations.
         noise.append(float(np.median(np.abs(np.diff(one.value_T, 2)))) / 1.652 if len(one.value_T) > 4 else math.nan)
     end = max(float(at[-1]) for runs_of in curves.values() for at, _ in runs_of)
-    base = float(np.mean([value[0] for runs_of in curves.values() for at, value in runs_of if at[0] < 0.02 * end]))
+    begun = min(float(at[0]) for runs_of in curves.values() for at, _ in runs_of)
+    base = float(np.mean([value[0] for runs_of in curves.values() for at, value in runs_of if at[0] <= 2 * begun]))
 
     def best(rollouts: float) -> tuple[float, int]:
         return max((float(np.mean([best_smoothed(c, rollouts) for c in of_n])), n) for n, of_n in curves.items())

@@ -115,9 +115,9 @@ def pilots(
     about = sweep.provenance
     for metric in about.metrics:
         curves, bp = _curves(sweep.runs, metric)
-        seen = sorted({seed for found in curves.values() for seed in found}, key=lambda seed: seed or 0)
-        shared = {seed: sum(seed in found for found in curves.values()) for seed in seen}
-        whole = [seed for seed in seen if shared[seed] == max(shared.values())]
+        drawn = sorted({seed for found in curves.values() for seed in found}, key=lambda seed: seed or 0)
+        shared = {seed: sum(seed in found for found in curves.values()) for seed in drawn}
+        whole = [seed for seed in drawn if shared[seed] == max(shared.values())]
         longest = max(curve[0][-1] for found in curves.values() for _, curve in found.values())
         for target in about.targets or (float(longest),):
             for cut in cuts:
@@ -126,7 +126,7 @@ def pilots(
                     for n, found in curves.items():
                         if seed in found:
                             run, curve = found[seed]
-                            part = _seen(curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f}")
+                            part = seen(curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f}")
                             if np.sum(part[0] > 0) >= min_evaluations:
                                 shown[n] = run, part
                     if len(shown) < 2:
@@ -137,7 +137,7 @@ def pilots(
                         for n in shown
                     }
                     truth = {n: float(np.mean([best_smoothed(c, target) for c in others[n]])) for n in shown}
-                    runs = _as_runs(sweep, metric, shown, cut * target)
+                    runs = as_runs(sweep, metric, shown, cut * target)
                     known = {n: curve for n, (_, curve) in shown.items()}
                     best = max(truth.values())
                     yield Pilot(sweep, metric, cut, seed, target, runs, known, truth, not apart, bp, best)
@@ -155,7 +155,7 @@ def _curves(runs: RunSet, metric: str) -> tuple[dict[int, dict[int | None, tuple
     return found, bp
 
 
-def _seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str) -> Curve:
+def seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str) -> Curve:
     """A curve up to a compute; a drawn one gets the noise of its evaluations."""
     at, value = (array[curve[0] <= rollouts * 1.0001] for array in curve)
     if evaluation_sd is not None:
@@ -164,7 +164,8 @@ def _seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str)
     return at, value
 
 
-def _as_runs(sweep: RecordedSweep, metric: str, shown: Mapping[int, tuple[str, Curve]], rollouts: float) -> RunSet:
+def as_runs(sweep: RecordedSweep, metric: str, shown: Mapping[int, tuple[str, Curve]], rollouts: float) -> RunSet:
+    """The shown runs of a sweep up to a compute, n -> name and curve; drawn ones with the noise of `shown`."""
     import polars as pl
 
     mine = pl.col("run_id").is_in([run for run, _ in shown.values()])
