@@ -20,7 +20,6 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.backtest import METHODS, Backtest, Row, clustered, judge
+from isocompute_sdk.auditing.backtest import METHODS, Backtest, Row, judge
 from isocompute_sdk.auditing.pilots import Pilot, best_smoothed
 from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.scenario import METRIC
@@ -84,7 +83,7 @@ def pilots(scenario: Scenario, name: str) -> Iterator[Pilot]:
         differs="nothing",
         read="drawn",
         family=scenario.family,
-        group="",
+        group="simulated",
         metrics=(METRIC,),
     )
     first: Pilot | None = None
@@ -125,30 +124,38 @@ def run(sweeps: int, seed: int, workers: int = 1) -> Backtest:
     return Backtest(tuple(row for rows in found for row in rows), tuple(METHODS))
 
 
-def weighted(found: Backtest) -> str:
-    """Regret of every method and intervals that hold, with the families weighed by `WEIGHTS`, as a Markdown table."""
-    lines = ["| distance | " + " | ".join(found.methods) + " | planner less best pilot | 80 % intervals hold |"]
+def by_family(found: Backtest) -> str:
+    """Mean regrets and 80 % intervals that hold at every distance, as a Markdown table; `all`: weighed, with errors."""
+    distances = tuple(dict.fromkeys(row.group for row in found.rows))
+    names = " / ".join(distances)
+    lines = [f"| family | weight | {' | '.join(f'{m}, {names}' for m in found.methods)} | 80 % holds, {names} |"]
     lines.append("|---" * (len(found.methods) + 3) + "|")
-    behind = found.behind()
-    for group in dict.fromkeys(row.group for row in found.rows):
-        cells = [f"{_mean([r for r in found.choices if (r.group, r.method) == (group, m)]):.4f}" for m in found.methods]
-        mine = [row for row in behind if row.group == group]
-        weight = np.array([WEIGHTS[row.family] for row in mine])
-        scaled = weight / weight.mean()
-        mean, error = clustered([r.sweep for r in mine], [s * behind[r] for s, r in zip(scaled, mine, strict=True)])
-        said = [
-            replace(row, regret=float(row.held)) for row in found.rows if row.group == group and row.held is not None
-        ]
-        lines.append(f"| {group} | {' | '.join(cells)} | {mean or 0:+.4f} +- {error or 0:.4f} | {_mean(said):.2f} |")
+    families = [family for family in EVERY_FAMILY if any(row.family == family for row in found.rows)]
+    rows: dict[tuple[str, str, str], list[float]] = {}
+    for row in found.rows:
+        if row.chosen:
+            rows.setdefault((row.family, row.group, row.method), []).append(row.regret)
+        if row.held is not None:
+            rows.setdefault((row.family, row.group, "held"), []).append(float(row.held))
+    weight = {family: WEIGHTS[family] / sum(WEIGHTS[f] for f in families) for family in families}
+    columns = (*found.methods, "held")
+
+    def mean(family: str, distance: str, column: str) -> tuple[float, float]:
+        values = rows.get((family, distance, column), [math.nan])
+        return float(np.mean(values)), float(np.var(values) / max(len(values) - 1, 1))
+
+    for family in families:
+        cells = (" / ".join(f"{mean(family, d, c)[0]:.3f}" for d in distances) for c in columns)
+        lines.append(f"| {family} | {WEIGHTS[family]:.3f} | {' | '.join(cells)} |")
+    cells = []
+    for column in columns:
+        each = [[mean(family, d, column) for family in families] for d in distances]
+        values = [sum(w * m for w, (m, _) in zip(weight.values(), one, strict=True)) for one in each]
+        errors = [math.sqrt(sum(w * w * v for w, (_, v) in zip(weight.values(), one, strict=True))) for one in each]
+        both = zip(values, errors, strict=True)
+        cells.append(" / ".join(f"{m:.2f}" if column == "held" else f"{m:.3f} ± {e:.3f}" for m, e in both))
+    lines.append(f"| all | 1 | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _mean(rows: Sequence[Row]) -> float:
-    """Mean regret; every family by its weight, however many rows it has."""
-    families = {row.family for row in rows}
-    by_family = {f: float(np.mean([row.regret for row in rows if row.family == f])) for f in families}
-    whole = sum(WEIGHTS[f] for f in families)
-    return sum(WEIGHTS[f] * regret for f, regret in by_family.items()) / whole if whole else math.nan
 
 
 def features(runs: iso.RunSet, metric: str, evaluation_sd: float | None = None) -> tuple[float, float, float]:
@@ -217,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{weigh()}\n")
         return 0
     found = run(given.sweeps, given.seed, given.workers)
-    sys.stdout.write(f"{given.sweeps} simulated sweeps, seed {given.seed}\n\n{found.table()}\n\n{weighted(found)}\n")
+    sys.stdout.write(f"{given.sweeps} simulated sweeps, seed {given.seed}\n\n{found.table()}\n\n{by_family(found)}\n")
     if given.rows is not None:
         found.to_frame().write_parquet(given.rows)
     return 0

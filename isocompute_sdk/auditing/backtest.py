@@ -162,6 +162,11 @@ class Row:
     high: float | None = None
     verdict: str | None = None
 
+    @property
+    def held(self) -> bool | None:
+        """Whether the interval holds the truth; None without one."""
+        return None if self.low is None or self.high is None else self.low <= self.true <= self.high
+
 
 def judge(
     every: Iterable[Pilot], methods: Mapping[str, Method] = METHODS, progress: Callable[[str], object] | None = None

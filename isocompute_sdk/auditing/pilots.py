@@ -108,25 +108,29 @@ def pilots(
     Args:
         sweep: runs with provenance, of which the most usual B_p is used.
         cuts: shares of the target that a pilot sees.
-        seeds: pilots per cut, of the seeds that most n were run with.
+        seeds: pilots per cut, of the seeds that most n were run with; of drawn curves, draws of the noise.
         min_evaluations: evaluations after step 0 that an n needs in a pilot; pilots of fewer than two n are left out.
         leave_seed_out: leave the pilot's seed out of the truth where every n has another.
     """
     about = sweep.provenance
     for metric in about.metrics:
         curves, bp = _curves(sweep.runs, metric)
-        drawn = sorted({seed for found in curves.values() for seed in found}, key=lambda seed: seed or 0)
-        shared = {seed: sum(seed in found for found in curves.values()) for seed in drawn}
-        whole = [seed for seed in drawn if shared[seed] == max(shared.values())]
+        known = sorted({seed for found in curves.values() for seed in found}, key=lambda seed: seed or 0)
+        shared = {seed: sum(seed in found for found in curves.values()) for seed in known}
+        whole = [seed for seed in known if shared[seed] == max(shared.values())]
+        # Of drawn curves, which have no seeds, each draw of the noise is one.
+        drawn = [(whole[0], draw) for draw in range(seeds)] if about.evaluation_sd else [(s, 0) for s in whole[:seeds]]
         longest = max(curve[0][-1] for found in curves.values() for _, curve in found.values())
         for target in about.targets or (float(longest),):
             for cut in cuts:
-                for seed in whole[:seeds]:
+                for seed, draw in drawn:
                     shown: dict[int, tuple[str, Curve]] = {}
                     for n, found in curves.items():
                         if seed in found:
                             run, curve = found[seed]
-                            part = seen(curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f}")
+                            part = seen(
+                                curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f} {draw or ''}"
+                            )
                             if np.sum(part[0] > 0) >= min_evaluations:
                                 shown[n] = run, part
                     if len(shown) < 2:
@@ -138,9 +142,10 @@ def pilots(
                     }
                     truth = {n: float(np.mean([best_smoothed(c, target) for c in others[n]])) for n in shown}
                     runs = as_runs(sweep, metric, shown, cut * target)
-                    known = {n: curve for n, (_, curve) in shown.items()}
+                    part_of = {n: curve for n, (_, curve) in shown.items()}
                     best = max(truth.values())
-                    yield Pilot(sweep, metric, cut, seed, target, runs, known, truth, not apart, bp, best)
+                    label = draw if about.evaluation_sd else seed
+                    yield Pilot(sweep, metric, cut, label, target, runs, part_of, truth, not apart, bp, best)
 
 
 def _curves(runs: RunSet, metric: str) -> tuple[dict[int, dict[int | None, tuple[str, Curve]]], int]:
