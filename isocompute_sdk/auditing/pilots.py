@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -121,31 +122,35 @@ def pilots(
         # Of drawn curves, which have no seeds, each draw of the noise is one.
         drawn = [(whole[0], draw) for draw in range(seeds)] if about.evaluation_sd else [(s, 0) for s in whole[:seeds]]
         longest = max(curve[0][-1] for found in curves.values() for _, curve in found.values())
-        for target in about.targets or (float(longest),):
-            for cut in cuts:
-                for seed, draw in drawn:
-                    shown: dict[int, tuple[str, Curve]] = {}
-                    for n, found in curves.items():
-                        if seed in found:
-                            run, curve = found[seed]
-                            part = seen(
-                                curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f} {draw or ''}"
-                            )
-                            if np.sum(part[0] > 0) >= min_evaluations:
-                                shown[n] = run, part
-                    if len(shown) < 2:
-                        continue
-                    apart = leave_seed_out and all(len(curves[n]) > 1 for n in shown)
-                    others = {
-                        n: [curve for other, (_, curve) in curves[n].items() if other != seed or not apart]
-                        for n in shown
-                    }
-                    truth = {n: float(np.mean([best_smoothed(c, target) for c in others[n]])) for n in shown}
-                    runs = as_runs(sweep, metric, shown, cut * target)
-                    part_of = {n: curve for n, (_, curve) in shown.items()}
-                    best = max(truth.values())
-                    label = draw if about.evaluation_sd else seed
-                    yield Pilot(sweep, metric, cut, label, target, runs, part_of, truth, not apart, bp, best)
+        for target, cut, (seed, draw) in product(about.targets or (float(longest),), cuts, drawn):
+            shown: dict[int, tuple[str, Curve]] = {}
+            for n, found in curves.items():
+                if seed in found:
+                    run, curve = found[seed]
+                    noise = f"{sweep.name} {run} {cut:.4f}{f' {draw}' if draw else ''}"
+                    part = seen(curve, cut * target, about.evaluation_sd, noise)
+                    if np.sum(part[0] > 0) >= min_evaluations:
+                        shown[n] = run, part
+            if len(shown) < 2:
+                continue
+            apart = leave_seed_out and all(len(curves[n]) > 1 for n in shown)
+            truth: dict[int, float] = {}
+            for n in shown:
+                judging = [curve for other, (_, curve) in curves[n].items() if other != seed or not apart]
+                truth[n] = float(np.mean([best_smoothed(curve, target) for curve in judging]))
+            yield Pilot(
+                sweep=sweep,
+                metric=metric,
+                cut=cut,
+                seed=draw if about.evaluation_sd else seed,
+                target=target,
+                runs=as_runs(sweep, metric, shown, cut * target),
+                curves={n: curve for n, (_, curve) in shown.items()},
+                truth=truth,
+                same_run=not apart,
+                problems_per_batch=bp,
+                best=max(truth.values()),
+            )
 
 
 def _curves(runs: RunSet, metric: str) -> tuple[dict[int, dict[int | None, tuple[str, Curve]]], int]:
