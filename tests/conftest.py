@@ -25,6 +25,10 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
+# Tests start hundreds of short programs, which would compile the same modules again and again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 

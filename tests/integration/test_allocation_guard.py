@@ -1,7 +1,7 @@
 """A guard on simulated sweeps of every family: the planner chooses better than the best pilot run, and intervals hold.
 
 The reported numbers come from `benchmarks/decisions/simulated.py` on more sweeps; the bands here are wide enough for
-chance.
+chance, and wider for the few sweeps of the default suite.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from isocompute_sdk.auditing.backtest import Backtest
 
-SWEEPS = 112
+FEW, MANY = 14, 112
 SEED = 30_001
 """Not the seed of reported numbers."""
 
@@ -23,28 +23,33 @@ def program(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
     return benchmark_module("simulated")
 
 
-@pytest.fixture(scope="module")
-def found(program: ModuleType) -> Backtest:
-    return program.run(SWEEPS, SEED)
+@pytest.fixture(scope="module", params=[FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def found(program: ModuleType, request: pytest.FixtureRequest) -> Backtest:
+    return program.run(request.param, SEED)
+
+
+def sweeps(found: Backtest) -> int:
+    return len({row.sweep for row in found.rows})
 
 
 @pytest.mark.parametrize(("distance", "most"), [("1x", 0.05), ("3x", 0.08), ("10x", 0.11)])
 def test_little_reward_is_lost(found: Backtest, distance: str, most: float) -> None:
     (row,) = [row for row in found.regrets() if row["group"] == distance]
-    assert row["planner"]["answers"] == SWEEPS
-    assert row["planner"]["mean"] <= most
-    assert row["behind"] < 0
+    assert row["planner"]["answers"] == sweeps(found)
+    assert row["planner"]["mean"] <= most * (1 if sweeps(found) == MANY else 2)
+    if sweeps(found) == MANY:
+        assert row["behind"] < 0
 
 
 @pytest.mark.parametrize("distance", ["1x", "3x", "10x"])
 def test_intervals_hold_as_often_as_they_say(found: Backtest, distance: str) -> None:
     (row,) = [row for row in found.accuracy() if row["group"] == distance]
-    assert 0.72 <= row["held"] / row["predictions"] <= 0.95
+    low, high = (0.72, 0.95) if sweeps(found) == MANY else (0.6, 1.0)
+    assert low <= row["held"] / row["predictions"] <= high
 
 
-def test_nothing_is_absurd(found: Backtest) -> None:
-    said = [row for row in found.rows if row.low is not None and row.high is not None]
-    assert all(0 <= row.low <= row.high <= 1 for row in said)
+def test_no_interval_leaves_the_range_of_the_metric(found: Backtest) -> None:
+    assert all(0 <= row.low <= row.high <= 1 for row in found.rows if row.low is not None and row.high is not None)
 
 
 def test_the_weights_cover_every_family(program: ModuleType) -> None:
