@@ -92,9 +92,7 @@ def tree_layout(
     alike_W = _alike(rank_W, response_WT, length_W, prompts)
     least = max(SHORTEST, longest)
     rooms = ROOMS if least > SHORTEST else (1.0,)
-    walks = [
-        _walk(alike_W, size_U[order_W], length_W, min(int(part * least), longest_tree)) for part in rooms
-    ]
+    walks = [_walk(alike_W, size_U[order_W], length_W, min(int(part * least), longest_tree)) for part in rooms]
     walk = min(walks, key=lambda walk: walk.cost)
     # Plain sequences need no mask, and half of the attention.
     if walk.cost >= len(chosen) * longest * (1 + longest / ATTENTION / 2):
