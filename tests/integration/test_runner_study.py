@@ -18,7 +18,6 @@ import pytest
 import torch
 import transformers
 
-from isocompute_sdk import Fits
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import find_runs, read_best
@@ -119,7 +118,7 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
     # The next command that is printed is one that can be pasted.
     printed = [line for line in done.stdout.splitlines() if line.startswith("next: ")][-1]
     fit = shlex.split(printed.removeprefix("next: "))
-    assert isocompute(*fit[1:], "--output", "fits.json").returncode == 0
+    assert isocompute(*fit[1:]).returncode == 0
     planned = isocompute("allocate", *fit[2:], "--budget", "4000", "--json")
     assert planned.returncode == 0, planned.stderr
     plan = json.loads(planned.stdout)
@@ -132,7 +131,6 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
     (context, _), *others = found.context_groups(ignore=("learning_rate",))
     assert (context["model"], context["algorithm"], context["n_problems"]) == ("model", "grpo", 32)
     assert not others
-    assert RunSet.from_dict(Fits.load(folder / "fits.json").runs or {}).metrics == ("avg@4", "best@2", "best@4")
     if reward != "maths":
         # The recipe's learning rate is high enough for this to be learned at once.
         rises = [series.value_T[-3:].mean() - series.value_T[:3].mean() for series in found.series("train_reward")]
