@@ -97,6 +97,7 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(
     assert refit["rollouts"] == again["rollouts"]
 
 
+@pytest.mark.slow  # As long as the one above, which shows all but the form.
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
     document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
     assert document["group_size"] == 512
