@@ -93,10 +93,10 @@ class _Look:
 
     def lines(self) -> list[str]:
         """Runs and study."""
-        from isocompute_sdk.cli.running.status import describe
+        from isocompute_sdk.cli.running.status import described
 
         found, statuses = self._seen()
-        runs = [printable(describe(status)) for status in statuses]
+        runs = [printable(line) for line in described(statuses)]
         return runs if found is None else [*runs, *_lines(found, self._best)]
 
     def document(self) -> dict[str, Any]:
