@@ -9,6 +9,7 @@ last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import sys
 import time
@@ -20,6 +21,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
+from isocompute_sdk.run_folders.wrapper import open_own
 from isocompute_torch.failures import InputError, is_out_of_memory
 from isocompute_torch.runner.configuration import Configuration, load_configuration
 from isocompute_torch.runner.problems import file_digest
@@ -234,7 +236,7 @@ def _lock(folder: Path, stack: ExitStack) -> None:
     Raises:
         InputError: another process trains this run.
     """
-    file = stack.enter_context((folder / LOCK_FILE).open("w"))
+    file = stack.enter_context(os.fdopen(open_own(folder / LOCK_FILE), "r+"))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

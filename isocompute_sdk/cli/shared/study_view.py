@@ -147,10 +147,13 @@ class _Look:
         from isocompute_sdk.reporting.report import FILE, report
 
         seconds = int(SECONDS_BETWEEN_FITS) if self._goes_on else None
+        if (self.folder / FILE).is_symlink():
+            self.page = f"no report: {self.folder / FILE} is a link, which a look does not follow"
+            return
         try:
             path = report(self.folder, self.folder / FILE, study=study, refresh_seconds=seconds)
         except IsoComputeError as error:
-            self.page = printable(f"no report: {error.message}")
+            self.page = f"no report: {error.message}"
         else:
             self.page = f"the answer on one page: {path}"
 

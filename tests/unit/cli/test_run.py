@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.executors import slurm
-from isocompute_sdk.cli.shared import work_progress
+from isocompute_sdk.cli.shared import whole_campaign, work_progress
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -54,6 +54,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    monkeypatch.setattr(whole_campaign, "write_page", lambda *_, **__: None)
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object, prelude: str = NO_PAGE, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
