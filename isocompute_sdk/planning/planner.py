@@ -113,7 +113,7 @@ class Planner:
         return cls(
             plan.fits,
             plan.hardware,
-            plan.recipe if given or not plan.settings else None,
+            plan.recipe if given or plan.fits.method not in FITTED else None,
             plan.throughput,
             evaluation=plan.evaluation if plan.evaluation_counted else None,
             model=plan.model,

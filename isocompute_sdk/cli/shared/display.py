@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 FIRST_NOTES = 2
 """Notes that a plan shows unless more are asked for."""
+LABELS = 18
+"""Columns of the labels before its lines."""
 NOTE_LINES = 3
 """Lines of such a note, its command included."""
 NO_RUN = "No run that could be made first is worth its cost: train the plan"
@@ -99,6 +101,7 @@ def print_plan(
         rows[1:1] = [("run first", text) for text in runs]
     if not verbose:
         rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
+        rows = [(label, _one_line(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
         print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, asked))
@@ -111,6 +114,10 @@ def print_plan(
         console.print(f"wrote {path}", soft_wrap=True)
     for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file), asked):
         console.print(line, soft_wrap=True)
+
+
+def _one_line(text: str) -> str:
+    return textwrap.shorten(text, max(_console().width - LABELS, 30), placeholder=" ... (all: -v)")
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
@@ -151,6 +158,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
 
     from isocompute_sdk.cli.shared.output import printable
     from isocompute_sdk.notes import by_severity
+    from isocompute_sdk.planning.assessment.summary import assumed_values
     from isocompute_sdk.planning.assessment.verdict import DOUBTS
 
     console = _console()
@@ -161,13 +169,16 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
     if typed is not None and _measure(plan, asked):
         said.add(typed.asking("next"))
     shown = ordered[:FIRST_NOTES]
-    for note in shown:
+    for i, note in enumerate(shown):
         command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
         lines = textwrap.wrap(
             f"{note.code}: {printable(note.message)}",
             width=max(console.width - len(note.severity) - 2, 20),
-            max_lines=NOTE_LINES - (command is not None or _measure(plan, asked)),
+            # What was assumed takes a line of the last one.
+            max_lines=NOTE_LINES
+            - (command is not None or _measure(plan, asked))
+            - (i > 0 and bool(assumed_values(plan))),
             placeholder=" ...",
         )
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))

@@ -10,8 +10,9 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
-from isocompute_sdk.planning.assessment.summary import VERDICTS
+from isocompute_sdk.planning.assessment.summary import VERDICTS, assumed_values, learning_rate
 from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
+from isocompute_sdk.planning.inheritance import assumed
 from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
@@ -69,6 +70,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
                 quiet=True,
             )
         )
+    more += _assumed(plan)
     more += _against_today(material, plan)
     # A page that asks for approval of the plan does not begin with "measure first".
     asked = material.next_runs if verdict.kind in ("measure-first", "undecided") else None
@@ -187,6 +189,14 @@ def _facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
     if plan.extrapolation is not None:
         facts.append(Fact("Beyond the runs", f"{plan.extrapolation:.2g} x", "plan's compute over the largest run's"))
     return tuple(facts)
+
+
+def _assumed(plan: Plan) -> list[Block]:
+    """Says which settings neither the runs nor a person gave."""
+    named = [text for text in (assumed_values(plan),) if text]
+    if any(row.name == "learning_rate" for row in assumed(plan.settings)):
+        named.insert(0, f"learning rate {learning_rate(plan)}")
+    return [Missing(f"Assumed, since neither the runs nor you gave them: {'; '.join(named)}.")] if named else []
 
 
 def _assumed_budget(material: Material, plan: Plan) -> list[Block]:
