@@ -99,7 +99,7 @@ class Plan(Sized):
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
     settings: tuple[Setting, ...] = ()
-    """Recipe of the runs and of this plan side by side; empty without runs and in plans of earlier releases."""
+    """Recipe of the runs and of this plan side by side, each value with its source."""
     pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])

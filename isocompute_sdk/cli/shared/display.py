@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 FIRST_NOTES = 2
 """Notes that a plan shows unless more are asked for."""
-LABELS = 18
-"""Columns of the labels before its lines."""
 NOTE_LINES = 3
 """Lines of such a note, its command included."""
 NO_RUN = "No run that could be made first is worth its cost: train the plan"
@@ -101,7 +99,9 @@ def print_plan(
         rows[1:1] = [("run first", text) for text in runs]
     if not verbose:
         rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
-        rows = [(label, _one_line(text) if label == "assumed" else text) for label, text in rows]
+        width = max(_console().width - max(len(label) for label, _ in rows) - 2, 30)
+        cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
+        rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
         print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, asked))
@@ -114,10 +114,6 @@ def print_plan(
         console.print(f"wrote {path}", soft_wrap=True)
     for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file), asked):
         console.print(line, soft_wrap=True)
-
-
-def _one_line(text: str) -> str:
-    return textwrap.shorten(text, max(_console().width - LABELS, 30), placeholder=" ... (all: -v)")
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
