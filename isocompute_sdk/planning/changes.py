@@ -114,6 +114,11 @@ class _Allocation(Sized):
                 f"rollouts_per_batch = {batch} is not group_size = {n} times problems_per_batch = {problems}",
                 "Change two of the three, so that the third follows.",
             )
+        known = given.get("n_problems", plan.n_problems)
+        if known is not None and problems > known and {"problems_per_batch", "n_problems"} & set(given):
+            raise PlanError(
+                f"problems_per_batch = {problems} is more than n_problems = {known}", "Choose a smaller B_p."
+            )
         refusal = plan.hardware.refusal(batch)
         if refusal is not None:
             raise PlanError(f"the plan's hardware cannot take this batch: {refusal}", "Choose another n or B_p.")

@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima
+from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima, with_budget
 from isocompute_sdk.planning.assessment.verdict import TIE
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
@@ -270,6 +270,7 @@ class Planner:
         spending += self._decline_notes(resolved, best)
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
+        notes += self._moved_notes(asked, resolved, chosen, setup.rejections, sizes, counts)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
         return replace(plan, notes=unique(notes), other_metrics=others, optima=optima)
 
@@ -373,6 +374,29 @@ class Planner:
         ]
         return notes
 
+    def _moved_notes(
+        self,
+        asked: ResolvedRequest,
+        resolved: ResolvedRequest,
+        chosen: Candidate,
+        rejections: Sequence[Rejection],
+        sizes: Sequence[int],
+        counts: Sequence[int | None],
+    ) -> list[Note]:
+        """What a limit on the batch or a budget in time changes about n and B_p, what that costs, and what avoids it."""
+        notes: list[Note] = []
+        limit, pricing = self.hardware.max_rollouts_per_batch, resolved.pricing
+        if limit is not None and any(r.constraint == "max_rollouts_per_batch" for r in rejections):
+            unlimited = asked.limits.hardware.replace(max_rollouts_per_batch=None)
+            free = choose_setup(replace(asked, limits=replace(asked.limits, hardware=unlimited)), sizes, counts)
+            if free.candidates and (best := free.best()).rollouts_per_batch > limit:
+                notes += caveats.moved_by_limit(chosen, best, limit, resolved.reward(chosen), resolved.reward(best))
+        if pricing.budget.timed and pricing.throughput is not None and asked.limits.fixed.free:
+            by_rollouts = choose_setup(with_budget(asked, Budget(rollouts=chosen.rollouts)), sizes, counts)
+            if by_rollouts.candidates:
+                notes += caveats.chosen_for_time(chosen, by_rollouts.best(), pricing.throughput)
+        return notes
+
     def _decline_notes(self, request: ResolvedRequest, whole: Candidate) -> list[Note]:
         """Whether rewards fall at this n before the whole budget is spent."""
         surface = self.fits.surface
@@ -468,15 +492,17 @@ class Planner:
                 f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
             ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it.")
         smallest, largest = self.fits.group_size_range
+        n_problems = request.n_problems or (self.fits.n_problems if self.fits.method in FITTED else None)
         return ResolvedRequest(
             pricing=pricing,
             limits=Limits(
                 pricing,
                 self.hardware,
                 fixed,
-                self.inheritance.floor,
+                min(self.inheritance.floor, n_problems or self.inheritance.floor),
                 wanted,
                 self.inheritance.problems_from_runs,
+                n_problems,
                 request.continued,
             ),
             preference=self._preference(pricing, fixed, request.mode),
@@ -596,6 +622,7 @@ class Planner:
                 hardware=self.hardware,
                 throughput=self.throughput,
                 problems_per_batch=options.get("problems_per_batch"),
+                n_problems=options.get("n_problems"),
                 min_update_steps=options.get("min_update_steps"),
                 laws=self.fits,
                 rng=generator,

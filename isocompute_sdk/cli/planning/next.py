@@ -150,6 +150,7 @@ def _answer(
             hardware=settings.hardware,
             throughput=planner.throughput or settings.throughput,
             problems_per_batch=planning.problems_per_batch,
+            n_problems=planning.n_problems or (None if study is None else study.data.n_problems),
             min_update_steps=planning.min_update_steps,
         )
         return design, None
