@@ -361,9 +361,6 @@ class Planner:
         if request.preference.law == "group_size_vs_steps":
             notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
         notes += self._time_notes(request.pricing, plan)
-        limit = self.hardware.max_rollouts_per_batch
-        if limit is not None and plan.law_group_size is not None:
-            notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
         notes += caveats.near_tie(chosen.group_size, ties, TIE * request.span)
         disagree = caveats.curves_disagree if fits.surface is None else caveats.compromise
@@ -383,7 +380,7 @@ class Planner:
         sizes: Sequence[int],
         counts: Sequence[int | None],
     ) -> list[Note]:
-        """What a limit on the batch or a budget in time changes about n and B_p, what that costs, and what avoids it."""
+        """What a limit on the batch changes about n or a budget in time about B_p, its cost, and what avoids it."""
         notes: list[Note] = []
         limit, pricing = self.hardware.max_rollouts_per_batch, resolved.pricing
         if limit is not None and any(r.constraint == "max_rollouts_per_batch" for r in rejections):

@@ -264,21 +264,6 @@ def compromise(chosen: int, better: int, gain: float) -> Note:
     )
 
 
-def batch_limit(n_law: float, problems: int, limit: int) -> list[Note]:
-    """The batch limit lies near the law's n."""
-    if 2 * n_law * problems < limit:
-        return []
-    return [
-        Note(
-            "plateau-censored-by-batch-limit",
-            "warning",
-            f"The law's n* = {n_law:.0f} at B_p = {problems} lies within one octave of the batch limit "
-            f"B_max / B_p = {limit / problems:g}: the limit may decide n instead of the reward.",
-            {"law_group_size": n_law, "problems_per_batch": problems, "max_rollouts_per_batch": limit},
-        )
-    ]
-
-
 def moved_by_limit(
     chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
 ) -> list[Note]:
@@ -331,9 +316,8 @@ def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throu
         Note(
             "problems-per-batch-for-time",
             "info",
-            f"B_p = {chosen.problems_per_batch} suits a budget in time; as many rollouts, whatever time they take, would "
-            f"have B_p = {by_rollouts.problems_per_batch}: {why}. --problems-per-batch "
-            f"{by_rollouts.problems_per_batch} keeps that.",
+            f"B_p = {chosen.problems_per_batch} suits a budget in time; a budget of as many rollouts would give B_p = "
+            f"{by_rollouts.problems_per_batch}: {why}. --problems-per-batch {by_rollouts.problems_per_batch} keeps it.",
             {"problems_per_batch": chosen.problems_per_batch, "by_rollouts": by_rollouts.problems_per_batch},
         )
     ]
