@@ -25,7 +25,13 @@ NOTE_LINES = 3
 NO_RUN = "No run that could be made first is worth its cost: train the plan"
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
-GRAVE = ("recipe-differs-from-runs", "interval-uncalibrated", "decline-within-budget", "extrapolation-beyond-3x")
+GRAVE = (
+    "recipe-differs-from-runs",
+    "batch-limit-moves-n",
+    "interval-uncalibrated",
+    "decline-within-budget",
+    "extrapolation-beyond-3x",
+)
 """Warnings that come before others, after those that cast doubt on n."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 

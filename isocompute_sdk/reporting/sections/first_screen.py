@@ -41,7 +41,7 @@ def answer(material: Material) -> Answer:
         label="No plan",
         sentence=f"There is no plan yet. {_ended(_capital(material.problem or 'nothing was planned'))}",
         sure="",
-        decision=material.remedy or f"Run more, then: isocompute report {material.typed}",
+        decision=material.remedy or f"Run more, then: {material.again()}",
         facts=_facts_of_runs(material),
         more=tuple(_going_on(material)),
     )
@@ -51,15 +51,6 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     verdict = plan.verdict
     outcome = material.comparison
     more = _going_on(material)
-    if outcome is not None:
-        side = "inside" if outcome.inside else "outside"
-        more.append(
-            Paragraph(
-                f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f} at "
-                f"{outcome.rollouts:,.0f} rollouts, {side} the interval predicted for one run "
-                f"({outcome.low:.3f} to {outcome.high:.3f})."
-            )
-        )
     if material.assumed_budget:
         more += _assumed_budget(material, plan)
     if not material.same_options:
@@ -75,6 +66,19 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     # A page that asks for approval of the plan does not begin with "measure first".
     asked = material.next_runs if verdict.kind in ("measure-first", "undecided") else None
     bet = asked is not None and not asked.material(plan.span)
+    if outcome is not None:
+        side = "inside" if outcome.inside else "outside"
+        return Answer(
+            tone="good" if outcome.inside else "caution",
+            label="Trained",
+            sentence=f"This plan has been trained ({say.configuration(plan)}): measured {outcome.metric} "
+            f"{outcome.measured:.3f} at {outcome.rollouts:,.0f} rollouts, {side} the interval predicted for one run "
+            f"({outcome.low:.3f} to {outcome.high:.3f}).",
+            sure=f"Before it was trained: {_ended(verdict.sentence.replace(f'. {ASK_NEXT}', '.'))}",
+            decision=f"Nothing to approve: this run is done. For another budget: {material.again('--budget C')}",
+            facts=_facts_of_plan(plan),
+            more=tuple(more),
+        )
     return Answer(
         tone="caution" if bet else TONES.get(verdict.kind, "neutral"),
         label=VERDICTS["likely"] if bet else VERDICTS.get(verdict.kind, verdict.kind),
@@ -202,7 +206,7 @@ def _assumed(plan: Plan) -> list[Block]:
 def _assumed_budget(material: Material, plan: Plan) -> list[Block]:
     """Says that the page chose the budget."""
     text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run."
-    return [Missing(text, f"isocompute report {material.typed} --budget {short(plan.budget.amount)}")]
+    return [Missing(text, material.again(f"--budget {short(plan.budget.amount)}"))]
 
 
 def _against_today(material: Material, plan: Plan) -> list[Block]:
@@ -210,11 +214,10 @@ def _against_today(material: Material, plan: Plan) -> list[Block]:
     if plan.predicted_reward is None or material.planner is None:
         return []
     if material.asked.compare is None:
-        given = "" if material.asked.budget is None else f" {say.budget_option(plan.budget)}"
         return [
             Missing(
                 "What it gains over what you run today is not known here: name that configuration.",
-                f"isocompute report {material.typed}{given} --compare n=16,bp=32",
+                material.again("--compare n=16,bp=32"),
             )
         ]
     try:
