@@ -30,7 +30,7 @@ from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
 from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
-from isocompute_sdk.planning.questions.judge import Judgement, cost_of_runs, judge
+from isocompute_sdk.planning.questions.judge import Judgement, judge
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
@@ -346,7 +346,7 @@ class Planner:
     def _notes(self, request: ResolvedRequest, plan: Plan, chosen: Candidate) -> list[Note]:
         """Notes on the fits, the recipe and this candidate."""
         fits, notes = self.fits, list(self.fits.notes)
-        foreign = fits.method == "prior" or self.model is None or not same_model(self.model, fits.model)
+        foreign = self.model is None or not same_model(self.model, fits.model)
         if fits.method not in FITTED and foreign:
             notes.append(caveats.another_model(fits.model, self.model, fits.method))
         notes += self.inheritance.notes(plan.settings, timed=request.pricing.budget.timed)
@@ -704,10 +704,10 @@ class Planner:
             today: (n, B_p), a mapping, or text such as `"n=16,bp=128"`.
             budget: as of `allocate`; that of the plan.
             plan: a plan of this planner, for the same budget; None for the best one.
-            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot, else the cost of the runs
-                behind the fits.
+            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot. Runs that were there
+                before cost this budget nothing.
             level: coverage of the interval.
-            **options: as of `allocate`.
+            **options: as of `allocate`; `spend` is `all` by default.
 
         Returns:
             Expected gain, the probability that it is one, and the budget from which on the pilot pays for itself.
@@ -721,11 +721,11 @@ class Planner:
                 f"configuration {today!r:.60} says M; accepted: n and bp, which get the whole budget", "Leave M out."
             )
         parsed = Budget.parse(budget)
-        chosen = self.allocate(parsed, **options) if plan is None else plan
+        whole_budget: dict[str, Any] = {"spend": "all", **options}
+        chosen = self.allocate(parsed, **whole_budget) if plan is None else plan
         pricing = self._pricing_beside(chosen, parsed, options)
         if pilot_cost is None:
-            stated = (parsed.spent or {}).get("pilot")
-            pilot_cost = cost_of_runs(self.fits, pricing, parsed) if stated is None else float(stated)
+            pilot_cost = float((parsed.spent or {}).get("pilot", 0.0))
         sizes = self.fits.candidate_sizes(0)
         return judge(chosen, (n, problems), pilot_cost, pricing, sizes, level)
 

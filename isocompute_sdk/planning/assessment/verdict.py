@@ -224,8 +224,8 @@ def _stop(plan: Plan) -> Verdict:
 
 
 def _borrowed(plan: Plan) -> Verdict:
-    published = plan.fits is not None and plan.fits.method == "published"
-    whose = f"the paper's runs of {plan.fits.model}" if plan.fits and published else "a prior over published models"
+    model = None if plan.fits is None else plan.fits.model
+    whose = f"the paper's runs of {model}" if model else "a prior over published models"
     return Verdict(
         "borrowed",
         f"n = {plan.group_size} is borrowed from {whose}: run a pilot of your own before you spend a budget on it",
