@@ -28,6 +28,8 @@ class Rows:
     """1 for sampled tokens."""
     sampled_logprob_UT: Tensor
     """Log-probabilities from the sampler."""
+    entropy_UT: Tensor
+    """Entropies of the distributions that the tokens were drawn from, from the sampler."""
     first_U: Tensor
     """Index of one of the rollouts that each row represents."""
     row_R: Tensor
@@ -82,6 +84,7 @@ def unmerged(samples: Samples) -> Rows:
         samples.response_RT,
         samples.mask_RT,
         samples.logprob_RT,
+        samples.entropy_RT,
         every_R,
         every_R,
         samples.prompt_ids,
@@ -111,27 +114,33 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
         samples.response_RT[first_U],
         samples.mask_RT[first_U],
         samples.logprob_RT[first_U],
+        samples.entropy_RT[first_U],
         first_U,
         torch.from_numpy(rank[row]).to(reward_R.device),
         samples.prompt_ids,
     )
 
 
-def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int) -> list[Tensor]:
-    """Indices of the chosen rows in groups whose padded size is within the budget, the shortest rows first.
+def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int, longest_tree: int = 0) -> list[Tensor]:
+    """Indices of the chosen rows in groups whose padded size is within the budget.
 
-    A row that exceeds the budget alone forms its own group.
+    The shortest rows come first; rows of at most `longest_tree` tokens stay in their order, by prompt, so that they can
+    share it. A row that exceeds the budget alone forms its own group.
     """
     prompt_P = torch.tensor([len(prompt) for prompt in rows.prompt_ids], device=rows.prompt_index_U.device)
     length_U = prompt_P[rows.prompt_index_U] + rows.mask_UT.sum(-1).long()
     lengths: list[int] = length_U[chosen_U].tolist()
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    order = list(range(len(lengths)))
+    if max(lengths, default=0) > longest_tree:
+        order.sort(key=lengths.__getitem__)
     groups: list[list[int]] = []
     current: list[int] = []
+    longest = 0
     for i in order:
-        if current and (len(current) + 1) * lengths[i] > token_budget:
+        longest = max(longest, lengths[i])
+        if current and (len(current) + 1) * longest > token_budget:
             groups.append(current)
-            current = []
+            current, longest = [], lengths[i]
         current.append(i)
     if current:
         groups.append(current)

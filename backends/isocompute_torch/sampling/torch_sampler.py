@@ -1,7 +1,7 @@
 """The sampler in torch: batched decoding with a KV cache, directly from the trained weights.
 
-The model reads each distinct prompt once, and its cache is copied to the n rollouts. Rows of finished rollouts leave
-the cache. With `merge`, rollouts with the same tokens so far share one row: the model reads every distinct prefix once,
+The model reads each distinct prompt once, what all prompts begin with once for all, and its cache is copied to the n
+rollouts. Rows of finished rollouts leave the cache. With `merge`, rollouts with the same tokens so far share one row: the model reads every distinct prefix once,
 which changes results by rounding only.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any, cast
 
 import torch
@@ -24,6 +25,8 @@ CACHE_SHARE_CUDA = 0.35
 """Largest KV cache as a share of the GPU's total memory; a share of the free memory would vary between steps."""
 LOGITS_AT_ONCE = 2**28
 """Most logits computed at once, rows times vocabulary."""
+SHORTEST_BEGINNING = 16
+"""Tokens that all prompts must share to be read once: one more call of the model costs as much as a few tokens."""
 COMPACT_BELOW = 0.75
 """Share of live rows at which finished ones are removed from the cache; copying it costs as much as a token."""
 
@@ -53,15 +56,14 @@ class _Drawn:
     def __init__(self, rollouts: int, max_tokens: int, pad_id: int, logprobs: Tensor) -> None:
         self.token_TC = torch.full((max_tokens, rollouts), pad_id, device=logprobs.device)
         self.logprob_TC = logprobs.new_zeros(max_tokens, rollouts)
+        self.entropy_TC = logprobs.new_zeros(max_tokens, rollouts)
         self.length_C = torch.full((rollouts,), max_tokens, device=logprobs.device)
         self.truncated_C = torch.ones(rollouts, dtype=torch.bool, device=logprobs.device)
 
-    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor) -> None:
+    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor, entropy_A: Tensor) -> None:
         """Store token t of the live rollouts."""
-        if len(row_A) == self.token_TC.shape[1]:
-            self.token_TC[t], self.logprob_TC[t] = token_A, logprob_A
-        else:
-            self.token_TC[t, row_A], self.logprob_TC[t, row_A] = token_A, logprob_A
+        chosen = t if len(row_A) == self.token_TC.shape[1] else (t, row_A)
+        self.token_TC[chosen], self.logprob_TC[chosen], self.entropy_TC[chosen] = token_A, logprob_A, entropy_A
 
     def end(self, t: int, row_E: Tensor) -> None:
         """Mark these rollouts as ended with token t."""
@@ -111,6 +113,7 @@ class TorchSampler:
         generator = torch.Generator(device).manual_seed(seed)
         response_RT = torch.empty(rollouts, max_tokens, dtype=torch.long, device=device)
         logprob_RT = torch.empty(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
+        entropy_RT = torch.empty_like(logprob_RT)
         length_R = torch.empty(rollouts, dtype=torch.long, device=device)
         truncated_R = torch.empty(rollouts, dtype=torch.bool, device=device)
         for chunk in self._chunks(prompts, n, max_tokens):
@@ -119,6 +122,7 @@ class TorchSampler:
             rows_C = torch.tensor(chunk.rows, device=device)
             response_RT[rows_C] = drawn.token_TC.t()
             logprob_RT[rows_C] = drawn.logprob_TC.t()
+            entropy_RT[rows_C] = drawn.entropy_TC.t()
             length_R[rows_C] = drawn.length_C
             truncated_R[rows_C] = drawn.truncated_C
         longest = int(length_R.max())
@@ -130,6 +134,7 @@ class TorchSampler:
             response_RT=response_RT[:, :longest].contiguous(),
             mask_RT=mask_RT.to(logprob_RT.dtype),
             logprob_RT=logprob_RT[:, :longest].contiguous(),
+            entropy_RT=entropy_RT[:, :longest].contiguous(),
             truncated_R=truncated_R,
         )
 
@@ -180,8 +185,10 @@ class _Decoder:
         self.max_tokens = max_tokens
         self.merge = merge
         self.device = policy.device
-        longest = max(len(prompt) for prompt in prompts)
         self.cache = policy.new_cache()
+        longest = max(len(prompt) for prompt in prompts)
+        begun = self._begin(prompts) if merge and longest + max_tokens <= policy.architecture.longest_tree else 0
+        prompts, longest = [prompt[begun:] for prompt in prompts], longest - begun
         padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
         self.input_ids_KL = torch.tensor(padded, device=self.device)
         self.mask_KL: Tensor | None = None
@@ -189,16 +196,23 @@ class _Decoder:
         if any(len(prompt) < longest for prompt in prompts):
             missing_K = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
             position_KL = torch.arange(longest, device=self.device) - missing_K.unsqueeze(-1)
-            self.mask_KL = (position_KL >= 0).long()
-            self.position_ids_KL = position_KL.clamp(min=0)
+            self.mask_KL = torch.nn.functional.pad((position_KL >= 0).long(), (begun, 0), value=1)
+            self.position_ids_KL = begun + position_KL.clamp(min=0)
         self.state_A = torch.arange(len(prompts), device=self.device).repeat_interleave(
             torch.tensor(counts, device=self.device)
         )
         self._distinct = False
         """Whether no two rollouts read the same row."""
-        self._identity = False
-        """Whether rollout i reads row i, for every i."""
         self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
+
+    def _begin(self, prompts: list[list[int]]) -> int:
+        """Read the tokens that all prompts begin with, such as a system prompt, once; returns how many they are."""
+        shared = list(commonprefix([prompt[:-1] for prompt in prompts]))
+        if len(prompts) == 1 or len(shared) < SHORTEST_BEGINNING:
+            return 0
+        self.policy.next_logits(torch.tensor([shared], device=self.device), self.cache)
+        self.cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=self.device))
+        return len(shared)
 
     def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
         """Sample token after token until every rollout has ended or reached the limit."""
@@ -209,10 +223,13 @@ class _Decoder:
         for t in range(max_tokens):
             logits_KV = self.policy.next_logits(self.input_ids_KL, self.cache, self.mask_KL, self.position_ids_KL)
             logprob_KV = log_distribution(logits_KV, temperature, top_p)
-            own_AV = logprob_KV if self._identity else logprob_KV[self.state_A]
-            token_A = draw(own_AV, generator)
-            drawn.add(t, row_A, token_A, own_AV.gather(-1, token_A.unsqueeze(-1)).squeeze(-1))
-            ended_A = self._ended(token_A)
+            mass_KV = logprob_KV.exp()
+            token_A = draw(mass_KV, self.state_A, generator)
+            logprob_A = logprob_KV[self.state_A, token_A]
+            # In place; the smallest number in place of -inf, because 0 * -inf would be NaN.
+            entropy_K = -mass_KV.mul_(logprob_KV.clamp_(min=torch.finfo(logprob_KV.dtype).min)).sum(-1)
+            drawn.add(t, row_A, token_A, logprob_A, entropy_K[self.state_A])
+            ended_A = self._ended(token_A, drawn.token_TC[: t + 1, row_A])
             if bool(ended_A.any()):
                 drawn.end(t, row_A[ended_A])
                 live_A = ~ended_A
@@ -222,10 +239,12 @@ class _Decoder:
             self._advance(token_A)
         return drawn
 
-    def _ended(self, token_A: Tensor) -> Tensor:
-        if len(self.ends) == 1:
-            return token_A == self.ends
-        return torch.isin(token_A, self.ends)
+    def _ended(self, token_A: Tensor, response_TA: Tensor) -> Tensor:
+        ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)
+        if self.policy.codec.stop:
+            tails = response_TA[-self.policy.codec.stop_tokens :].t().tolist()
+            ended_A = ended_A | torch.tensor(self.policy.codec.stopped(tails), device=self.device)
+        return ended_A
 
     def _advance(self, token_A: Tensor) -> None:
         """Prepare the cache for the next token: copy, share or drop its rows."""
@@ -242,13 +261,12 @@ class _Decoder:
         if not self._distinct or live <= COMPACT_BELOW * rows:
             self._extend(self.state_A, token_A)
             self.state_A = torch.arange(live, device=self.device)
-            self._distinct = self._identity = True
+            self._distinct = True
         elif live == rows:
             self._extend(None, token_A)
         else:
             token_K = torch.full((rows,), self.policy.codec.pad_id, device=self.device)
             token_K[self.state_A] = token_A
-            self._identity = False
             self._extend(None, token_K)
 
     def _extend(self, parent_K: Tensor | None, token_K: Tensor) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable, terminal
 from isocompute_sdk.errors import IsoComputeError
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ def follow_study(folder: Path, interval: float, *, json: bool) -> None:
 
 
 def _in_place(look: _Look, interval: float) -> None:
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
+    with Live(console=terminal(), auto_refresh=False, vertical_overflow="visible") as live:
         look.repeat(interval, lambda: live.update(Text("\n".join([*look.lines(), look.page])), refresh=True))
 
 
@@ -148,10 +147,13 @@ class _Look:
         from isocompute_sdk.reporting.report import FILE, report
 
         seconds = int(SECONDS_BETWEEN_FITS) if self._goes_on else None
+        if (self.folder / FILE).is_symlink():
+            self.page = f"no report: {self.folder / FILE} is a link, which a look does not follow"
+            return
         try:
             path = report(self.folder, self.folder / FILE, study=study, refresh_seconds=seconds)
         except IsoComputeError as error:
-            self.page = printable(f"no report: {error.message}")
+            self.page = f"no report: {error.message}"
         else:
             self.page = f"the answer on one page: {path}"
 
