@@ -61,7 +61,7 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
-def check_size(path: Path, columns: int, rows: int) -> None:
+def check_size(path: Path | str, columns: int, rows: int) -> None:
     """Raise on a table with more columns or cells than are read.
 
     Raises:
