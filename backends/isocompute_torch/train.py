@@ -86,9 +86,10 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:
+        from isocompute_torch.policy.loading import choose_device
         from isocompute_torch.runner import assembly, checkpoint
         from isocompute_torch.runner.loop import Loop
-        from isocompute_torch.runner.progress_display import RunConsole
+        from isocompute_torch.runner.progress_display import BEST_AGAIN, RunConsole
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
@@ -97,7 +98,9 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     step = checkpoint.latest_step(configuration.folder)
     problems = assembly.load_problems(configuration)
     context = {**run.context(), "n_problems": len(problems["train"])}
-    journal.begin(resumed_step=step, **context, versions=_versions(configuration))
+    device = choose_device(configuration.options.device).type
+    planned = {"device": device, "evaluations": len(configuration.evaluation_steps) + BEST_AGAIN}
+    journal.begin(resumed_step=step, **context, **planned, versions=_versions(configuration, device))
     with ExitStack() as stack:
         dtype = None if step is None else checkpoint.saved_dtype(configuration.folder, step)
         parts = assembly.assemble(configuration, problems, stack, dtype)
@@ -105,7 +108,9 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
-        console = stack.enter_context(RunConsole(run.run_id, run.update_steps, counters.step))
+        console = stack.enter_context(
+            RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
+        )
         note = parts.learner.policy.architecture.note
         if note is not None and configuration.options.merge_duplicates:
             console.note(note)
@@ -238,16 +243,13 @@ def _lock(folder: Path, stack: ExitStack) -> None:
         raise InputError(f"another process trains the run in {folder}", "Wait until it ends, or stop it.") from error
 
 
-def _versions(configuration: Configuration) -> dict[str, str]:
+def _versions(configuration: Configuration, device: str) -> dict[str, str]:
     from importlib import metadata
     from platform import python_version
 
-    from isocompute_torch.policy.loading import choose_device
-
     names = ("isocompute", "torch", "transformers")
     versions = {"python": python_version(), **{name: metadata.version(name) for name in names}}
-    options, installed = configuration.options, vllm_is_installed()
-    sampler, _ = chosen_sampler(options.sampler, choose_device(options.device).type, installed=installed)
+    sampler, _ = chosen_sampler(configuration.options.sampler, device, installed=vllm_is_installed())
     return versions | ({"vllm": vllm_version()} if sampler == "vllm" else {})
 
 

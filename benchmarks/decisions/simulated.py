@@ -200,7 +200,8 @@ def weigh() -> dict[str, float]:
             draw_scenario(np.random.default_rng([WEIGHING_SEED, number, i]), family) for i in range(PER_FAMILY)
         )
         drawn[family] = Counter(cell(features(one.runs, METRIC)) for one in scenarios)
-    every: list[Cell] = list(product((False, True), repeat=3))
+    sides = (False, True)
+    every: list[Cell] = list(product(sides, sides, sides))
     weights = dict.fromkeys(EVERY_FAMILY, 0.0)
     for one in every:
         share = float(np.mean([counts[one] / counts.total() for counts in corpus.values()]))

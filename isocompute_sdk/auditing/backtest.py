@@ -191,24 +191,14 @@ def judge(
                     answer = method(pilot)
                 except IsoComputeError:
                     continue
-            said = [
-                [None if a is None else float(a[i]) for a in (answer.mean_N, answer.low_N, answer.high_N)]
-                for i in range(len(pilot.sizes))
-            ]
-            rows += [
-                Row(
-                    *place,
-                    name,
-                    n,
-                    n == answer.group_size,
-                    true,
-                    (pilot.best - true) / pilot.scale,
-                    *three,
-                    answer.verdict,
-                )
-                for (n, true), three in zip(pilot.truth.items(), said, strict=True)
-                if n == answer.group_size or answer.mean_N is not None
-            ]
+            for i, (n, true) in enumerate(pilot.truth.items()):
+                if answer.mean_N is None and n != answer.group_size:
+                    continue
+                said = (answer.mean_N, answer.low_N, answer.high_N)
+                mean, low, high = (None if value_N is None else float(value_N[i]) for value_N in said)
+                lost = (pilot.best - true) / pilot.scale
+                chosen = n == answer.group_size
+                rows.append(Row(*place, name, n, chosen, true, lost, mean, low, high, answer.verdict))
     return Backtest(tuple(rows), tuple(methods))
 
 

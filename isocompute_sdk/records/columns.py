@@ -113,7 +113,7 @@ COLUMNS: tuple[Column, ...] = (
         0,
     ),
     Column("metric", "text", "name of the metric, kept as written"),
-    Column("eval_set", "text", "name of the set the metric was measured on"),
+    Column("eval_set", "text", "name of the set the metric was measured on", ("set", "split")),
     Column("value", "number", "the measured value", ("reward",)),
     Column("tokens", "number", "tokens sampled so far", minimum=0),
     Column(

@@ -68,8 +68,9 @@ def rank(metric: str, eval_set: str) -> int | None:
     if is_training_reward(metric):
         return 6
     if eval_set in TRAIN_SETS:
-        # A metric of evaluations that was measured on training problems.
-        return 5 if average_of(metric) else None
+        # A metric of evaluations that was measured on training problems, or a reward by another name.
+        named = _SCORE.fullmatch(metric) and not _COMPONENT.fullmatch(metric)
+        return 5 if average_of(metric) else 6 if named else None
     average = metric == UNKNOWN_AVERAGE or average_of(metric) is not None
     kinds = (metric == "avg@4", average, metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
     known = next((i for i, holds in enumerate(kinds) if holds), None)

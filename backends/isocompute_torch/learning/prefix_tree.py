@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from os.path import commonprefix
 
 import numpy as np
 import torch
@@ -20,13 +19,14 @@ from torch import Tensor
 
 from isocompute_torch.learning.layout import Layout, Rows
 from isocompute_torch.policy.architecture import LONGEST_TREE
+from isocompute_torch.policy.text import shared_beginning
 
 SHORTEST = 64
 """Tokens of a sequence, unless a row needs more."""
 ROOMS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 """Lengths of sequences to choose from, in lengths of the longest row."""
 ATTENTION = 2_048
-"""Length of a sequence at which attention to all places costs about as much as the rest of a model of width 350; less in
+"""Length of a sequence at which attention to all places costs as much as the rest of a model of width 350; less in
 wider ones."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that no row of attention weights becomes NaN."""
@@ -92,9 +92,7 @@ def tree_layout(
     alike_W = _alike(rank_W, response_WT, length_W, prompts)
     least = max(SHORTEST, longest)
     rooms = ROOMS if least > SHORTEST else (1.0,)
-    walks = [
-        _walk(alike_W, size_U[order_W], length_W, min(int(part * least), longest_tree)) for part in rooms
-    ]
+    walks = [_walk(alike_W, size_U[order_W], length_W, min(int(part * least), longest_tree)) for part in rooms]
     walk = min(walks, key=lambda walk: walk.cost)
     # Plain sequences need no mask, and half of the attention.
     if walk.cost >= len(chosen) * longest * (1 + longest / ATTENTION / 2):
@@ -106,7 +104,7 @@ def _alike(rank_W: Ints, response_WT: Ints, length_W: Ints, prompts: list[list[i
     """Leading tokens that each row shares with the row before; those of two prompts end with the shorter one."""
     same_VT = (response_WT[1:] == response_WT[:-1]) & (rank_W[1:] == rank_W[:-1])[:, None]
     answer_V = np.minimum(np.logical_and.accumulate(same_VT, axis=1).sum(1), np.minimum(length_W[1:], length_W[:-1]))
-    between = [0, *(len(commonprefix(pair)) for pair in pairwise(prompts))]
+    between = [0, *(shared_beginning(pair) for pair in pairwise(prompts))]
     size_V = np.array([len(prompt) for prompt in prompts])[rank_W[1:]]
     prompt_V = np.where(rank_W[1:] == rank_W[:-1], size_V, np.array(between)[rank_W[1:]])
     return np.concatenate(([0], prompt_V + answer_V))
@@ -117,10 +115,10 @@ def _walk(alike_W: Ints, size_W: Ints, length_W: Ints, room: int) -> _Walk:
     sequence, used, before, longest = 0, 0, 0, 0
     for alike, size, length in zip(alike_W.tolist(), size_W.tolist(), length_W.tolist(), strict=True):
         written = size + length - 1
-        known = min(alike, written, before)
+        known, agreed = min(alike, written, before), max(alike - size, 0)
         if used + written - known > room:
-            sequence, used, alike, known = sequence + 1, 0, 0, 0
-        found.append((known, max(alike - size, 0), sequence, used))
+            sequence, used, known, agreed = sequence + 1, 0, 0, 0
+        found.append((known, agreed, sequence, used))
         used += written - known
         before, longest = written, max(longest, used)
     known_W, agreed_W, sequence_W, start_W = np.array(found, dtype=np.int64).T

@@ -1,8 +1,8 @@
 """The sampler in torch: batched decoding with a KV cache, directly from the trained weights.
 
-The model reads each distinct prompt once, what all prompts begin with once for all, and its cache is copied to the n
-rollouts. Rows of finished rollouts leave the cache. With `merge`, rollouts with the same tokens so far share one row: the model reads every distinct prefix once,
-which changes results by rounding only.
+The model reads what all prompts begin with once, then each distinct prompt once, and its cache is copied to the n
+rollouts. Rows of finished rollouts leave the cache. With `merge`, rollouts with the same tokens so far share one row:
+the model reads every distinct prefix once, which changes results by rounding only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Any, cast
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from isocompute_torch.failures import is_out_of_memory
 from isocompute_torch.policy.model import Policy, at_least_float32
+from isocompute_torch.policy.text import shared_beginning
 from isocompute_torch.sampling.sampler import Samples, check_finite, draw, log_distribution
 
 CACHE_BYTES_CPU = 2 * 2**30
@@ -207,12 +207,12 @@ class _Decoder:
 
     def _begin(self, prompts: list[list[int]]) -> int:
         """Read the tokens that all prompts begin with, such as a system prompt, once; returns how many they are."""
-        shared = list(commonprefix([prompt[:-1] for prompt in prompts]))
-        if len(prompts) == 1 or len(shared) < SHORTEST_BEGINNING:
+        shared = min(shared_beginning(prompts), *(len(prompt) - 1 for prompt in prompts))
+        if len(prompts) == 1 or shared < SHORTEST_BEGINNING:
             return 0
-        self.policy.next_logits(torch.tensor([shared], device=self.device), self.cache)
+        self.policy.next_logits(torch.tensor([prompts[0][:shared]], device=self.device), self.cache)
         self.cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=self.device))
-        return len(shared)
+        return shared
 
     def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
         """Sample token after token until every rollout has ended or reached the limit."""

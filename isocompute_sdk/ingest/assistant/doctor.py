@@ -25,7 +25,7 @@ from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
+from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, undecided
 from isocompute_sdk.records.table import build, join
 from isocompute_sdk.records.trends import no_rise, no_rise_note
 
@@ -454,7 +454,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     ]
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
-    elif is_training_reward(metric):
+    elif is_training_reward(metric) or runs.filter(metric=metric).eval_sets == (TRAIN_SET,):
         found.append(
             (
                 "only the training reward was logged, which keeps rising where a validation reward falls",

@@ -12,7 +12,7 @@ from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, read
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import headline, rank
+from isocompute_sdk.records.rewards import headline, rank, unasked
 
 STEPS = range(0, 80, 10)
 
@@ -55,6 +55,13 @@ def test_two_data_sets_are_not_pooled(tmp_path: Path) -> None:
 def test_several_data_sets_of_one_run_are_those_of_its_evaluations(tmp_path: Path) -> None:
     rows = [("a", 8, 32, step, where, reward(step)) for step in STEPS for where in ("gsm8k", "math")]
     assert read(write(tmp_path / "t.csv", "run,n,bp,step,dataset,avg@4", rows)).eval_sets == ("gsm8k", "math")
+
+
+def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
+    rows = [("a", 8, 32, step, "train", "reward", reward(step)) for step in STEPS]
+    runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))
+    name, notes = unasked(runs, None)
+    assert (name, runs.eval_sets, [note.code for note in notes]) == ("reward", ("train",), ["training-reward-only"])
 
 
 def test_the_whole_reward_is_preferred_to_its_parts() -> None:
