@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
-from isocompute_sdk.fitting.surface.surface import BESIDE_LATE, KEPT_ANSWERS, LATE, OLD_SPREAD_ABOVE, SPREAD_REACH
+from isocompute_sdk.fitting.surface.surface import BESIDE_LATE, KEPT_ANSWERS, LATE
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -303,27 +302,6 @@ def test_a_missing_step_0_is_said(make_runs: Make, fits: Fits) -> None:
     found = fit(make_runs(reward, LEVELS, COMPUTE[1:]), draws=10)
     assert "base-reward-unmeasured" in codes(found)
     assert "base-reward-unmeasured" not in codes(fits)
-
-
-def test_files_without_declines_and_misfit_load_and_predict_as_they_did(fits: Fits, tmp_path: Path) -> None:
-    old = fits.to_dict()
-    for name in ("declines", "misfit", "outlying", "late"):
-        del old["surface"][name]
-    del old["passport"]["most_rise_seen"]
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(old))
-    loaded = Fits.load(path)
-    assert loaded.surface is not None
-    assert loaded.surface.declines is None
-    assert loaded == Fits.load(loaded.save(tmp_path / "again.json"))
-    far = loaded.predict(1e8, 16)
-    at = loaded.predict(1e8, 16, kind="at")
-    assert far.mean == at.mean
-    # Upper ends were widened beyond the data, by a share of the distance to the mean.
-    drawn = loaded.draws(1e8, 16)[:, 0]
-    reach = min(np.log(1e8 / loaded.surface.largest_compute), SPREAD_REACH)
-    moved = drawn + OLD_SPREAD_ABOVE * reach * np.maximum(drawn - drawn.mean(), 0.0)
-    assert float(far.high) == pytest.approx(np.quantile(moved, 0.9))
 
 
 def test_draws_are_what_predictions_average(fits: Fits) -> None:
