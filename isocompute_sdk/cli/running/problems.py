@@ -163,7 +163,9 @@ def _label(source: str, output: Path, options: dict[str, Any], *, json: bool) ->
     if done.returncode != 0:
         # It has said why.
         raise typer.Exit(1 if done.returncode < 0 else done.returncode)
-    rows = [files.parse_json(line) for line in files.read_text(output).splitlines()]
+    rows = [
+        files.parse_json(line) for line in files.read_text(output, what="labelled problems (JSON lines)").splitlines()
+    ]
     split = split_by_difficulty([row["passes"] for row in rows], options["samples"], rng=0, validation=0)
     counts = {name: len(members.train_P) for name, members in split.bands.items()}
     counts |= {name: len(members) for name, members in split.unstudied.items()}
