@@ -13,6 +13,8 @@ from isocompute_sdk.specs.sweep import Seed
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Number
 
+GENERATOR = "reasoning-gym:"
+"""Begins the names of generators."""
 _Value = Annotated[float, Number()]
 
 
@@ -41,6 +43,16 @@ class ProblemSource(Spec):
     reward: Literal["auto", "maths"] | None = "auto"
     """`auto` also writes a reward function, unless the file is there: the scorer of a generator, else `maths`, which
     compares formulas with math-verify. None: the reward is yours."""
+
+    @model_validator(mode="after")
+    def _settings_are_a_generators(self) -> Self:
+        if self.settings and not self.dataset.startswith(GENERATOR):
+            raise problem(
+                message=f"received settings for {self.dataset!r}; accepted: settings of a generator, {GENERATOR}NAME",
+                hint="Leave settings out.",
+                field="settings",
+            )
+        return self
 
     @model_validator(mode="after")
     def _ranges_hold_something(self) -> Self:

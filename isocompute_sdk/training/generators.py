@@ -9,8 +9,8 @@ from importlib import metadata, resources
 from typing import Any
 
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.specs.problem_source import GENERATOR
 
-PREFIX = "reasoning-gym:"
 DRAWS = 20
 """Draws per wanted problem after which a generator is taken to have no other problems."""
 INSTALL = (
@@ -35,7 +35,7 @@ def generated(source: str, settings: Mapping[str, Any], seed: int, wanted: int) 
         BackendError: reasoning-gym is missing, has no such generator or setting, or its scorer does not work on entries
             that were saved as JSON.
     """
-    name = source.removeprefix(PREFIX)
+    name = source.removeprefix(GENERATOR)
     made = _made(name, {**settings, "seed": seed, "size": max(DRAWS * wanted, 1)})
     seen: set[str] = set()
     for i in range(DRAWS * wanted):
@@ -54,7 +54,7 @@ def scorer(source: str, settings: Mapping[str, Any]) -> str:
     text = resources.files("isocompute_sdk.training.rewards").joinpath("reasoning.py").read_text(encoding="utf-8")
     example = 'NAME, SETTINGS = "chain_sum", {}'
     assert example in text, "the template names an example"
-    named = f"NAME, SETTINGS = {source.removeprefix(PREFIX)!r}, {dict(settings)!r}  # reasoning-gym {version()}"
+    named = f"NAME, SETTINGS = {source.removeprefix(GENERATOR)!r}, {dict(settings)!r}  # reasoning-gym {version()}"
     return text.replace(example, named)
 
 
@@ -72,7 +72,7 @@ def _made(name: str, settings: dict[str, Any]) -> Any:
     if name not in factory.DATASETS:
         raise BackendError(
             f"reasoning-gym {version()} has no generator {name!r}; accepted: {', '.join(sorted(factory.DATASETS))}",
-            f"Write --from {PREFIX}chain_sum, for example.",
+            f"Write --from {GENERATOR}chain_sum, for example.",
         )
     fields = sorted(set(factory.DATASETS[name][1].__dataclass_fields__) - {"seed", "size"})
     unknown = [key for key in settings if key not in (*fields, "seed", "size")]

@@ -14,6 +14,7 @@ from typing import Any, cast
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.specs import Data, ProblemSource
+from isocompute_sdk.specs.problem_source import GENERATOR
 from isocompute_sdk.training import generators
 from isocompute_sdk.training.payload.problem_files import ANSWER_KEYS, PROMPT_KEYS
 
@@ -84,7 +85,7 @@ def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]
     Raises:
         BackendError: the data set cannot be loaded, or has too few rows that are kept.
     """
-    generator = source.dataset.startswith(generators.PREFIX)
+    generator = source.dataset.startswith(GENERATOR)
     if generator:
         wanted = source.validation + (data.n_problems or GENERATED)
         loaded = generators.generated(source.dataset, source.settings, source.seed, wanted)

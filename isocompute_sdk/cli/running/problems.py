@@ -135,11 +135,12 @@ def problems(
 
 def _draw(source: dict[str, Any], data: dict[str, Any], *, json: bool) -> None:
     from isocompute_sdk.specs import Data, ProblemSource
-    from isocompute_sdk.training import generators, problem_sets
+    from isocompute_sdk.specs.problem_source import GENERATOR
+    from isocompute_sdk.training import problem_sets
 
     chosen = ProblemSource.model_validate(source)
-    if not chosen.dataset.startswith(generators.PREFIX):
-        raise SpecError(f"--from {chosen.dataset}; accepted: {generators.PREFIX}NAME", "Give other sources as SOURCE.")
+    if not chosen.dataset.startswith(GENERATOR):
+        raise SpecError(f"--from {chosen.dataset}; accepted: {GENERATOR}NAME", "Give other sources as SOURCE.")
     files_ = Data.model_validate(data)
     written = problem_sets.write_files(chosen, files_, Path())
     if json:

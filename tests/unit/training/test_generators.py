@@ -6,7 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package with the interface of reasoning-gym, whose own pins keep it out of this environment."""
     place = tmp_path / "site" / "reasoning_gym"
     place.mkdir(parents=True)
@@ -66,9 +66,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site" / "reasoning_gym-9.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: reasoning-gym\nVersion: 9\n"
     )
-    for name in [name for name in sys.modules if name.split(".")[0] == "reasoning_gym"]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path / "site")
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reasoning_gym"]:
+        del sys.modules[name]
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
