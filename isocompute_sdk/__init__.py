@@ -2,7 +2,7 @@
 
     import isocompute_sdk as iso
 
-    fits = iso.fit(iso.RunSet.read("runs.csv"))
+    fits = iso.fit(iso.read("runs.csv"))
     plan = iso.Planner(fits).allocate("3M")
     print(plan.launch_script(train_data="train.jsonl", eval_data="validation.jsonl", reward="reward.py"))
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isocompute_sdk import plots as plots
     from isocompute_sdk.api import fit, forecast, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
+    from isocompute_sdk.auditing.backtest import Backtest, backtest
     from isocompute_sdk.campaigns.campaign import Campaign
     from isocompute_sdk.errors import (
         BackendError,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
     from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
+    from isocompute_sdk.ingest.reader import read
+    from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, sweeps
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
     from isocompute_sdk.planning import (
@@ -74,6 +77,8 @@ _HOMES = {
         "refit",
     ),
     "isocompute_sdk.auditing": ("Audit", "audit"),
+    "isocompute_sdk.auditing.backtest": ("Backtest", "backtest"),
+    "isocompute_sdk.laws.sweeps": ("Provenance", "RecordedSweep", "sweeps"),
     "isocompute_sdk.campaigns.campaign": ("Campaign",),
     "isocompute_sdk.records.difficulty": ("DifficultySplit", "split_by_difficulty"),
     "isocompute_sdk.errors": (
@@ -90,6 +95,7 @@ _HOMES = {
     "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
     "isocompute_sdk.fitting.least_squares.fit_status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
+    "isocompute_sdk.ingest.reader": ("read",),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
     "isocompute_sdk.planning": (
@@ -129,6 +135,7 @@ __all__ = [
     "Alternative",
     "Audit",
     "BackendError",
+    "Backtest",
     "Budget",
     "BudgetFor",
     "Campaign",
@@ -149,8 +156,10 @@ __all__ = [
     "PlanComparison",
     "PlanError",
     "Planner",
+    "Provenance",
     "Recipe",
     "RecordError",
+    "RecordedSweep",
     "RunSet",
     "RunSpec",
     "SpecError",
@@ -160,6 +169,7 @@ __all__ = [
     "Verdict",
     "audit",
     "avg_at_k",
+    "backtest",
     "best_at_k",
     "change_plan",
     "check_health",
@@ -170,9 +180,11 @@ __all__ = [
     "load_study",
     "published",
     "published_prior",
+    "read",
     "refit",
     "report",
     "split_by_difficulty",
+    "sweeps",
     "worst_at_k",
 ]
 

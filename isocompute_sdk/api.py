@@ -42,6 +42,7 @@ from isocompute_sdk.records.rewards import (
 )
 from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
+from isocompute_sdk.records.trends import no_rise, no_rise_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
@@ -178,6 +179,7 @@ class _Question:
         found = self._fit(measured)
         context = common_context(series)
         notes = [
+            *([no_rise_note(metric, len(series))] if no_rise([one.value_T for one in series]) else []),
             *chosen,
             *found.notes,
             *confounded(series, self.pool),
@@ -423,7 +425,7 @@ def launch_script(plan: Plan, backend: str = "openrlhf", **options: Any) -> str:
     from isocompute_sdk.training import registry
 
     run = run_spec(plan, backend, **options)
-    return _with_header(registry.load(backend).script(run), differing_settings(plan, run))
+    return _with_header(registry.load(backend).script(run), plan, differing_settings(plan, run))
 
 
 def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
@@ -442,20 +444,27 @@ def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
     ]
 
 
-def _with_header(script: str, differing: Sequence[Mapping[str, Any]]) -> str:
-    """The script with what differs as comments, before its notes or after its first line."""
-    from isocompute_sdk.planning.inheritance import shown
+def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]) -> str:
+    """The script with what was assumed and what differs as comments, before its notes or after its first line."""
+    from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, assumed, shown
     from isocompute_sdk.training.rendering import comment
 
-    if not differing:
-        return script
-    wide = max(len(row["name"]) for row in differing)
-    lines = ["Recipe, where it differs (curves and predicted reward are those of the runs): runs | plan | this script"]
-    lines += [
-        f"  {row['name']:<{wide}}  {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}"
-        for row in differing
-    ]
-    header = "".join(f"{_commented(line, comment)}\n" for line in lines) + "#\n"
+    lines: list[str] = []
+    if unknown := assumed(plan.settings):
+        lines += ["ASSUMED: neither runs nor you gave these. Give yours: isocompute launch PLAN --change NAME=VALUE"]
+        for row in unknown:
+            remark = " (unknown: use your runs')" if row.name == "learning_rate" else ""
+            lines.append(f"  {RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}{remark}")
+        lines.append("")
+    if differing:
+        wide = max(len(row["name"]) for row in differing)
+        lines += ["Recipe, where it differs (curves and predicted reward are those of the runs): runs | plan | script"]
+        lines += [
+            f"  {row['name']:<{wide}}  {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}"
+            for row in differing
+        ]
+        lines.append("")
+    header = "".join(f"{_commented(line, comment)}\n" if line else "#\n" for line in lines)
     at = script.find("# Notes:\n")
     at = at if at >= 0 else script.find("\n") + 1
     return script[:at] + header + script[at:]

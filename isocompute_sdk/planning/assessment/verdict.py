@@ -80,22 +80,23 @@ class Verdict:
 
     @classmethod
     def of(cls, plan: Plan) -> Verdict:
-        """The first that holds of: borrowed, undecided (one n, or too far), stop-spending, then by the odds of n."""
+        """The first that holds of: borrowed, undecided (no rise, one n, too far), stop-spending, then the odds of n."""
         fits = plan.fits
         if fits is not None and fits.method not in ("surface", "paper"):
             return _borrowed(plan)
-        if fits is not None and len(fits.group_sizes) == 1:
-            return cls(
-                "undecided",
-                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. "
-                f"{ASK_NEXT}",
+        flat = next((note.message for note in plan.notes if note.code == "no-rise-seen"), None)
+        if flat is None and fits is not None and len(fits.group_sizes) == 1:
+            flat = (
+                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. {ASK_NEXT}"
             )
+        if flat is not None:
+            return cls("undecided", flat)
         odds = _odds(plan)
         doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
         beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in doubts
         rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
         if not doubts and any(_certain(plan, note) for note in rest):
-            return _stop(plan)
+            return _stop(plan, rest[0])
         if unseen and beyond <= UNSEEN_REACH:
             doubts.remove("rise-not-seen")
         if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
@@ -214,18 +215,19 @@ def _tie(plan: Plan, ties: list[int]) -> Verdict:
     )
 
 
-def _stop(plan: Plan) -> Verdict:
-    unit = plan.budget.unit
+def _stop(plan: Plan, rest: Note) -> Verdict:
+    unit, chance = plan.budget.unit, rest.data.get("chance_of_more")
+    more = "" if chance is None else f", and more than {TIE * plan.span:g} with probability {chance:.0%}"
     return Verdict(
         "stop-spending",
         f"stop at {amount_text(plan.cost, unit)} of {amount_text(plan.budget.amount, unit)}: the rest is predicted to "
-        "add almost nothing",
+        f"add {rest.data['predicted_gain']:.3f}{more}",
     )
 
 
 def _borrowed(plan: Plan) -> Verdict:
-    published = plan.fits is not None and plan.fits.method == "published"
-    whose = f"the paper's runs of {plan.fits.model}" if plan.fits and published else "a prior over published models"
+    model = None if plan.fits is None else plan.fits.model
+    whose = f"the paper's runs of {model}" if model else "a prior over published models"
     return Verdict(
         "borrowed",
         f"n = {plan.group_size} is borrowed from {whose}: run a pilot of your own before you spend a budget on it",

@@ -7,16 +7,21 @@ Of the response only what follows the last `</think>` counts, if there is one, a
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-import reasoning_gym  # pyright: ignore[reportMissingImports]
-
 NAME, SETTINGS = "chain_sum", {}
-TASK = reasoning_gym.create_dataset(NAME, **SETTINGS)
+
+
+@cache
+def task() -> Any:
+    """The generator, which scores too."""
+    return import_module("reasoning_gym").create_dataset(NAME, **SETTINGS)
 
 
 def reward(prompt: str, response: str, answer: dict[str, Any]) -> float:
     """The scorer's number for the response; `answer` is the entry that the generator drew."""
     said = response.rpartition("</think>")[2]
     marked = re.findall(r"<answer>(.*?)</answer>", said, re.DOTALL)
-    return float(TASK.score_answer((marked[-1] if marked else said).strip(), answer))
+    return float(task().score_answer((marked[-1] if marked else said).strip(), answer))

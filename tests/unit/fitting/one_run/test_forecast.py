@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,10 @@ def test_a_saturated_run_is_flat_and_stops() -> None:
     assert found.card.action == "stop-here"
     assert found.flat.now > 0.8
     assert found.falling < 0.2
+    # What stopping is expected to miss stands beside the advice.
+    (gain,) = re.findall(r"gain ([+-][0-9.]+)", found.card.reason)
+    assert float(gain) == pytest.approx(found.ahead[-1].best - (found.card.keep.reward or 0.0), abs=0.01)
+    assert 0 <= float(found.card.reason.rpartition("probability ")[2]) <= 0.5
     assert abs(found.at(2).reward - 0.70) < 0.012
     assert found.at(2).low <= 0.70 <= found.at(2).high
 
@@ -153,7 +158,7 @@ def test_far_forecasts_and_few_evaluations_are_noted() -> None:
 
 def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
     """On the recorded hard set one short run cannot show its second rise; runs of other n have shown it."""
-    runs = RunSet.read(repository / "benchmarks" / "data" / "recorded" / "hard_sets.csv")
+    runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "mul31-hard.csv")
     name = "hard-600k-n16-s0"
     live = runs.filter((pl.col("run_id") != name) | (pl.col("rollouts") <= 150_000))
     (whole,) = runs.filter(run_id=name).series("avg@4")

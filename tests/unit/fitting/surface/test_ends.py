@@ -1,6 +1,6 @@
 """Where runs end above every curve, predictions follow their ends; elsewhere nothing changes.
 
-The runs are GRPO by TRL 1.16 on a small task (`benchmarks/data/recorded/trl_tasks.csv`): slow rises, then
+The runs are GRPO by TRL 1.16 on a small task (sweep `trl-copy`): slow rises, then
 sudden ones.
 """
 
@@ -22,7 +22,7 @@ from isocompute_sdk.fitting.surface.surface import fit_surface
 from isocompute_sdk.planning.experiment.wider import widened
 
 MakeSweep = Callable[..., list[SurfaceRun]]
-RECORDED = Path(__file__).parents[4] / "benchmarks" / "data" / "recorded" / "trl_tasks.csv"
+RECORDED = Path(__file__).parents[4] / "isocompute_sdk" / "laws" / "data" / "sweeps" / "trl-copy.csv"
 END = 20_000
 
 

@@ -23,7 +23,7 @@ def read_shipped(name: str, **options) -> RunSet:
 
 
 def test_reward_curves_give_one_run_per_configuration_with_fractional_steps():
-    runs = read_shipped("reward_curves_easy_bp32.csv", metric="avg@4")
+    runs = read_shipped("sweeps/qwen2.5-7b-easy.csv")
     assert [(info.problems_per_batch, info.group_size) for info in runs.runs()] == [
         (32, n) for n in (8, 32, 128, 256, 512)
     ]
@@ -95,12 +95,12 @@ def test_a_column_without_any_entry_is_as_if_it_were_not_there(tmp_path: Path):
 
 
 def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
-    raw = (DATA / "reward_curves_hard_bp32.csv").read_bytes()
-    expected = read_shipped("reward_curves_hard_bp32.csv", metric="avg@4").to_polars()
+    raw = (DATA / "sweeps" / "qwen2.5-7b-hard.csv").read_bytes()
+    expected = read_shipped("sweeps/qwen2.5-7b-hard.csv").to_polars()
     path = tmp_path / "cut.csv"
     for length in range(raw.index(b"\n") + 400, len(raw) - 1, 37):
         path.write_bytes(raw[:length])
-        kept = RunSet.read(path, metric="avg@4", on_truncated="drop").to_polars()
+        kept = RunSet.read(path, on_truncated="drop").to_polars()
         assert kept.join(expected, on=["run_id", "rollouts", "value"], how="anti").is_empty()
 
 
@@ -126,9 +126,7 @@ def test_a_last_cell_that_lost_digits_is_taken_for_a_cut(tmp_path: Path):
         ("n,C,avg@4\n8,1,0.5\n8,2\n", "runs.csv:3: 2 cells; accepted: 3"),
         ("8,1,0.5\n8,2,0.6\n", "runs.csv:1: .*column names in the first line"),
         ("n,C,n\n8,1,8\n", "runs.csv:1: columns n are there twice"),
-        ("n,C,avg@4\n8,1,nan\n", "runs.csv:2, column avg@4: received 'nan'"),
         ("n,C,avg@4\n8,1,0.5\n8,1,0.6\n", "runs.csv:3 repeats .*runs.csv:2"),
-        ("n,C,reward\n8,1,0.5\n", "runs.csv: column 'reward' does not say"),
     ],
 )
 def test_broken_files_are_refused_by_name_and_line(tmp_path: Path, text: str, message: str):
