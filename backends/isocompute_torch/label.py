@@ -1,4 +1,6 @@
-"""How often a base model solves each problem: `python -m isocompute_torch.label PROBLEMS OUTPUT --model MODEL ...`.
+"""How often a base model solves each problem: `python -m isocompute_torch.label REQUEST OUTPUT`.
+
+REQUEST is a JSON object with the fields of `Asked`; `isocompute problems FILE --label MODEL` writes it.
 
 OUTPUT receives every problem of the file with `passes`, `samples` and `pass_rate` among its keys, in one step when all
 are sampled. Until then OUTPUT.passes, which begins with what was asked, holds one line per `CHUNK` problems: the same
@@ -7,12 +9,12 @@ command goes on from there, with the same result as if it had never been stopped
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import sys
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +33,37 @@ CHUNK = 32
 """Problems that are sampled together; the draws of a problem depend on it."""
 
 
-def label(asked: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What decides the labels."""
+
+    problems: str
+    model: str
+    reward: str
+    samples: int
+    temperature: float
+    max_tokens: int
+    """Longest response, its end token included."""
+    seed: int
+    prompt_key: str | None = None
+    answer_key: str | None = None
+
+
+def label(asked: Asked, output: Path) -> None:
     """Sample all problems, or those that are left, and write the output.
 
     Raises:
         InputError: a file or the model cannot be used, or OUTPUT.passes holds the passes of another request.
         RunFailed: the reward function failed.
     """
-    source, output = Path(asked.problems), Path(asked.output)
-    problems = read_problems(source, prompt_key=asked.prompt_key, answer_key=asked.answer_key)
+    problems = read_problems(asked.problems, prompt_key=asked.prompt_key, answer_key=asked.answer_key)
     kept = output.with_name(f"{output.name}.passes")
     passes, truncated = _begun(kept, _request(asked))
     with ExitStack() as stack:
         if len(passes) < len(problems):
             _sample(asked, problems, kept, passes, truncated, stack)
     rows: list[str] = []
-    for (_, row), problem, count in zip(json_lines(source), problems, passes, strict=True):
+    for (_, row), problem, count in zip(json_lines(Path(asked.problems)), problems, passes, strict=True):
         found = {"passes": count, "samples": asked.samples, "pass_rate": count / asked.samples}
         rows.append(json.dumps({**row, "id": problem.id, **found}, ensure_ascii=False) + "\n")
     write_text(output, "".join(rows))
@@ -56,7 +73,7 @@ def label(asked: argparse.Namespace) -> None:
 
 
 def _sample(
-    asked: argparse.Namespace,
+    asked: Asked,
     problems: list[Any],
     kept: Path,
     passes: list[int],
@@ -83,7 +100,7 @@ def _sample(
 
         sampler = VLLMSampler(policy, asked.model, longest=max(map(len, prompts.ids)) + asked.max_tokens)
     stack.callback(sampler.close)
-    plan = Evaluation(samples=asked.samples, temperature=asked.temperature, top_p=asked.top_p)
+    plan = Evaluation(samples=asked.samples, temperature=asked.temperature)
     for first in range(len(passes), len(problems), CHUNK):
         chunk = prompts.subset(range(first, min(first + CHUNK, len(problems))))
         seed = derive_seed(asked.seed, "label", first)
@@ -94,21 +111,17 @@ def _sample(
         append_line(kept, json.dumps(line), durable=True)
         passes += found.pass_counts
         truncated.append(share)
-        sys.stderr.write(f"labelled {len(passes):,} of {len(problems):,}: pass rate {_mean(passes, asked.samples)}\n")
+        rate = sum(passes) / len(passes) / asked.samples
+        sys.stderr.write(f"labelled {len(passes):,} of {len(problems):,}: pass rate {rate:.3f}\n")
 
 
-def _mean(passes: list[int], samples: int) -> str:
-    return f"{sum(passes) / len(passes) / samples:.3f}"
-
-
-def _request(asked: argparse.Namespace) -> dict[str, Any]:
-    """Everything that decides the passes."""
-    named = {name: value for name, value in vars(asked).items() if name != "output"}
+def _request(asked: Asked) -> dict[str, Any]:
+    """Everything that decides the passes, files by their content."""
     weights = sorted(Path(asked.model).glob("*.safetensors"))
     reward = Path(asked.reward.rpartition(":")[0] or asked.reward)
     inputs = [Path(asked.problems), *([reward] if reward.is_file() else []), *weights]
     digest = hashlib.sha256(" ".join(map(file_digest, inputs)).encode()).hexdigest()
-    return {"asked": named, "inputs": digest}
+    return {"asked": asdict(asked), "inputs": digest}
 
 
 def _begun(kept: Path, request: dict[str, Any]) -> tuple[list[int], list[float]]:
@@ -134,27 +147,21 @@ def _begun(kept: Path, request: dict[str, Any]) -> tuple[list[int], list[float]]
     return passes, truncated
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Label the problems of a file; 0 on success, 2 on unusable input, 130 if interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m isocompute_torch.label")
-    parser.add_argument("problems")
-    parser.add_argument("output")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--reward", required=True)
-    parser.add_argument("--prompt-key")
-    parser.add_argument("--answer-key")
-    for name, kind in (("samples", int), ("temperature", float), ("top-p", float), ("max-tokens", int), ("seed", int)):
-        parser.add_argument(f"--{name}", type=kind, required=True)
+def main(arguments: list[str]) -> int:
+    """Label the problems of a request; 0 on success, 2 on unusable input, 130 if interrupted."""
     try:
-        label(parser.parse_args(arguments))
+        label(Asked(**json.loads(arguments[0])), Path(arguments[1]))
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"error: --label needs {error.name}: pip install 'isocompute[torch]'\n")
+        return 2
     except (IsoComputeError, OSError) as error:
-        sys.stderr.write(f"label: {error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("label: interrupted; the same command goes on\n")
+        sys.stderr.write("interrupted; the same command goes on\n")
         return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

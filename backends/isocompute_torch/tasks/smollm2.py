@@ -136,9 +136,8 @@ def prepare(folder: Path) -> None:
 
 def _source() -> Path:
     found = find_spec(PACKAGE)
-    missing = [name for name in (PACKAGE, *READERS) if find_spec(name) is None]
-    if missing or found is None or not found.submodule_search_locations:
-        raise InputError(f"{NAME} needs {' and '.join(missing)}", INSTALL)
+    if found is None or not found.submodule_search_locations or any(find_spec(name) is None for name in READERS):
+        raise InputError(f"{NAME} needs {PACKAGE}, {' and '.join(READERS)}", INSTALL)
     path = Path(found.submodule_search_locations[0]) / FILE
     digest = digest_of(path) if path.is_file() else "no such file"
     if digest != SHA256:

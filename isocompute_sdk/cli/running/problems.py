@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from json import dumps
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,7 +72,6 @@ def problems(
     temperature: Annotated[
         float, typer.Option(min=0, help="Sampling temperature; that of training.", rich_help_panel=LABELLED)
     ] = 0.6,
-    top_p: Annotated[float, typer.Option(min=0, max=1, help="Nucleus mass.", rich_help_panel=LABELLED)] = 1.0,
     max_tokens: Annotated[
         int, typer.Option(min=1, help="Longest response, in tokens.", rich_help_panel=LABELLED)
     ] = 1024,
@@ -104,6 +104,13 @@ def problems(
         raise SpecError(
             "received both or none of SOURCE and --from; accepted: one of them", "isocompute problems --help"
         )
+    study = source is not None and Path(source).suffix in (".yaml", ".yml")
+    mode = "--from" if from_ else "--label" if label else "a study" if study else "a data set"
+    typed = {"--config": config, "--file": file, "--limit": limit, "--template": template, "--set": set_}
+    used = {"--from": ("--limit", "--template", "--set"), "--label": (), "a study": ()}.get(mode, tuple(typed)[:4])
+    typed["--label"] = None if mode == "--label" else label
+    if unused := [name for name, value in typed.items() if value is not None and name not in used]:
+        raise SpecError(f"{unused[0]} has no effect with {mode}", "Leave it out, or do one after the other.")
     if from_ is not None:
         drawn = {"dataset": from_, "settings": opt.assignments(set_, "--set"), "template": template, "seed": seed}
         names = {"train": str(output or TRAIN), "validation": str(validation), "reward": reward or "reward.py"}
@@ -111,12 +118,12 @@ def problems(
         return
     assert source is not None, "checked above"
     if label is not None:
-        options = {"model": label, "reward": reward or "reward.py", "prompt-key": prompt_key, "answer-key": answer_key}
-        options |= {"samples": samples, "temperature": temperature, "top-p": top_p, "max-tokens": max_tokens}
-        _label(source, output or Path("labelled.jsonl"), {**options, "seed": seed}, json=json)
+        asked = {"model": label, "reward": reward or "reward.py", "prompt_key": prompt_key, "answer_key": answer_key}
+        asked |= {"samples": samples, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        _label(output or Path("labelled.jsonl"), {"problems": source, **asked}, json=json)
         return
     output = output or TRAIN
-    if Path(source).suffix in (".yaml", ".yml"):
+    if study:
         _of_study(Path(source), json=json)
         return
     rows = problem_sets.read_rows(source, split=split, config=config, file=file)
@@ -154,12 +161,11 @@ def _draw(source: dict[str, Any], data: dict[str, Any], *, json: bool) -> None:
     say(f"wrote {files_.reward}: the scorer of {chosen.dataset}; seed {chosen.seed}")
 
 
-def _label(source: str, output: Path, options: dict[str, Any], *, json: bool) -> None:
+def _label(output: Path, asked: dict[str, Any], *, json: bool) -> None:
     """Have a process of its own label a file, then say how many problems fall into which band."""
     from isocompute_sdk.records.difficulty import split_by_difficulty
 
-    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
-    command = [os.environ.get("PYTHON") or sys.executable, "-m", "isocompute_torch.label", source, str(output), *words]
+    command = [os.environ.get("PYTHON") or sys.executable, "-m", "isocompute_torch.label", dumps(asked), str(output)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         # It has said why.
@@ -167,7 +173,7 @@ def _label(source: str, output: Path, options: dict[str, Any], *, json: bool) ->
     rows = [
         files.parse_json(line) for line in files.read_text(output, what="labelled problems (JSON lines)").splitlines()
     ]
-    split = split_by_difficulty([row["passes"] for row in rows], options["samples"], rng=0, validation=0)
+    split = split_by_difficulty([row["passes"] for row in rows], asked["samples"], rng=0, validation=0)
     counts = {name: len(members.train_P) for name, members in split.bands.items()}
     counts |= {name: len(members) for name, members in split.unstudied.items()}
     rate = sum(row["pass_rate"] for row in rows) / len(rows)
@@ -175,7 +181,7 @@ def _label(source: str, output: Path, options: dict[str, Any], *, json: bool) ->
         found = {"path": str(output), "problems": len(rows), "pass_rate": rate, "bands": counts}
         emit_json({"kind": "labels", **found, "notes": [note.to_dict() for note in split.notes]})
         return
-    say(f"wrote {output}: {len(rows):,} problems, pass rate {rate:.3f} over {options['samples']} samples each")
+    say(f"wrote {output}: {len(rows):,} problems, pass rate {rate:.3f} over {asked['samples']} samples each")
     for name, count in counts.items():
         say(f"  {name.replace('_', ' ')}: {count:,} ({count / len(rows):.0%})")
     print_notes(split.notes)
