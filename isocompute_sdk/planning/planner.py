@@ -16,7 +16,6 @@ from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.assessment import caveats
 from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima
-from isocompute_sdk.planning.assessment.verdict import TIE
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
@@ -36,6 +35,7 @@ from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
+from isocompute_sdk.tolerances import Tolerances
 
 USUAL_REACH = 3.0
 """Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
@@ -364,12 +364,11 @@ class Planner:
         if limit is not None and plan.law_group_size is not None:
             notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
-        notes += caveats.near_tie(chosen.group_size, ties, TIE * request.span)
-        disagree = caveats.curves_disagree if fits.surface is None else caveats.compromise
+        notes += caveats.near_tie(chosen.group_size, ties, Tolerances(request.span).equal)
         notes += [
-            disagree(chosen.group_size, a.group_size, -a.expected_loss)
+            caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
             for a in plan.alternatives
-            if a.kind == "best-by-curves" and a.expected_loss is not None
+            if fits.surface is None and a.kind == "best-by-curves" and a.expected_loss is not None
         ]
         return notes
 

@@ -253,17 +253,6 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
     )
 
 
-def compromise(chosen: int, better: int, gain: float) -> Note:
-    """The draws of a surface disagree, and the chosen n lies between them."""
-    return Note(
-        "group-size-compromise",
-        "warning",
-        f"n = {chosen} is a compromise: n = {better} is predicted {gain:.3f} of reward ahead on average, but these "
-        "runs leave open whether small or large n is best, and an n between them loses less in either case.",
-        {"group_size": chosen, "best_on_average": better, "gain": gain},
-    )
-
-
 def batch_limit(n_law: float, problems: int, limit: int) -> list[Note]:
     """The batch limit lies near the law's n."""
     if 2 * n_law * problems < limit:

@@ -14,7 +14,8 @@ import pytest
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment.verdict import ABOVE_DECIDED, STOP_CHANCE
-from isocompute_sdk.planning.choosing.request import MAY_FALL, NEGLIGIBLE
+from isocompute_sdk.planning.choosing.request import MAY_FALL
+from isocompute_sdk.tolerances import Tolerances
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -203,7 +204,7 @@ def test_steps_that_add_next_to_nothing_are_left_out_up_to_the_reach_that_was_ch
     assert within.rollouts < 0.9 * 29e6
     assert beyond.rollouts > 0.99 * 31e6
     (note,) = [note for note in within.notes if note.code == "rest-not-worthwhile"]
-    assert note.data["predicted_gain"] < note.data["tolerance"] == NEGLIGIBLE
+    assert note.data["predicted_gain"] < note.data["tolerance"] == Tolerances().nothing
     assert note.data["end_seen"] is False
     everything = Planner(within.fits).allocate("29M", spend="all")
     assert everything.predicted_reward is not None

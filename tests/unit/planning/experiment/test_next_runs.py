@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from isocompute_sdk.fitting.surface.leading import Leading
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
-from isocompute_sdk.fitting.surface.leading import Leading
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import asking, design_pilot, prospects
