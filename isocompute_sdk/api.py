@@ -371,7 +371,7 @@ def run_spec(
         PlanError: no model is known.
     """
     from isocompute_sdk.planning import Plan
-    from isocompute_sdk.specs import Data, Evaluation, RunSpec
+    from isocompute_sdk.specs import Data, RunSpec
 
     if not isinstance(cast("Any", plan), Plan):
         raise PlanError(
@@ -399,7 +399,7 @@ def run_spec(
         problems_per_batch=plan.problems_per_batch,
         update_steps=plan.update_steps,
         seed=options.pop("seed", 0),
-        evaluation=options.pop("evaluation", None) or plan.evaluation or Evaluation(),
+        evaluation=options.pop("evaluation", None) or plan.evaluation,
         hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
         backend=backend,
         options=options,

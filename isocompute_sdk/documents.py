@@ -18,17 +18,17 @@ Declare a frozen dataclass (or a pydantic model) with typed fields, and one `Doc
         def width(self) -> float:
             return self.high - self.low
 
-    FORECAST = Document("forecast", 2, Forecast, derived=("width",), upgrades={1: _from_1}, remedy="Run it again.")
+    FORECAST = Document("forecast", 1, Forecast, derived=("width",), remedy="Run it again.")
 
     FORECAST.save(path, forecast); FORECAST.load(path); FORECAST.to_dict(forecast); FORECAST.from_dict(mapping)
 
 - Types are strict: `true`, `"3"` and `3.0` are not whole numbers. Nested dataclasses, specs, tuples and mappings with
   text keys need nothing more. Unknown fields are refused. Annotations must be resolvable at run time.
-- `derived` names properties that are written for readers of the JSON. On reading they must equal the recomputed ones.
-- `upgrades` maps an older schema version to a function that turns its mapping into that of the next version. Versions
-  without one, and newer ones, are refused by name.
-- `digest=True` also writes the sha256 of every field's canonical JSON: any changed value is found and named. A document
-  without digests (an older one) is checked by types and rules alone.
+- `derived` names properties that are written for readers of the JSON.
+- Another schema version is refused by name.
+- `digest` is the sha256 of everything else in the document. It is required: a file that was changed after it was saved
+  is refused. What other programs write too, such as the journal of a run, and requests in launch scripts, which
+  people edit, go without (`signed=False`).
 - Floats keep every bit. NaN and infinities are errors in both directions, except in arrays with `Floats(nan=True)`.
 - Files are replaced in one step. Only regular files of at most `largest` bytes are read.
 
@@ -40,7 +40,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
@@ -54,12 +54,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Json = dict[str, Any]
-Upgrade = Callable[[Json], Json]
-"""Turns the mapping of one schema version into that of the next."""
 
 MAX_SHOWN = 6
 """Problems listed in one error."""
-_ENVELOPE = ("kind", "schema_version", "digest")
+_ENVELOPE = ("kind", "schema_version")
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,8 @@ class Document(Generic[T]):
     type: type[T]
     derived: tuple[str, ...] = ()
     """Properties that are written beside the fields."""
-    upgrades: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
-    digest: bool = False
+    signed: bool = True
+    """Whether it carries a digest."""
     remedy: str = ""
     """What a user can do about a wrong file, such as a command; the default asks to save it again."""
     largest: int = files.LARGEST_DOCUMENT
@@ -87,9 +85,9 @@ class Document(Generic[T]):
     def to_dict(self, value: T) -> Json:
         """JSON form of a value, with kind and schema version."""
         body: Json = self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
-        body |= {name: getattr(value, name) for name in self.derived}
-        envelope: Json = {"kind": self.kind, "schema_version": self.schema_version}
-        return {**envelope, **body, **({"digest": _digests(body)} if self.digest else {})}
+        whole: Json = {"kind": self.kind, "schema_version": self.schema_version, **body}
+        whole |= {name: getattr(value, name) for name in self.derived}
+        return {**whole, "digest": digest_of(whole)} if self.signed else whole
 
     def to_text(self, value: T) -> str:
         """JSON text of a value.
@@ -120,8 +118,8 @@ class Document(Generic[T]):
         """Read what `save` wrote.
 
         Raises:
-            IsoComputeError: no such file, not a regular file, too large, not JSON, another kind or schema version, or
-                a field that is missing, has the wrong type or contradicts another.
+            IsoComputeError: no such file, not a regular file, too large, not JSON, another kind or schema version,
+                changed after it was saved, or a field that is missing, has the wrong type or contradicts another.
         """
         return self.from_text(files.read_bytes(path, what=self._what, largest=self.largest), str(path))
 
@@ -168,8 +166,8 @@ class Document(Generic[T]):
             own = schema["$defs"].pop(own["$ref"].rsplit("/", 1)[-1])
         envelope: Json = {"kind": {"const": self.kind}, "schema_version": {"const": self.schema_version}}
         extra: Json = {name: {"readOnly": True} for name in self.derived}
-        if self.digest:
-            extra["digest"] = {"type": "object", "additionalProperties": {"type": "string"}}
+        if self.signed:
+            envelope["digest"] = {"type": "string", "description": "SHA-256 of everything else in the document."}
         own["properties"] = {**envelope, **own.get("properties", {}), **extra}
         own["required"] = [*envelope, *own.get("required", ())]
         return {**schema, **own}
@@ -197,57 +195,24 @@ class Document(Generic[T]):
         return cast("TypeAdapter[T]", TypeAdapter(self.type | None, config=config))
 
     def _read(self, raw: object, source: str) -> T:
-        found = self._upgraded(raw, source)
-        changed = self._changed(found, source)
-        try:
-            value = self._checked(found, source)
-        except DocumentError as error:
-            if not changed:
-                raise
-            field = error.field if (error.field or "").split(".")[0].split("[")[0] in changed else changed[0]
-            since = f"\n  changed since it was saved: {', '.join(changed)}"
-            raise DocumentError(error.message + since, error.hint, field) from None
-        if changed:
-            name = changed[0]
-            text = f"{name}: received {show(found.get(name))}; expected the value that was saved: its sha256 differs"
-            raise self._wrong(source, text, name)
-        return value
-
-    def _checked(self, found: Json, source: str) -> T:
-        """The value, after the checks of types, rules and derived properties."""
-        saved = {name: found[name] for name in self.derived if name in found}
-        body = {name: part for name, part in found.items() if name not in _ENVELOPE and name not in self.derived}
-        value = self._validated(body, source)
-        for name, part in saved.items():
-            expected = getattr(value, name)
-            if not _equal(part, expected):
-                raise self._wrong(source, f"{name}: received {show(part)}; expected {show(expected)}", name)
-        return value
-
-    def _upgraded(self, raw: object, source: str) -> Json:
-        """The mapping in the present schema version."""
         kind = cast("Json", raw).get("kind") if isinstance(raw, dict) else type(raw).__name__
         if kind != self.kind:
             raise DocumentError(f"{source} holds {show(kind)}, not a saved {self.kind}", f"Give {self._what}.")
-        found = dict(cast("Json", raw))
-        version: Any = found.get("schema_version")
-        while version != self.schema_version:
-            if type(version) is not int or version not in self.upgrades:
-                versions = ", ".join(map(str, [*sorted(self.upgrades), self.schema_version]))
-                raise DocumentError(
-                    f"{source}: schema_version: received {show(version)}; this release reads {versions}",
-                    "Read it with the release that wrote it, or make it again with this one.",
-                    "schema_version",
-                )
-            try:
-                found = self.upgrades[version](found)
-            except IsoComputeError:
-                raise
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                text = f"a part of schema version {version} is missing or wrong: {error!r}"
-                raise self._wrong(source, text) from error
-            version += 1
-        return found
+        body = dict(cast("Json", raw))
+        version: Any = body.get("schema_version")
+        if type(version) is not int or version != self.schema_version:
+            raise DocumentError(
+                f"{source}: schema_version: received {show(version)}; this release reads {self.schema_version}",
+                "Read it with the release that wrote it, or make it again with this one.",
+                "schema_version",
+            )
+        if self.signed:
+            digest = body.pop("digest", None)
+            if digest != digest_of(body):
+                received = "missing" if digest is None else f"received {show(digest)}"
+                text = f"digest: {received}; expected the content's: the {self.kind} was changed after it was saved"
+                raise self._wrong(source, text, "digest")
+        return self._validated({k: v for k, v in body.items() if k not in (*_ENVELOPE, *self.derived)}, source)
 
     def _validated(self, body: Json, source: str) -> T:
         from pydantic import ValidationError
@@ -261,17 +226,6 @@ class Document(Generic[T]):
             shown = [line for line, _ in lines[:MAX_SHOWN]]
             more = [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
             raise self._wrong(source, "\n  ".join([*shown, *more]), lines[0][1]) from None
-
-    def _changed(self, found: Json, source: str) -> list[str]:
-        """Fields whose digest is not that of their value."""
-        digest = found.get("digest")
-        if digest is None or not self.digest:
-            return []
-        if not isinstance(digest, dict):
-            raise self._wrong(source, f"digest: received {show(digest)}; expected a mapping", "digest")
-        now = _digests({name: part for name, part in found.items() if name not in _ENVELOPE})
-        names = dict.fromkeys([*now, *cast("Json", digest)])
-        return [name for name in names if now.get(name) != cast("Json", digest).get(name)]
 
     def _wrong(self, source: str, text: str, field: str | None = None) -> DocumentError:
         return DocumentError(f"{source}: {text}", self._remedy, field)
@@ -304,21 +258,10 @@ class Saved:
         return cls._document.load(path)
 
 
-def _equal(saved: object, expected: object) -> bool:
-    """Whether a saved derived value is the recomputed one; floats may differ in their last bits."""
-    if isinstance(expected, float) and isinstance(saved, int | float) and not isinstance(saved, bool):
-        return abs(saved - expected) <= 1e-12 * abs(expected)
-    return type(saved) is type(expected) and saved == expected
-
-
-def _digests(body: Mapping[str, Any]) -> dict[str, str]:
-    """By field, the first 16 hexadecimal digits of the sha256 of its canonical JSON."""
-
-    def digest(value: Any) -> str:
-        text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    return {name: digest(value) for name, value in body.items()}
+def digest_of(value: object) -> str:
+    """SHA-256 of a JSON value, in hexadecimal, whatever the order of its keys."""
+    text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _canonical(value: Any) -> Any:

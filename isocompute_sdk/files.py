@@ -17,6 +17,9 @@ from isocompute_sdk.errors import IsoComputeError
 LARGEST_DOCUMENT = 64 * 2**20
 """Bytes of the largest saved document that is read."""
 
+MOST_NODES, DEEPEST = 100_000, 100
+"""Values of the largest YAML text that is read, and levels of the deepest."""
+
 _SPECIAL = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -225,3 +228,44 @@ def parse_json(text: str | bytes) -> Any:
     except (RecursionError, ValueError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else "a number with too many digits"
         raise json.JSONDecodeError(why, "", 0) from error
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text of at most `MOST_NODES` values, those behind an alias counted every time.
+
+    Raises:
+        ValueError: not YAML, more values, nested too deep, or an alias inside of what it names.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
+
+    yaml: Any = YAML(typ="safe", pure=True)
+    next_event: Callable[[], Any] = yaml.parser.get_event
+    opened: list[tuple[str | None, int]] = []
+    sizes: dict[str | None, int] = {}
+    nodes = 0
+
+    def counted() -> Any:
+        nonlocal nodes
+        event = next_event()
+        if isinstance(event, CollectionEndEvent):
+            anchor, before = opened.pop()
+            sizes[anchor] = nodes - before
+        elif isinstance(event, NodeEvent):
+            nodes += sizes.get(event.anchor, MOST_NODES) if isinstance(event, AliasEvent) else 1
+            if isinstance(event, CollectionStartEvent):
+                opened.append((event.anchor, nodes - 1))
+                sizes.pop(event.anchor, None)
+            elif not isinstance(event, AliasEvent):
+                sizes[event.anchor] = 1
+        if nodes > MOST_NODES or len(opened) > DEEPEST:
+            raise ValueError(f"more than {MOST_NODES:,} values, those behind aliases included, or nested too deep")
+        return event
+
+    yaml.parser.get_event = counted
+    yaml.composer.warn_double_anchors = False
+    try:
+        return yaml.load(text)
+    except YAMLError as error:
+        raise ValueError(str(error)) from error

@@ -1,8 +1,17 @@
-"""Numbers and lists in messages."""
+"""Numbers, lists and URLs in messages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+LOGIN = r"://[^/\s]*@"
+"""Of a URL, the login that stands before its host."""
+
+
+def without_login(text: str) -> str:
+    """Text whose URLs say no user and no password."""
+    return re.sub(LOGIN, "://", text)
 
 
 def short(value: float) -> str:

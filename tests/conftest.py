@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,15 +12,29 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from isocompute_sdk.cli import main
 
 # Machines differ: a slow one must not fail a property that holds.
-settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("default")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_signals() -> None:
+    """Undo what nohup and a script's background job ignore: programs that tests start would inherit it."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # A handler is not inherited. This process itself still outlives its terminal, as nohup promises.
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +95,12 @@ def shell(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
         env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
         return subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     return run

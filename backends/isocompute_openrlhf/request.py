@@ -42,7 +42,7 @@ class OpenRLHFRequest(Request):
 
 
 REQUEST_DOCUMENT = Document(
-    KIND, 1, OpenRLHFRequest, remedy="Run launch.sh again in the same place; it rewrites the file."
+    KIND, 1, OpenRLHFRequest, signed=False, remedy="Run launch.sh again in the same place; it rewrites the file."
 )
 
 

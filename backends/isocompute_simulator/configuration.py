@@ -12,7 +12,7 @@ from isocompute_simulator.options import SimulatorOptions
 
 RUN_FILE = "simulation.json"
 METRICS_FILE = "metrics.jsonl"
-REQUEST = Document("simulation-run", 1, RunSpec)
+REQUEST = Document("simulation-run", 1, RunSpec, signed=False)
 """Content of simulation.json, as the launch script writes it."""
 
 

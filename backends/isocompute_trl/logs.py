@@ -7,12 +7,17 @@ a journal instead, in the names of payload/train.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
+from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import LogFormat, Tag, validation
 from isocompute_sdk.ingest.stores import trainer_state
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Configuration, Keys, Said
+from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Configuration, Keys, Said, flat
 
 BATCH_KEYS = (
     "num_generations",
@@ -122,10 +127,32 @@ def _nothing(keys: Keys) -> Mapping[str, Said | None]:
 
 _TOTAL = "total_train_batch_size"
 
+
+def _by_generations(log: RunLog) -> RunLog:
+    """A W&B run that ended before its trainer logged a row, with steps in place of the 0 that all its rows have.
+
+    TRL times every generation there, and what its reward functions log comes before that.
+    """
+    rows = {tag: one for attempt in log.attempts for tag, one in attempt.series.items()}
+    timed = next((rows[tag].wall_time_T for tag in rows if _TIMED.fullmatch(tag)), None)
+    sizes = next((_batches(Keys(log.source, dict(flat(raw)))) for _, raw in reversed(log.settings)), None)
+    if timed is None or sizes is None or len(log.attempts) != 1 or any(one.step_T.any() for one in rows.values()):
+        return log
+    series = {
+        tag: replace(one, step_T=(np.searchsorted(timed, one.wall_time_T) + 1) * sizes.updates)
+        for tag, one in rows.items()
+    }
+    return replace(log, attempts=(replace(log.attempts[0], series=series),))
+
+
+_PROFILED = r"profiling/Time taken: \w*(GRPO|RLOO)Trainer\."
+_TIMED = re.compile(_PROFILED + "_calculate_rewards")
+
 FORMAT = LogFormat(
     name="trl",
     framework="TRL",
-    signature=r"(train/|eval[_/])?(frac_reward_zero_std|completions/mean_length|completion_length|rewards/.+/mean)",
+    signature=r"(train/|eval[_/])?(frac_reward_zero_std|completions/mean_length|completion_length|rewards/.+/mean)"
+    rf"|{_PROFILED}.+",
     tags=(
         validation(r"eval[_/]reward", "avg@{k}"),
         validation(r"eval[_/]best_at_(?P<k>\d+)", "best@{k}"),
@@ -152,6 +179,7 @@ FORMAT = LogFormat(
         Tag(r"(?:train/)?step_time", "step_seconds"),
     ),
     step="optimizer_updates",
+    one_unit=_by_generations,
     # One reward function of several each; their names often say accuracy or correctness.
     components=r"(train/|eval[_/])?rewards/.+",
     update_steps=r".*global_step.*",

@@ -27,7 +27,7 @@ class TRLRequest(Request):
 
 
 REQUEST_DOCUMENT = Document(
-    "trl-run", 1, TRLRequest, remedy="Run launch.sh again in the same place; it rewrites the file."
+    "trl-run", 1, TRLRequest, signed=False, remedy="Run launch.sh again in the same place; it rewrites the file."
 )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import Attempt, RunLog
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.log_format import Console, Dumps, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.console import NUMBER
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
@@ -35,7 +35,7 @@ def _parse(line: str) -> Printed | None:
     step = _STEP.search(line)
     if step is None:
         return None
-    found = map(_VALUE.fullmatch, _COLOURS.sub("", step[2]).strip().split(" - "))
+    found = map(_VALUE.fullmatch, _COLOURS.sub("", step[2]).strip(" -\r").split(" - "))
     values = {match[1]: float(match[2]) for match in found if match is not None}
     # A line with an evaluation alone may stand before the update of the same number.
     return Printed(int(step[1]), values, not all(map(_EVALUATED.match, values))) if values else None
@@ -93,16 +93,23 @@ def _generated(keys: Keys) -> Said | None:
 _ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def _final_test(log: RunLog) -> RunLog:
-    """A last evaluation, which early releases log one step after the last update, at that update."""
-    return replace(log, attempts=tuple(map(_with_final_test, log.attempts)))
+def _tests(log: RunLog) -> RunLog:
+    """The evaluations of early releases under one name and at their updates.
+
+    They log the one before training as `test_score/SET` and others as `val/test_score/SET`, a last one at the step
+    after the last update.
+    """
+    return replace(log, attempts=tuple(map(_with_tests, log.attempts)))
 
 
-def _with_final_test(one: Attempt) -> Attempt:
-    updates = [series.step_T for tag, series in one.series.items() if _UPDATE.match(tag)]
-    last = max((float(step_T.max()) for step_T in updates if len(step_T)), default=0.0)
-    series = dict(one.series)
+def _with_tests(one: Attempt) -> Attempt:
+    series: dict[str, ScalarSeries] = {}
     for tag, values in one.series.items():
+        name = tag.removeprefix("val/") if tag.startswith("val/test_score/") else tag
+        series[name] = one_per_step([series[name], values]) if name in series else values
+    updates = [values.step_T for tag, values in series.items() if _UPDATE.match(tag)]
+    last = max((float(step_T.max()) for step_T in updates if len(step_T)), default=0.0)
+    for tag, values in series.items():
         if last and _EVALUATED.match(tag) and len(values.step_T) and values.step_T[-1] == last + 1:
             series[tag] = replace(values, step_T=np.minimum(values.step_T, values.step_T.dtype.type(last)))
     return replace(one, series=series)
@@ -141,9 +148,9 @@ FORMAT = LogFormat(
         Tag("timing_s/gen", "sampling_seconds"),
     ),
     step="rollout_batches",
-    one_unit=_final_test,
+    one_unit=_tests,
     from_zero="rows",
-    components=r"critic/(rewards|advantages|returns)/.+|val-aux/.+",
+    components=r"critic/(rewards|advantages|returns)/.+|training/.+|val-aux/.+",
     # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
     # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.
     filtered_groups=r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples",

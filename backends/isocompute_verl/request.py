@@ -19,7 +19,9 @@ class VeRLRequest(Request):
     """Content of request.json."""
 
 
-REQUEST_DOCUMENT = Document(KIND, 1, VeRLRequest, remedy="Run launch.sh again in the same place; it rewrites the file.")
+REQUEST_DOCUMENT = Document(
+    KIND, 1, VeRLRequest, signed=False, remedy="Run launch.sh again in the same place; it rewrites the file."
+)
 
 
 def request_of(run: RunSpec, options: VeRLOptions) -> VeRLRequest:

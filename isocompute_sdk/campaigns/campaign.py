@@ -300,7 +300,7 @@ class Campaign:
             reward=study.data.reward,
             prompt_key=study.data.prompt_key,
             answer_key=study.data.answer_key,
-            evaluation=plan.evaluation or study.evaluation,
+            evaluation=plan.evaluation,
             seed=seed,
         )
         run_id = f"plan-{run.run_id}"

@@ -96,7 +96,7 @@ class Round:
     design: Annotated[PilotDesign, Converted(PilotDesign.to_dict, PilotDesign.from_dict, dict[str, Any])] | None = None
     """The design of the first round, with the expected regret by the pilot's share."""
     looks: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (1 / 3, 2 / 3)
-    """Shares of its runs' way at which they are looked at; older files, which do not say, had these."""
+    """Shares of its runs' way at which they are looked at."""
 
 
 ROUND = Document("campaign-round", 1, Round, remedy=REMEDY)

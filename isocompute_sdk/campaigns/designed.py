@@ -232,7 +232,7 @@ class DesignedPilot:
         else:
             seed = 1 + max(one.seed for one in self.chosen(taken).values())
             name = f"plan-n{plan.group_size}-bp{plan.problems_per_batch}-seed{seed}"
-            every = None if plan.evaluation is None else plan.evaluation.every_steps
+            every = plan.evaluation.every_steps
             run = Chosen(name, plan.group_size, plan.problems_per_batch, plan.update_steps, seed, every_steps=every)
             reason = "no pilot run has the plan's n and B_p"
             if not extends_runs(self.backend):

@@ -7,6 +7,8 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
 
@@ -45,11 +47,20 @@ def again(words: Sequence[str], options: Sequence[str]) -> str:
 
 def main() -> None:
     """Run the command line; exit code 0 only if it succeeded and its output was written."""
-    from isocompute_sdk.cli.shared.output import for_shell, printable
+    from isocompute_sdk.cli.shared.output import Shown
 
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         print("error: standard output is closed; send it to a file, a pipe or /dev/null", file=sys.stderr)
         raise SystemExit(1)
+    out: Any = Shown(sys.stdout)
+    err: Any = Shown(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        _run()
+
+
+def _run() -> None:
+    from isocompute_sdk.cli.shared.output import for_shell
+
     try:
         from isocompute_sdk.cli.app import app
 
@@ -61,17 +72,17 @@ def main() -> None:
         # Before a command has begun; later on typer ends alike.
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
-        print(f"error: {printable(for_shell(error), keep=chr(10))}", file=sys.stderr)
+        print(f"error: {for_shell(error)}", file=sys.stderr)
         if error.options:
             told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
-            print(printable(f"  {told}: {again(sys.argv[1:], error.options)}"), file=sys.stderr)
+            print(f"  {told}: {again(sys.argv[1:], error.options)}", file=sys.stderr)
         raise SystemExit(1) from None
     except BrokenPipeError:
         # Whoever read the output has had enough, as `head` has.
         raise SystemExit(1) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        print(printable(f"error: {error.strerror or error}{where}"), file=sys.stderr)
+        print(f"error: {error.strerror or error}{where}", file=sys.stderr)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             print("  Make room and run the command again: finished stages and runs are kept.", file=sys.stderr)
         else:

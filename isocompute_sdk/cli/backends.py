@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 
 if TYPE_CHECKING:
     from isocompute_sdk.training.backend import BackendInfo
@@ -57,11 +57,10 @@ INPUTS = (
 
 
 def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_options: bool) -> None:
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = terminal()
 
     def indented(text: str, columns: int = 2) -> None:
         console.print(Padding(Text(text), (0, 0, 0, columns)))

@@ -704,7 +704,7 @@ class Fits:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
-FITS = Document("fits", 2, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
+FITS = Document("fits", 3, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
 
 
 def _check_law_name(name: object) -> None:

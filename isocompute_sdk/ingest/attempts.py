@@ -20,9 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, LogFormat, Meaning, Measure
+from isocompute_sdk.ingest.formats.log_format import (
+    LOOKS_LIKE_EVALUATION,
+    TRAIN_REWARD,
+    TRAIN_SET,
+    LogFormat,
+    Meaning,
+    Measure,
+)
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.rewards import is_training_reward
+from isocompute_sdk.records.run_ids import Rows, numbered_starts
 
 
 class NothingMeasured(RecordError):
@@ -135,8 +144,20 @@ class RunLog:
         return tuple(sorted({measure for attempt in self.attempts for measure in attempt.exact}))
 
     def meanings(self, samples: int | None = None) -> dict[str, Meaning]:
-        """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`."""
-        return {} if self.framework is None else self.framework.meanings(self.tags, samples)
+        """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`.
+
+        Without the format's training reward, the one tag that is named as one, as a user's own reward function may log.
+        """
+        if self.framework is None:
+            return {}
+        known = self.framework.meanings(self.tags, samples)
+        reward = Meaning(TRAIN_REWARD, TRAIN_SET)
+        if all(one.measure != reward.measure for one in known.values()):
+            parts = re.compile(self.framework.components)
+            own = [t for t in self.tags if t not in known and is_training_reward(t) and not parts.fullmatch(t)]
+            named = [tag for tag in own if "reward" in tag.lower()] or own
+            known |= {tag: reward for tag in named if len(named) == 1}
+        return known
 
     def path_before(self, attempt: int) -> RunLog:
         """The log as it stood before attempt number `attempt`, counted from 0."""
@@ -277,18 +298,20 @@ def attempts_from_rows(
     return tuple(found)
 
 
-def attempts_from_series(path: Path, series: Mapping[str, ScalarSeries]) -> tuple[Attempt, ...]:
-    """Columns of a table in the order of its rows: a new attempt begins wherever the step of a column goes down."""
-    parts: list[dict[str, ScalarSeries]] = []
-    for tag, one in series.items():
-        bounds = [*split_attempts(one.step_T.astype(np.float64)), len(one.step_T)]
-        for i, (begin, end) in enumerate(pairwise(bounds)):
-            if len(parts) <= i:
-                parts.append({})
-            rows = np.zeros(len(one.step_T), dtype=np.bool_)
-            rows[begin:end] = True
-            parts[i][tag] = one.where(rows)
-    return tuple(Attempt(path, part, float(i), None, ()) for i, part in enumerate(parts))
+def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSeries]]) -> tuple[Attempt, ...]:
+    """Columns of a table as attempts, see `numbered_starts`.
+
+    Args:
+        path: the file.
+        columns: tag -> the rows of its values, and the values.
+    """
+    held = {tag: one for tag, one in columns.items() if len(one[0])}
+    numbers = numbered_starts([(rows, series.step_T) for rows, series in held.values()])
+    parts: dict[int, dict[str, ScalarSeries]] = {}
+    for (tag, (_, series)), number_T in zip(held.items(), numbers, strict=True):
+        for number in np.unique(number_T).tolist():
+            parts.setdefault(number, {})[tag] = series.where(number_T == number)
+    return tuple(Attempt(path, parts[number], float(number), None, ()) for number in sorted(parts))
 
 
 def attempt_of_steps(path: Path, steps: Mapping[int, Mapping[str, float]]) -> Attempt:

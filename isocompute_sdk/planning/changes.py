@@ -13,7 +13,7 @@ from isocompute_sdk.planning.assessment.alternatives import Alternative
 from isocompute_sdk.planning.assessment.verdict import Verdict
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
-from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing, amount_text
+from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.choosing.request import Request
 from isocompute_sdk.planning.inheritance import again
 from isocompute_sdk.planning.plan import Plan
@@ -78,8 +78,7 @@ def differences(before: Plan, after: Plan) -> list[tuple[str, object, object]]:
     pairs: list[tuple[str, object, object]] = []
     pairs += [(name, _plain(getattr(before, name)), _plain(getattr(after, name))) for name in _SHOWN]
     pairs += [(f"recipe.{name}", getattr(before.recipe, name), getattr(after.recipe, name)) for name in RECIPE]
-    if before.evaluation is not None and after.evaluation is not None:
-        pairs.append(("evaluation.every_steps", before.evaluation.every_steps, after.evaluation.every_steps))
+    pairs.append(("evaluation.every_steps", before.evaluation.every_steps, after.evaluation.every_steps))
     pairs.append(("verdict", before.verdict.kind, after.verdict.kind))
     return [pair for pair in pairs if pair[1] != pair[2]]
 
@@ -205,11 +204,9 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
             f"budget = {budget.amount:g} {budget.unit}: this plan has no throughput; accepted: a number of rollouts",
             "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (isocompute probe makes the file).",
         )
-    share = EVALUATION_SHARE
-    if "evaluation" in plan.breakdown:
-        unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
-        share = max(share, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])
-    evaluation = plan.evaluation or DEFAULT_EVALUATION
+    unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
+    share = max(EVALUATION_SHARE, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])
+    evaluation = plan.evaluation
     if every_steps is not None:
         return Pricing(
             budget, plan.throughput, evaluation.replace(every_steps=every_steps), 1.0, plan.evaluation_counted
@@ -297,7 +294,7 @@ def _same_allocation(plan: Plan, other: Plan | Candidate) -> bool:
 def _present(plan: Plan, name: str) -> object:
     """A changeable value."""
     if name == EVERY:
-        return None if plan.evaluation is None else plan.evaluation.every_steps
+        return plan.evaluation.every_steps
     return _plain(getattr(plan.recipe if name in RECIPE else plan, name))
 
 

@@ -14,14 +14,12 @@ from typing import Literal, cast
 from isocompute_sdk.errors import PlanError, SpecError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.run_settings import (
     RULE_TOLERANCE,
     RULES,
     RunSettings,
     Value,
     learning_rates_of,
-    settings_of,
     staleness_of,
     values_of,
 )
@@ -219,7 +217,7 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
         default: the recipe for what neither a person nor the runs say.
     """
     base, chosen = (default, frozenset[str]()) if given is None else (given, given.given)
-    settings = _settings(fits)
+    settings = fits.settings
     recipe, sources = base, dict[str, Source]()
     # A filter on a term needs the term.
     needed = {f"{term}_coef" for term in ("kl", "entropy") if getattr(base, f"zero_variance_filter_{term}")}
@@ -263,7 +261,7 @@ def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable
     columns = {field: column for column, field in RECIPE_FIELDS.items()} | dict.fromkeys(FILTERS, "filter")
     given = {columns.get(name, name) for name in changed}
     sources: dict[str, Source] = {row.name: "given" if row.name in given else row.source for row in rows}
-    return Inheritance(recipe, recipe.min_problems_per_batch, _settings(fits) if rows else (), sources, assumed=assumed)
+    return Inheritance(recipe, recipe.min_problems_per_batch, fits.settings if rows else (), sources, assumed=assumed)
 
 
 def planned_values(
@@ -316,13 +314,6 @@ def same_model(a: str | None, b: str | None) -> bool:
     if a is None or b is None:
         return False
     return a.rstrip("/").rsplit("/", 1)[-1].lower() == b.rstrip("/").rsplit("/", 1)[-1].lower()
-
-
-def _settings(fits: Fits) -> tuple[RunSettings, ...]:
-    """Settings of the runs; fits of earlier releases hold them in their table only."""
-    if fits.method not in FITTED or fits.settings or fits.runs is None:
-        return fits.settings
-    return settings_of(RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set))
 
 
 def _same(name: str, one: Value, other: Value) -> bool:

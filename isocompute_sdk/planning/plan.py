@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
 from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
 from isocompute_sdk.planning.assessment.verdict import Verdict
-from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
@@ -32,9 +30,9 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SLACK = 1e-9
-"""Relative difference that rounding may make between two ways to compute one cost."""
+"""Relative difference that rounding may make between a cost and its limit."""
 
 GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
 """Saves a spec without the fields that are None."""
@@ -48,23 +46,12 @@ def _fits_from_json(raw: Any) -> Fits | None:
     return None if raw is None else Fits.from_dict(raw)
 
 
-def _check_amounts(where: str, received: Mapping[str, float], expected: Mapping[str, float], why: str) -> None:
-    """Raise a FieldError at the first amount that is not the expected one."""
-    for name in [*expected, *received]:
-        path = f"{where}.{name}" if where else name
-        if name not in expected:
-            raise FieldError(path, received[name], f"only {', '.join(expected)}")
-        amount = received.get(name)
-        if amount is None or abs(amount - expected[name]) > SLACK * abs(expected[name]):
-            raise FieldError(path, amount, f"{expected[name]:,.12g}: {why} {expected[name]:,.12g}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(Sized):
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
     saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
-    """The verdict of a plan that was read from a file; None in older files and in new plans."""
+    """The verdict of a plan that was read from a file, since its fits may be left out; None in new plans."""
     group_size: int
     """Rollouts per problem, n."""
     problems_per_batch: int
@@ -98,21 +85,21 @@ class Plan(Sized):
     """Constraints that limited the plan: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
+    evaluation: Evaluation
+    """How the run is evaluated: as often as asked, within the share of cost allowed."""
+    evaluation_counted: bool
+    """Whether hours and money in `cost` and `costs` include the evaluations."""
+    breakdown: Mapping[str, Mapping[str, float]]
+    """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
+    that the budget does not pay."""
     settings: tuple[Setting, ...] = ()
-    """Recipe of the runs and of this plan side by side; empty without runs and in plans of earlier releases."""
+    """Recipe of the runs and of this plan side by side; empty without runs."""
     pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
     """How far the fits extrapolate; None without a surface."""
-    evaluation: Evaluation | None = None
-    """How the run is evaluated: as often as asked, within the share of cost allowed. None in older plans."""
-    evaluation_counted: bool = False
-    """Whether hours and money in `cost` and `costs` include the evaluations."""
-    breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
-    """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
-    that the budget does not pay."""
     optima: tuple[Optimum, ...] = ()
     """Best per rollout and best per GPU-hour for what this plan spends."""
     next_runs: NextRuns | None = None
@@ -123,72 +110,28 @@ class Plan(Sized):
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
     def __post_init__(self) -> None:
-        for name, least in (("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1), ("n_problems", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise FieldError(name, value, f"a whole number, {least} or more")
-        self._check_costs()
-        self._check_answers()
-
-    def _check_costs(self) -> None:
-        """The costs follow from n, B_p, M, budget and throughput, and the machines can pay for and hold them.
+        """The budget pays for n, B_p and M, and the hardware takes the batch.
 
         Raises:
             FieldError: another number.
         """
+        for name, least in (("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1), ("n_problems", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise FieldError(name, value, f"a whole number, {least} or more")
         refusal = self.hardware.refusal(self.rollouts_per_batch)
         if refusal is not None:
             raise FieldError(
                 "rollouts_per_batch", self.rollouts_per_batch, f"a batch that the hardware takes: {refusal}"
             )
-        pricing = Pricing(
-            self.budget, self.throughput, self.evaluation or DEFAULT_EVALUATION, 1.0, self.evaluation_counted
-        )
-        expected = pricing.all_costs(self.rollouts_per_batch, self.update_steps)
-        where = f"group_size = {self.group_size} x problems_per_batch = {self.problems_per_batch} x update_steps = "
-        where += f"{self.update_steps:,} costs"
-        _check_amounts("costs", self.costs, expected, where)
-        _check_amounts("", {"cost": self.cost}, {"cost": expected[self.budget.unit]}, where)
-        if self.breakdown:
-            parts = pricing.parts(self.rollouts_per_batch, self.update_steps)
-            for part, amounts in parts.items():
-                _check_amounts(f"breakdown.{part}", self.breakdown.get(part, {}), amounts, where)
+        if self.costs["rollouts"] != self.rollouts:
+            raise FieldError("costs.rollouts", self.costs["rollouts"], f"n x B_p x M = {self.rollouts:,}")
         limits = [("cost", self.cost, self.budget.available, f"budget of {self.budget}")]
         if self.budget.deadline_hours is not None:
             limits.append(("wall_hours", self.costs["wall_hours"], self.budget.deadline_hours, "deadline"))
         for name, spent, limit, what in limits:
             if spent > limit * (1 + SLACK):
                 raise FieldError(name, spent, f"at most {limit:,.12g}, the {what}")
-
-    def _check_answers(self) -> None:
-        """Predictions lie within the metric's range, and intervals are ordered.
-
-        Raises:
-            FieldError: another number.
-        """
-        low, high = (-math.inf, math.inf) if self.fits is None else self.fits.bounds
-        slack = SLACK * self.span
-        rewards = {"predicted_reward": self.predicted_reward}
-        rewards |= {f"reward_interval[{i}]": end for i, end in enumerate(self.reward_interval or ())}
-        rewards |= {f"alternatives[{i}].predicted_reward": a.predicted_reward for i, a in enumerate(self.alternatives)}
-        for name, reward in rewards.items():
-            if reward is not None and not low - slack <= reward <= high + slack:
-                raise FieldError(name, reward, f"within the range of {self.metric}, {low:g} to {high:g}")
-        for name, interval in (
-            ("reward_interval", self.reward_interval),
-            ("group_size_interval", self.group_size_interval),
-        ):
-            if interval is not None and interval[0] > interval[1]:
-                raise FieldError(name, interval, "the lower end first")
-        positive = {"group_size_interval[0]": (self.group_size_interval or (1,))[0]}
-        positive |= {f"other_metrics.{metric}": n for metric, n in self.other_metrics.items()}
-        for name, value in (
-            *positive.items(),
-            ("law_group_size", self.law_group_size),
-            ("extrapolation", self.extrapolation),
-        ):
-            if value is not None and value <= 0:
-                raise FieldError(name, value, "above 0")
 
     @property
     def learning_rate(self) -> float:
@@ -311,8 +254,7 @@ class Plan(Sized):
         """Read what `save` wrote.
 
         Raises:
-            IsoComputeError: no such file, other content, another schema version, or a number that was changed after
-                saving or contradicts another.
+            IsoComputeError: no such file, other content, another schema version, or changed after it was saved.
         """
         return DOCUMENT.load(path)
 
@@ -340,7 +282,6 @@ DOCUMENT = Document(
     SCHEMA_VERSION,
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
-    digest=True,
     remedy="Restore the saved file, or change the plan with: isocompute launch PLAN --change group_size=...",
 )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.phrases import LOGIN
 from isocompute_sdk.records.columns import Column
 
 if TYPE_CHECKING:
@@ -195,7 +196,9 @@ def _texts(series: pl.Series, column: Column, source: Source) -> pl.Series:
 
     if series.dtype.is_nested():
         _refuse(series.is_not_null(), series, column.name, source, column.accepted)
-    return blank_to_null(series.cast(pl.String))
+    texts = blank_to_null(series.cast(pl.String))
+    # Tables are handed on: passwords are not.
+    return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
 
 
 def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, accepted: str) -> None:

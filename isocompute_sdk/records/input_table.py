@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
@@ -16,6 +18,8 @@ from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, TRAIN_SET, headl
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from isocompute_sdk.records.run_ids import Rows
 
 OnDuplicate = Literal["error", "last"]
 
@@ -320,6 +324,21 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
         f"{hint[0].upper()}{hint[1:]}.",
         options=options,
     ).in_shell(in_shell)
+
+
+def measured_rows(named: Named) -> list[Rows]:
+    """For each metric the rows that hold a value of it, in order."""
+    import polars as pl
+
+    if "metric" in named.known:
+        keys = [named.known[name].cast(pl.String).alias(name) for name in ("metric", "eval_set") if name in named.known]
+        groups = pl.DataFrame(keys).with_row_index("row").group_by([one.name for one in keys]).agg("row")
+        return [rows.to_numpy().astype(np.intp) for rows in groups["row"]]
+    lone = [named.known["value"]] if "value" in named.known else []
+    numbers = (
+        one.cast(pl.Float64, strict=False) for one in (*named.others.values(), *lone) if not one.dtype.is_nested()
+    )
+    return [np.flatnonzero(one.is_not_null().to_numpy()) for one in numbers]
 
 
 def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:

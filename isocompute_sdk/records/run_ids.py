@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
@@ -14,16 +17,24 @@ from isocompute_sdk.records.size_changes import SIZES, split_changed
 if TYPE_CHECKING:
     import polars as pl
 
+Rows = NDArray[np.intp]
+
 
 def name_runs(
-    frame: pl.DataFrame, source: Source, prefix: str = "", *, told_apart: bool = True
+    frame: pl.DataFrame, source: Source, prefix: str = "", measured: Sequence[Rows] = ()
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Give every row its run_id, and every run one value in each column that belongs to the run; notes on both.
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
-    like `n8-bp32-seed0`; with `told_apart`, rows whose steps begin anew are the next seed. With them, a configuration
+    like `n8-bp32-seed0`; rows where the steps of a metric begin anew are the next seed. With them, a configuration
     cell that is empty takes the value its run has elsewhere, and a run whose n or B_p changes is taken apart, see
     changes.py. A learning rate that follows a schedule is the largest of its run.
+
+    Args:
+        frame: the rows, typed.
+        source: where each stood.
+        prefix: put before run ids that are made from the configuration.
+        measured: the rows of each metric, in order; none to leave steps that begin anew in one run.
 
     Raises:
         RecordError: an empty run_id or group size, or a run that changes otherwise.
@@ -35,7 +46,7 @@ def name_runs(
         without_seed = frame["seed"].null_count() == frame.height
         frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*SIZES, "seed"])
         frame = frame.with_columns(_default_ids(frame, prefix))
-        begun = _begun_anew(frame) if without_seed and told_apart else None
+        begun = _begun_anew(frame, measured) if without_seed else None
         if begun is not None:
             frame = frame.with_columns(begun)
             frame = frame.with_columns(_default_ids(frame, prefix))
@@ -89,25 +100,55 @@ FEWEST_ROWS = 3
 """Rows of a run that was told apart by steps that begin anew."""
 
 
-def _begun_anew(frame: pl.DataFrame) -> pl.Series | None:
+def _begun_anew(frame: pl.DataFrame, measured: Sequence[Rows]) -> pl.Series | None:
     """Seeds that tell apart runs of one configuration whose steps begin anew; None if they do not, or repeat otherwise.
 
     Steps that go back to somewhere after the first may be a resume, which nothing here can tell from another run.
     """
     import polars as pl
 
-    place = pl.coalesce("step", "rollouts")
-    first = place.first().over("run_id")
-    anew = (place <= first) & (place.shift(1).over("run_id") > place)
-    seeds = frame.select("run_id", place.alias("place"), anew.fill_null(False).cum_sum().over("run_id").alias("seed"))
-    if seeds["place"].null_count() or not (seeds["seed"] > 0).any():
+    places = frame.select(pl.coalesce("step", "rollouts")).to_series()
+    if places.null_count():
         return None
-    parts = seeds.group_by("run_id", "seed").agg(
-        pl.len().alias("rows"), (pl.col("place").diff().drop_nulls() > 0).all().alias("rising")
-    )
-    if not parts["rising"].all() or parts["rows"].min() < FEWEST_ROWS:  # pyright: ignore[reportOperatorIssue]
-        return None
-    return seeds["seed"].cast(pl.Int64)
+    place_T, run_T = places.to_numpy(), frame["run_id"].rank("dense").to_numpy()
+    seed_T = np.zeros(len(place_T), dtype=np.int64)
+    for run in np.unique(run_T):
+        columns = [rows for every in measured if len(rows := every[run_T[every] == run])]
+        for rows, number_T in zip(columns, numbered_starts([(r, place_T[r]) for r in columns]), strict=True):
+            seed_T[rows] = number_T
+        own = np.unique(np.concatenate(columns)) if columns else np.zeros(0, dtype=np.intp)
+        starts = [place_T[own[seed_T[own] == seed]] for seed in np.unique(seed_T[own])]
+        if len(starts) > 1 and any(len(one) < FEWEST_ROWS or one.min() > starts[0].min() for one in starts):
+            return None
+    return pl.Series("seed", seed_T) if seed_T.any() else None
+
+
+def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArray[np.int64]]:
+    """For every value of every column the number of the start of its run that logged it, from 0 on.
+
+    A new start shows where the steps of a column go down. Columns may stand beside each other or one below the other.
+    Rows in no order, or from the last step to the first, are one start.
+
+    Args:
+        columns: rows and steps of the values of each column, rows in order.
+    """
+    if not columns:
+        return []
+    own = [np.cumsum(np.diff(step_T, prepend=step_T[:1]) < 0, dtype=np.int64) for _, step_T in columns]
+    row_V, number_V = np.concatenate([rows for rows, _ in columns]), np.concatenate(own)
+    if FEWEST_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns):
+        return [np.zeros(len(rows), dtype=np.int64) for rows, _ in columns]
+    of_row = np.zeros(row_V.max() + 1, dtype=np.int64)
+    of_row[row_V] = number_V
+    if len({int(number_T[-1]) for number_T in own}) == 1 and (of_row[row_V] == number_V).all():
+        return own
+    # A column that is measured less often goes down later, at the same start.
+    falls = [(rows[i + 1], rows[i]) for rows, step_T in columns for i in np.flatnonzero(np.diff(step_T) < 0)]
+    starts = [0]
+    for row, before in sorted(falls):
+        if before >= starts[-1]:
+            starts.append(int(row))
+    return [np.searchsorted(starts, rows, side="right") - 1 for rows, _ in columns]
 
 
 def _several_runs(frame: pl.DataFrame) -> Note:

@@ -13,7 +13,15 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import Source
-from isocompute_sdk.records.input_table import OnDuplicate, Options, name_columns, sizes_unknown, to_rows, typed_frame
+from isocompute_sdk.records.input_table import (
+    OnDuplicate,
+    Options,
+    measured_rows,
+    name_columns,
+    sizes_unknown,
+    to_rows,
+    typed_frame,
+)
 from isocompute_sdk.records.run_ids import fill_runs, name_runs
 
 if TYPE_CHECKING:
@@ -40,7 +48,8 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     check_on_duplicate(options.on_duplicate)
     named = name_columns(table, options, source or Source())
     told_apart = options.on_duplicate == "error"
-    frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix, told_apart=told_apart)
+    measured = measured_rows(named) if told_apart and "run_id" not in named.known else ()
+    frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix, measured)
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)

@@ -94,10 +94,10 @@ class EndRecord(Record):
     message: str = ""
 
 
-RUN = Document("run", SCHEMA_VERSION, RunRecord, remedy=REMEDY)
-EVALUATION = Document("evaluation", SCHEMA_VERSION, EvaluationRecord, remedy=REMEDY)
-STEP = Document("step", SCHEMA_VERSION, StepRecord, remedy=REMEDY)
-END = Document("end", SCHEMA_VERSION, EndRecord, remedy=REMEDY)
+RUN = Document("run", SCHEMA_VERSION, RunRecord, signed=False, remedy=REMEDY)
+EVALUATION = Document("evaluation", SCHEMA_VERSION, EvaluationRecord, signed=False, remedy=REMEDY)
+STEP = Document("step", SCHEMA_VERSION, StepRecord, signed=False, remedy=REMEDY)
+END = Document("end", SCHEMA_VERSION, EndRecord, signed=False, remedy=REMEDY)
 KINDS: dict[str, Document[Any]] = {one.kind: one for one in (RUN, EVALUATION, STEP, END)}
 
 

@@ -6,7 +6,6 @@ The built-in runner and `training/payload/claim_folder.py`, which has no package
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,13 +37,7 @@ class Start(BaseModel):
     """SHA-256 of the reward file; None if unknown, and for a function of a module."""
 
 
-def _from_1(line: dict[str, Any]) -> dict[str, Any]:
-    """Without an envelope; launch scripts called the moment `time`."""
-    found = {("started" if name == "time" else name): value for name, value in line.items()}
-    return {**found, "schema_version": 2}
-
-
-START = Document("run-start", 2, Start, upgrades={1: _from_1}, remedy=REMEDY, indent=None)
+START = Document("run-start", 2, Start, signed=False, remedy=REMEDY, indent=None)
 
 
 def read_starts(path: Path) -> list[Start]:
@@ -65,8 +58,7 @@ def _start(line: bytes, where: str) -> Start:
         raw = parse_json(line)
     except ValueError as error:
         raise RecordError(f"{where}: not JSON ({error})", REMEDY) from error
-    versioned = {"kind": START.kind, "schema_version": 1, **raw} if isinstance(raw, dict) else raw
     try:
-        return START.from_dict(versioned)
+        return START.from_dict(raw)
     except DocumentError as error:
         raise RecordError(error.message.replace("the mapping", where, 1), error.hint) from error

@@ -35,13 +35,11 @@ _LONGER_FILE = ".longer"
 EARLY_FILE = "stopped-early.txt"
 """Why a pilot run was made no longer, although more was planned."""
 _ABANDONED_FILE = "abandoned.txt"
-_EARLIER_STARTED_FILE = "started.json"
-"""Its name in release 0.1.0; launch scripts of training frameworks write another file of that name."""
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
 """From which the built-in runner starts; other tools write files of that name too."""
-RUNNER_SPEC = Document("torch-run", 1, RunSpec, remedy=RUN_SPEC.remedy)
+RUNNER_SPEC = Document("torch-run", 1, RunSpec, signed=False, remedy=RUN_SPEC.remedy)
 _REQUEST_FILE = "request.json"
 """What launch scripts of training frameworks write first, with a whole run in it; other tools write such files too."""
 
@@ -129,7 +127,7 @@ class ExitRecord:
     """Why it was asked to end, if that was not a request from outside."""
 
 
-EXIT = Document("run-exit", 2, ExitRecord, upgrades={1: dict})
+EXIT = Document("run-exit", 2, ExitRecord, signed=False)
 
 
 @dataclass(frozen=True)
@@ -340,10 +338,7 @@ def read_started(folder: str | Path) -> Started | None:
         IsoComputeError: the record is damaged.
     """
     path = Path(folder) / STARTED_FILE
-    if path.exists():
-        return STARTED.load(path)
-    earlier = Path(folder) / _EARLIER_STARTED_FILE
-    return STARTED.load(earlier) if STARTED.holds(earlier) else None
+    return STARTED.load(path) if path.exists() else None
 
 
 def last_attempt(folder: str | Path) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.phrases import LOGIN
 from isocompute_sdk.specs.syntax.complaints import Place, explain, problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
@@ -110,12 +111,10 @@ def _one_line(text: str) -> str:
 Text = Annotated[str, AfterValidator(_one_line)]
 """One line of text that is not empty."""
 
-_LOGIN = re.compile(r"://[^/\s]*@")
-
 
 def holds_login(name: str) -> bool:
     """Whether a name is a URL with a login in it, which scripts and logs would show."""
-    return _LOGIN.search(name) is not None
+    return re.search(LOGIN, name) is not None
 
 
 def _without_login(name: str) -> str:

@@ -142,7 +142,7 @@ def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Pa
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     process = start()
-    document = json.loads(process.communicate(timeout=900)[0])
+    document = json.loads(process.communicate()[0])
     assert process.returncode == 0
     plan, comparison = document["plan"], document["comparison"]
     assert plan["rollouts"] > 2 * comparison["largest_compute"]
@@ -155,5 +155,5 @@ def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Pa
     assert states == {"finished"}
     # Nothing is trained again, and the answer is the same.
     process = start()
-    again = json.loads(process.communicate(timeout=120)[0])
+    again = json.loads(process.communicate()[0])
     assert (again["plan"], again["comparison"]) == (plan, comparison)

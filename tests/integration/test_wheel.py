@@ -20,7 +20,6 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, repository],
         check=True,
         capture_output=True,
-        timeout=300,
     )
     return next(folder.glob("*.whl"))
 
@@ -40,7 +39,6 @@ def test_the_installed_wheel_plans_and_writes_a_script_outside_the_repository(wh
         [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel],
         check=True,
         capture_output=True,
-        timeout=300,
     )
     code = (
         "import json, isocompute_sdk as iso; from isocompute_sdk.laws import measured_easy\n"

@@ -56,7 +56,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "fits from an empty mapping": (lambda r, p: iso.Fits.from_dict({}), "holds None, not a saved fits"),
     "fits without a metric": (
         lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "metric"}),
-        "metric: missing",
+        "digest: received",
     ),
     "a plan from an empty mapping": (lambda r, p: iso.Plan.from_dict({}), "holds None, not a saved plan"),
     "a plan of another version": (

@@ -387,7 +387,7 @@ def main(argv: list[str]) -> int:
     if not wrapped and (
         status == 0 or training.stopping_since is None
     ):  # a requested stop leaves no exit status: the run can resume
-        write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 1, "exit_code": status})
+        write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 2, "exit_code": status})
     return status
 
 

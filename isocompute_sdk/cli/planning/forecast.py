@@ -96,7 +96,7 @@ def forecast(
         emit_json(documents[0] if run is not None or len(names) == 1 else _together(documents, left_out))
         return
     for one in found:
-        say(printable(one.summary(), keep="\n"))
+        say(one.summary())
     for name, error in failed.items():
         say(printable(f"{name}: not forecast: {error.message}"))
     for path in written:

@@ -13,7 +13,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.planning import existing
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say, say_exactly
 from isocompute_sdk.notes import Note
 
 
@@ -105,14 +105,14 @@ def launch(
         lines = [
             f"{row['name']}: {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}" for row in unlike
         ]
-        text_of = "recipe where it differs, runs | plan | script:\n  " + printable("\n  ".join(lines), keep="\n")
+        text_of = "recipe where it differs, runs | plan | script:\n  " + "\n  ".join(lines)
         print(text_of, file=sys.stderr if dry_run else sys.stdout)
     if asked:
         print("\n".join(_side_by_side(changed)), file=sys.stderr if dry_run else sys.stdout)
     if absent is not None:
         print(f"{absent.severity}: {absent.code}\n  {absent.message}", file=sys.stderr if dry_run else sys.stdout)
     if dry_run:
-        say(text.rstrip("\n"))
+        say_exactly(text.rstrip("\n"))
         return
     if save_plan is not None:
         say(f"wrote {save_plan}")
@@ -132,7 +132,7 @@ def _absent(files_of: Mapping[str, str]) -> Note | None:
     }
     if not missing:
         return None
-    named = ", ".join(f"{flag} {printable(value)}" for flag, value in missing.items())
+    named = ", ".join(f"{flag} {value}" for flag, value in missing.items())
     text = f"not found from this folder: {named}. The script needs them where it is started."
     return Note("data-not-here", "info", text, {"files": missing})
 
@@ -151,4 +151,4 @@ def _shown(value: object) -> str:
         return f"{value:,.6g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "none" if value is None else printable(str(value))
+    return "none" if value is None else str(value)

@@ -9,7 +9,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import FitError, PlanError
 
@@ -92,7 +92,7 @@ def replan(
     if json:
         emit_json({**answer.to_dict(), "commands": list(commands)})
         return
-    say(printable(answer.summary(), keep="\n"))
+    say(answer.summary())
     if commands:
         say(f"wrote {plan}")
         used = backend or answer.backend
@@ -100,7 +100,7 @@ def replan(
         for line in commands:
             say(f"  {line}")
     if refused is not None:
-        say(printable(f"no commands: {refused.message}\n  {refused.hint}", keep="\n"))
+        say(f"no commands: {refused.message}\n  {refused.hint}")
     if output is not None:
         say(f"wrote {output}")
 

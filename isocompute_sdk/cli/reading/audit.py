@@ -9,7 +9,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 
 if TYPE_CHECKING:
@@ -84,26 +84,25 @@ def _pictures(found: Audit, folder: Path) -> list[Path]:
 
 def _print(found: Audit) -> None:
     """The audit for a terminal: the same words as `Audit.summary`, wrapped, with a table for each group."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.padding import Padding
+    from rich.text import Text
 
     from isocompute_sdk.cli.shared.display import print_notes
 
-    console = Console(highlight=False)
-    console.print(escape(found.headline()))
+    console = terminal()
+    console.print(found.headline())
     for group in found.groups:
         console.print()
-        console.print(f"[bold]{escape(found.title(group))}[/bold]")
+        console.print(Text(found.title(group), style="bold"))
         for line in group.findings():
-            console.print(Padding(escape(line.strip()), (0, 0, 0, 2)))
+            console.print(Padding(line.strip(), (0, 0, 0, 2)))
         _print_table(console, group)
         for line in group.proposal_lines():
-            console.print(Padding(escape(line.strip()), (0, 0, 0, 4 if line.startswith(" ") else 2)))
+            console.print(Padding(line.strip(), (0, 0, 0, 4 if line.startswith(" ") else 2)))
         print_notes(group.notes)
     console.print()
     for line in found.closing():
-        console.print(Padding(escape(line.strip()), (0, 0, 0, 2 if line.startswith(" ") else 0)))
+        console.print(Padding(line.strip(), (0, 0, 0, 2 if line.startswith(" ") else 0)))
     print_notes(found.notes)
 
 
@@ -123,4 +122,4 @@ def _print_table(console: Console, group: GroupAudit) -> None:
     for row in rows:
         name, *cells = (row[i].ljust(width) for i, width in zip(filled, widths, strict=True))
         start = f"  {name} " if beside else f"  {name.rstrip()}\n    "
-        console.print((start + " ".join(cells)).rstrip(), markup=False, soft_wrap=True)
+        console.print((start + " ".join(cells)).rstrip(), soft_wrap=True)

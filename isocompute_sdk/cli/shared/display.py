@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from isocompute_sdk.cli.shared.output import terminal
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from rich.console import Console
 
     from isocompute_sdk.cli.shared.typed import Typed
     from isocompute_sdk.fitting.fits import Fits
@@ -35,7 +35,7 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
     from rich.table import Table
     from rich.text import Text
 
-    console = _console()
+    console = terminal()
     model = f", {fits.model}" if fits.model else ""
     console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
     for line in () if fits.passport is None else fits.passport.lines():
@@ -86,7 +86,7 @@ def print_plan(
     from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
     from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
 
-    console = _console()
+    console = terminal()
     first = plan.next_runs
     if typed is None:
         rows = [(label, text.replace(f". {ASK_NEXT}", "")) for label, text in answer(plan)]
@@ -121,7 +121,7 @@ def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
     table.add_column()
     for label, text in rows:
         table.add_row(label, text)
-    _console().print(table)
+    terminal().print(table)
 
 
 def _briefly(run: NextRun, unit: str) -> str:
@@ -149,11 +149,10 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
     """The notes that matter most, shortened, each with a command that deals with it where there is one."""
     from rich.text import Text
 
-    from isocompute_sdk.cli.shared.output import printable
     from isocompute_sdk.notes import by_severity
     from isocompute_sdk.planning.assessment.verdict import DOUBTS
 
-    console = _console()
+    console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
     doubts = (*DOUBTS, *GRAVE)
     ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
@@ -165,7 +164,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
         command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
         lines = textwrap.wrap(
-            f"{note.code}: {printable(note.message)}",
+            f"{note.code}: {note.message}",
             width=max(console.width - len(note.severity) - 2, 20),
             max_lines=NOTE_LINES - (command is not None or _measure(plan, asked)),
             placeholder=" ...",
@@ -184,8 +183,6 @@ def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[
     """What to do next, as commands."""
     from shlex import quote
 
-    from isocompute_sdk.cli.shared.output import printable
-
     if saved:
         # Only what the plan leaves open is asked for.
         model = " --model NAME_OR_FOLDER" if plan.model is None else ""
@@ -196,7 +193,7 @@ def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[
     commands = [f"next: {train}"]
     if _measure(plan, asked):
         commands = [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
-    return [printable(command) for command in commands]
+    return commands
 
 
 def _measure(plan: Plan, asked: NextRuns | None) -> bool:
@@ -209,20 +206,12 @@ def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = la
     from rich.padding import Padding
     from rich.text import Text
 
-    from isocompute_sdk.cli.shared.output import printable
     from isocompute_sdk.notes import by_severity
 
-    console = _console()
+    console = terminal()
     for note in by_severity(notes):
         console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
-        console.print(Padding(Text(printable(note.message, keep="\n")), (0, 0, 0, 2)))
+        console.print(Padding(Text(note.message), (0, 0, 0, 2)))
         command = remedy(note)
         if command is not None:
             console.print(f"  {command}", soft_wrap=True)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # Numbers and names would be coloured at random otherwise, and brackets in names read as styles.
-    return Console(highlight=False, markup=False)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
 from isocompute_sdk.errors import IsoComputeError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.segment import Segment
 
 OUTPUT_SCHEMA_VERSION = 1
 """Version of the `--json` documents that are not a saved file of their own."""
@@ -17,6 +22,42 @@ def say(text: str = "") -> None:
     print(text)
 
 
+def say_exactly(text: str) -> None:
+    """Text for a file, such as a script: what it holds is shown as escapes on a terminal only."""
+    print(text, file=sys.stdout if sys.stdout.isatty() else getattr(sys.stdout, "rich_proxied_file", sys.stdout))
+
+
+class Shown:
+    """A stream for people, to which control characters of names are written as escapes.
+
+    Consoles of rich write to the stream behind it, with their colours; those of `terminal` escape what they show.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        """Write text; only line ends and tabs stay as they are."""
+        return self.rich_proxied_file.write(printable(text, keep="\n\t"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+def terminal(**options: Any) -> Console:
+    """A console of rich that shows control characters of names as escapes."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Escaping(Console):
+        def render(self, *what: Any, **how: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*what, **how):
+                yield Segment(text if control else printable(text, keep="\n"), style, control)
+
+    # Numbers and names would be coloured at random otherwise, and brackets in names read as styles.
+    return Escaping(highlight=False, markup=False, **options)
+
+
 def printable(text: str, keep: str = "") -> str:
     """Text for a terminal: control characters of run names, line ends included, are shown as escapes.
 
@@ -24,6 +65,8 @@ def printable(text: str, keep: str = "") -> str:
         text: anything.
         keep: characters that stay as they are.
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 

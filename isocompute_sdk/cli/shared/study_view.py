@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable, terminal
 from isocompute_sdk.errors import IsoComputeError
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ def follow_study(folder: Path, interval: float, *, json: bool) -> None:
 
 
 def _in_place(look: _Look, interval: float) -> None:
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
+    with Live(console=terminal(), auto_refresh=False, vertical_overflow="visible") as live:
         look.repeat(interval, lambda: live.update(Text("\n".join([*look.lines(), look.page])), refresh=True))
 
 

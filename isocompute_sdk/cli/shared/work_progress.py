@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from isocompute_sdk.cli import INTERRUPTED
+from isocompute_sdk.cli.shared.output import terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -65,9 +66,7 @@ class WorkProgress:
         self._current = ""
 
     def __enter__(self) -> Self:
-        from rich.console import Console
-
-        console = Console(stderr=True)
+        console = terminal(stderr=True)
         if console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -115,7 +114,7 @@ class WorkProgress:
     def say(self, text: str) -> None:
         """A line of its own, above the bar."""
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(text, soft_wrap=True)
         else:
             self._line(text)
 

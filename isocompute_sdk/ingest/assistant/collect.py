@@ -15,7 +15,7 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
-from isocompute_sdk.ingest.finding.log_sources import LogSource, is_log, with_generations
+from isocompute_sdk.ingest.finding.log_sources import LogSource, NoRewardLearning, is_log, with_generations
 from isocompute_sdk.ingest.finding.paths import holds_journals, label, readable, tables_among
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
@@ -73,15 +73,18 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
     """
     found = Collection(told or Told())
     with readable():
-        for path in paths:
-            _below(found, Listing.of(path))
+        listings = [Listing.of(path) for path in paths]
+        for listing in listings:
+            _below(found, listing)
     logs = {name: one.log for name, one in found.logs.items()}
     gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
     found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
     if not (found.logs or found.tables or found.unreadable):
+        endings = Counter(file.suffix or file.name for listing in listings for file in listing.files)
+        shown = ", ".join(f"{count} {ending}" for ending, count in endings.most_common(10))
         raise RecordError(
-            f"nothing to read at or below {', '.join(map(str, paths))}",
-            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
+            f"nothing to read at or below {', '.join(map(str, paths))}; not looked at: {shown or 'no files'}",
+            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL; name a file to see why it is none.",
         )
     _refuse_absent(found)
     return found
@@ -178,6 +181,8 @@ def _file(found: Collection, path: Path, name: str) -> None:
             raise
         try:
             logs = logs_of_file(path, found.told.rename, found.told.ignore)
+        except NoRewardLearning:
+            raise
         except RecordError:
             raise error from None
         for log in logs:

@@ -387,6 +387,7 @@ def _ask_for_evaluation(
     """
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
+    open_ = [tag for tag in open_ if not (trained and is_training_reward(tag))]
     places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
     if log.format == "table":
         likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])

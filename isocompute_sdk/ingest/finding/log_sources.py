@@ -241,13 +241,18 @@ _SUPERVISED = {"mean_token_accuracy", "token_acc", "train_mean_nll"}
 _PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
 
 
-def refuse_supervised(log: RunLog) -> None:
+def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
     """Refuse the log of a training without a reward of its own, by what it measures.
+
+    Args:
+        log: the log.
+        columns: further names of its file, such as those of rows without a step.
 
     Raises:
         NoRewardLearning: supervised fine-tuning, preferences or distillation.
     """
-    names = {*log.tags, *(re.sub(r"^(train|eval)[/_]", "", tag) for tag in log.tags)}
+    every = {*log.tags, *columns}
+    names = every | {re.sub(r"^(train|eval)[/_]", "", tag) for tag in every}
     kind = next(
         (
             kind

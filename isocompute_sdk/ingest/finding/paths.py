@@ -142,6 +142,11 @@ def format_of(file: Path) -> str:
     if kind is None:
         if _is_closed(file):
             raise _not_open(file)
+        if unpacked(file).suffix.lower() == ".json":
+            raise RecordError(
+                f"{file} holds no rows that are known; accepted in JSON: a list of objects, one for each evaluation",
+                'Write it as a list, such as [{"n": 8, "bp": 32, "step": 10, "avg@4": 0.5}].',
+            )
         raise RecordError(
             f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
             f"Rename it to what it holds, or say it with format=, one of {', '.join(accepted_formats()[1:])}.",

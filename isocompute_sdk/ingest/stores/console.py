@@ -8,6 +8,7 @@ words in front; the values have all their digits.
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -56,13 +57,13 @@ def _unpacked(file: BinaryIO, console: Console) -> Iterator[str]:
     """As `_marked`, for a file that cannot be searched without unpacking it."""
     try:
         for line in file:
-            if line.endswith(b"\n") and any(mark in line for mark in console.marks):
+            if any(mark in line for mark in console.marks):
                 while console.until and not _ends(line, console.until) and len(line) < _LONGEST_STEP:
                     more = file.readline()
                     if not more.endswith(b"\n"):
                         return
                     line += more  # noqa: PLW2901  # a step over several lines is one
-                yield line[:-1].decode(errors="replace")
+                yield (line[:-1] if line.endswith(b"\n") else _begun(line)).decode(errors="replace")
     except DAMAGED:
         return
 
@@ -71,11 +72,13 @@ def _ends(lines: bytes, until: bytes) -> bool:
     return lines.rstrip().endswith(until)
 
 
-def _marked(text: mmap.mmap, console: Console) -> Iterator[str]:
-    """Lines that may be of steps: consoles are long, and there are few in them.
+def _begun(line: bytes) -> bytes:
+    """A last line without an end but for its last word, which may be cut inside a number."""
+    return re.sub(rb"\S+\s*$", b"", line[:_LONGEST_STEP])
 
-    A last line without an end may be cut inside a number and is left out.
-    """
+
+def _marked(text: mmap.mmap, console: Console) -> Iterator[str]:
+    """Lines that may be of steps: consoles are long, and there are few in them."""
     next_of = {mark: text.find(mark) for mark in console.marks}
     while True:
         at = min((place for place in next_of.values() if place >= 0), default=-1)
@@ -85,6 +88,8 @@ def _marked(text: mmap.mmap, console: Console) -> Iterator[str]:
         while end >= 0 and console.until and not _ends(text[begin:end], console.until):
             end = text.find(b"\n", end + 1) if end - begin < _LONGEST_STEP else -1
         if end < 0:
+            if not console.until:
+                yield _begun(text[begin : begin + _LONGEST_STEP]).decode(errors="replace")
             return
         yield text[begin:end].decode(errors="replace")
         next_of = {mark: text.find(mark, end) if 0 <= place < end else place for mark, place in next_of.items()}

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_yaml
 from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.stores.saved_config import scalar
@@ -271,11 +272,8 @@ def _cut_off(path: Path, lines: int) -> Note:
 
 
 def _meta(path: Path) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     try:
-        found: Any = YAML(typ="safe", pure=True).load(read_text(path)[0])
-    except YAMLError as error:
+        found: Any = parse_yaml(read_text(path)[0])
+    except ValueError as error:
         raise RecordError(f"{path} is not YAML: {error}", "Copy it again.") from error
     return found if isinstance(found, dict) else {}

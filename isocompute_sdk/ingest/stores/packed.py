@@ -17,7 +17,28 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
 """Endings of files that hold other files; a `.tar` may be packed once more."""
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading raises if a gzip file was cut off, or is not gzip."""
-CUT_PACKING = "{path} cannot be unpacked: it was cut off or is no gzip file"
+CUT_PACKING = "{path} cannot be unpacked: it was cut off, is no gzip file, or holds more than 512 MiB"
+LARGEST_TEXT = 512 * 2**20
+"""Bytes of the largest table or log that is read, unpacked: about five million evaluations."""
+LONGEST_LINE = 16 * 2**20
+"""Bytes that one line of a table or a log may have."""
+
+
+class _Unpacked(gzip.GzipFile):
+    """A gzip file whose content and lines are bounded while it is unpacked; what is larger counts as damaged."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        room = LARGEST_TEXT + 1 - self.tell()
+        data = super().read(room if size is None or size < 0 else min(size, room))
+        if self.tell() > LARGEST_TEXT:
+            raise EOFError(f"more than {LARGEST_TEXT:,} bytes")
+        return data
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(LONGEST_LINE + 1 if size is None or size < 0 else size)
+        if len(line) > LONGEST_LINE or self.tell() > LARGEST_TEXT:
+            raise EOFError(f"a line of more than {LONGEST_LINE:,} bytes")
+        return line
 
 
 def unpacked(path: Path) -> Path:
@@ -62,4 +83,4 @@ def open_bytes(path: Path, largest: int | None = None) -> BinaryIO:
         RecordError: a pipe or a device, no such file, or one of more than `largest` bytes as it lies there.
     """
     check_input(path, what="a table or a log", largest=largest, error=RecordError)
-    return cast(BinaryIO, gzip.open(path, "rb")) if unpacked(path) != path else path.open("rb")
+    return cast(BinaryIO, _Unpacked(path, "rb")) if unpacked(path) != path else path.open("rb")

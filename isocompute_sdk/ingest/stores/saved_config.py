@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.files import parse_json, parse_yaml
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import training_args
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
 from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
+from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
 
@@ -56,7 +57,6 @@ _MOST_HYDRA = 200
 _LARGEST_UNNAMED, _MOST_UNNAMED = 1 << 18, 20
 """Bytes and number of files without a usual name that are looked into."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_RNG_STATE = re.compile(r"rng_state(?:_(\d+))?\.pth")
 STEPS_PER_BATCH = "steps_per_batch"
 """Field of `SavedConfig.fields` beside the columns: logged steps in one rollout batch, if that is no whole number."""
 SIZES = ("group_size", "problems_per_batch", "updates_per_batch", STEPS_PER_BATCH)
@@ -69,6 +69,12 @@ class Said:
 
     value: Any
     evidence: str
+
+    def __post_init__(self) -> None:
+        # Mappings are handed on: passwords are not.
+        value = without_login(self.value) if isinstance(self.value, str) else self.value
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "evidence", without_login(self.evidence))
 
 
 @dataclass(frozen=True)
@@ -211,8 +217,6 @@ def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> S
                 said[1] = path
         except (RecordError, ValueError, RecursionError):
             continue
-    if run.is_dir() and (number := _processes(run / training_args.FILE).get("num_processes")):
-        said[number] = run
     for path in _any_name(here, run, alone):
         if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
             continue
@@ -391,7 +395,7 @@ def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None if it is no configuration of a known framework."""
     try:
         if path.name == training_args.FILE:
-            return translate(path, {**training_args.read_training_args(path), **_processes(path)})
+            return translate(path, training_args.read_training_args(path))
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
@@ -498,18 +502,6 @@ def _overrides(words: Sequence[object]) -> dict[str, Any]:
     return {key: scalar(value) for key, equals, value in pairs if equals}
 
 
-def _processes(arguments: Path) -> dict[str, int]:
-    """How many processes trained, which no argument says: each saves the state of its random numbers."""
-    here = arguments.parent
-    root = here.parent if _CHECKPOINT.fullmatch(here.name) else here
-    for folder in (here, *sorted(root.glob("checkpoint-*"))):
-        states = [match for entry in folder.iterdir() if (match := _RNG_STATE.fullmatch(entry.name))]
-        numbers = {int(match[1]) for match in states if match[1]}
-        if numbers == set(range(len(numbers))) and states:
-            return {"num_processes": len(numbers) or 1}
-    return {}
-
-
 def translate(path: Path, raw: object) -> SavedConfig | None:
     """What keys say about a run; None if they are those of no known framework.
 
@@ -571,7 +563,7 @@ def _run_spec(path: Path, raw: object) -> SavedConfig | None:
     if "run_id" not in fields or "recipe" not in fields:
         return None
     try:
-        run = RunSpec.model_validate({k: v for k, v in fields.items() if k not in ("kind", "schema_version")})
+        run = RunSpec.model_validate({k: v for k, v in fields.items() if k not in ("kind", "schema_version", "digest")})
     except SpecError:
         return None
     said = {name: Said(value, f"{path}: {name} = {value}") for name, value in run.context().items()}
@@ -593,22 +585,17 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def document(path: Path, text: str) -> object:
-    """The content of a JSON or YAML file.
+    """The content of a JSON, TOML or YAML file.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is none of them, or nested too deep.
     """
-    if path.suffix == ".json":
-        return parse_json(text)
-    if path.suffix == ".toml":
-        return tomllib.loads(text)
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise ValueError(str(error)) from error
+        if path.suffix == ".json":
+            return parse_json(text)
+        return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def flags(text: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.stores.packed import DAMAGED, LONGEST_LINE, open_bytes, unpacked
 from isocompute_sdk.ingest.tables.jsonl import read_objects
 from isocompute_sdk.ingest.tables.raw import read_text
 from isocompute_sdk.notes import Note
@@ -115,10 +115,10 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
 
 
 def _history(path: Path) -> tuple[Attempt, ...]:
-    if unpacked(path).suffix == ".jsonl" and read_text(path)[0].lstrip().startswith("{"):
+    if unpacked(path).suffix == ".jsonl" and read_text(path, longest=LONGEST_LINE)[0].lstrip().startswith("{"):
         return _attempts(path, read_objects(path, "drop")[0])
     try:
-        state: Any = parse_json(read_text(path)[0])
+        state: Any = parse_json(read_text(path, largest=LARGEST_DOCUMENT)[0])
     except json.JSONDecodeError as error:
         raise RecordError(
             f"{path}:{error.lineno}: not JSON (column {error.colno}: {error.msg}): the file is damaged or was cut",
@@ -136,7 +136,7 @@ def _history(path: Path) -> tuple[Attempt, ...]:
 def _device_batch(path: Path) -> int | None:
     """`train_batch_size` of a state, the batch of one process over all its GPUs."""
     try:
-        state: Any = parse_json(read_text(path)[0])
+        state: Any = parse_json(read_text(path, largest=LARGEST_DOCUMENT)[0])
     except ValueError:
         return None
     found = state.get("train_batch_size") if isinstance(state, dict) else None

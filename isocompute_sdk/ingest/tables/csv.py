@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.stores.packed import LONGEST_LINE
 from isocompute_sdk.ingest.tables.raw import (
-    LONGEST_LINE,
     OnTruncated,
     RawTable,
     check_size,

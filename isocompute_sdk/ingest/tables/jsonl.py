@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
+from isocompute_sdk.ingest.stores.packed import DAMAGED, LONGEST_LINE, open_bytes
 from isocompute_sdk.ingest.tables.raw import (
-    LONGEST_LINE,
     MOST_CELLS,
     MOST_COLUMNS,
     OnTruncated,

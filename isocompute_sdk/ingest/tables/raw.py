@@ -10,16 +10,12 @@ from shlex import quote
 from typing import Any, Literal
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
+from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, LARGEST_TEXT, open_bytes
 from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
 
 
-LARGEST_TEXT = 512 * 2**20
-"""Bytes of the largest table or log of text that is read, unpacked: about five million evaluations."""
-LONGEST_LINE = 16 * 2**20
-"""Bytes that one line of a table may have."""
 LARGEST_CONFIG = 8 * 2**20
 """Bytes of the largest saved configuration that is looked into."""
 MOST_COLUMNS = 10_000
@@ -97,9 +93,18 @@ def read_text(
     Raises:
         RecordError: the file cannot be read, is not text, or is too large.
     """
+    content, step = bytearray(), longest or largest
     try:
         with open_bytes(path, largest) as file:
-            content = file.read(largest + 1)
+            while len(content) <= largest and (part := file.read(step)):
+                if len(part) == longest and b"\n" not in part:
+                    # A line of twice that length covers a whole piece without a line end.
+                    line = content.count(b"\n") + 1
+                    raise RecordError(
+                        f"{path}:{line}: this line has more than {longest:,} bytes; accepted: at most that many",
+                        "Write one row per line; check that this is a table at all.",
+                    )
+                content += part
     except DAMAGED as error:
         raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
@@ -109,34 +114,24 @@ def read_text(
             f"{path} holds more than {largest:,} bytes of text; accepted: at most that many",
             "Check that this is the right file; split a larger table, or leave out columns that are no metrics.",
         )
-    if longest is not None:
-        _refuse_long_lines(path, content, longest)
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return content.decode(encoding), ()
+        text = content.decode(encoding)
+        place, why = (text.find("\0"), "NUL") if "\0" in text else (-1, "")
     except UnicodeDecodeError as error:
-        if on_truncated == "error":
-            raise RecordError(
-                f"{path} is not UTF-8 text (byte {error.start}: {error.reason})",
-                "Save it as UTF-8; check that it is a table at all.",
-            ) from error
-        return content.decode(encoding, errors="replace"), (_not_text(path, content.count(b"\n", 0, error.start) + 1),)
-
-
-def _refuse_long_lines(path: Path, content: bytes, longest: int) -> None:
-    # A line of twice that length covers a whole piece without a line end.
-    for start in range(0, len(content) - longest + 1, longest):
-        if content.find(b"\n", start, start + longest) < 0:
-            line = content.count(b"\n", 0, start) + 1
-            raise RecordError(
-                f"{path}:{line}: this line has more than {longest:,} bytes; accepted: at most that many",
-                "Write one row per line; check that this is a table at all.",
-            )
+        text, place, why = content.decode(encoding, errors="replace"), error.start, error.reason
+    if place < 0:
+        return text, ()
+    if on_truncated == "error":
+        raise RecordError(
+            f"{path} is not UTF-8 text (byte {place}: {why})", "Save it as UTF-8; check that it is a table at all."
+        )
+    return text.replace("\0", ""), (_not_text(path, content.count(b"\n", 0, place) + 1),)
 
 
 def _not_text(path: Path, line: int) -> Note:
     message = (
-        f"{path}:{line}: bytes that are not UTF-8 were replaced, here and perhaps further down, so that names may be "
-        "wrong. Save the file as UTF-8."
+        f"{path}:{line}: bytes that are no text were replaced or left out, here and perhaps further down, so that "
+        "names may be wrong. Save the file as UTF-8."
     )
     return Note("text-not-utf8", "warning", message, {"file": str(path), "line": line})

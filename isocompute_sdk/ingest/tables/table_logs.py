@@ -11,13 +11,13 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import (
-    Attempt,
     RunLog,
     ScalarSeries,
-    attempts_from_series,
+    attempts_from_columns,
     one_per_step,
     scalar_series,
 )
+from isocompute_sdk.ingest.finding.log_sources import refuse_supervised
 from isocompute_sdk.ingest.finding.paths import format_of
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
@@ -34,6 +34,7 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
 )
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, canonical
+from isocompute_sdk.records.run_ids import Rows
 from isocompute_sdk.records.size_changes import SIZES, parts_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def logs_of_file(path: Path, rename: Mapping[str, str] | None = None, ignore: Se
         ignore: columns to leave out.
 
     Raises:
-        RecordError: it cannot be read, or has no column that could be a step.
+        RecordError: it cannot be read, has no column that could be a step, or is of another kind of training.
     """
     kind = format_of(path)
     if kind == "parquet":
@@ -63,7 +64,10 @@ def logs_of_file(path: Path, rename: Mapping[str, str] | None = None, ignore: Se
         return _of_chart(path, table)
     renamed = rename or {}
     columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
-    return _of_rows(path, replace(table, columns=columns))
+    logs = _of_rows(path, replace(table, columns=columns))
+    for log in logs:
+        refuse_supervised(log, columns)
+    return logs
 
 
 def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
@@ -75,18 +79,18 @@ def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
             "Export the chart with its x axis set to Step.",
         )
     at = _floats(table.columns[step])
-    series: dict[str, dict[str, ScalarSeries]] = {}
+    series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
     for column in rest:
         if SEPARATOR in column and not column.endswith(BOUNDS):
             run, tag = column.rsplit(SEPARATOR, 1)
             values = _floats(table.columns[column])
             # An empty cell was not measured; a cell that says NaN was, and means that something failed.
             there = _is_number(table.columns[column]) & ~np.isnan(at)
-            series.setdefault(run, {})[tag] = scalar_series(at[there], values[there])
+            series.setdefault(run, {})[tag] = np.flatnonzero(there), scalar_series(at[there], values[there])
     found = [
-        RunLog(run, path, "wandb", attempts_from_series(path, tags), table.notes, step_name=step)
+        RunLog(run, path, "wandb", attempts, table.notes, step_name=step)
         for run, tags in series.items()
-        if any(len(one.step_T) for one in tags.values())
+        if (attempts := attempts_from_columns(path, tags))
     ]
     if not found:
         raise RecordError(f"{path} holds no measured value of any run", "Export the chart again.")
@@ -99,7 +103,7 @@ def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
     if not charts or len(one.attempts) != 1 or len(other.attempts) != 1 or {*one.tags} & {*other.tags}:
         return None
     series = {**one.attempts[0].series, **other.attempts[0].series}
-    return replace(one, attempts=attempts_from_series(one.source, series), notes=(*one.notes, *other.notes))
+    return replace(one, attempts=(replace(one.attempts[0], series=series),), notes=(*one.notes, *other.notes))
 
 
 def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
@@ -137,22 +141,22 @@ def _of_run(
     # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
     others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]
     apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[column] for column in others if column in names)}
-    series: dict[str, ScalarSeries] = {}
+    series: dict[str, tuple[Rows, ScalarSeries]] = {}
     if "metric" in names and "value" in names:
         metric, values = frame[names["metric"]], _floats(frame[names["value"]])
         for tag in metric.drop_nulls().unique(maintain_order=True):
             here = (metric == tag).fill_null(False).to_numpy() & ~np.isnan(at)
-            series[str(tag)] = scalar_series(at[here], values[here])
+            series[str(tag)] = np.flatnonzero(here), scalar_series(at[here], values[here])
     for column in frame.columns:
         if column in apart:
             continue
         values = _floats(frame[column])
         there = ~np.isnan(values) & ~np.isnan(at)
         if there.any():
-            series[column] = scalar_series(at[there], values[there])
+            series[column] = np.flatnonzero(there), scalar_series(at[there], values[there])
     if not series:
         raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
-    attempts: tuple[Attempt, ...] = attempts_from_series(path, series)
+    attempts = attempts_from_columns(path, series)
     counted = None
     if "rollouts" in names:
         totals = _floats(frame[names["rollouts"]])

@@ -121,9 +121,11 @@ def melt_history(
     origin: list[int] = []
     counted = [table.columns[name] for name in steps]
     at = [next((cell for cell in cells if _said(cell)), None) for cells in zip(*counted, strict=True)]
-    for tag in (tag for tag in tags if tag in known or tag in rename or tag in named):
-        metric, eval_set = _named(tag, known, rename)
-        for index, value in enumerate(table.columns[tag]):
+    read = [tag for tag in tags if tag in known or tag in rename or tag in named]
+    meant = [_named(tag, known, rename) for tag in read]
+    # Row by row, so that steps go back only where a run begins anew.
+    for index, cells in enumerate(zip(*(table.columns[tag] for tag in read), strict=True)):
+        for (metric, eval_set), value in zip(meant, cells, strict=True):
             if _said(value) and at[index] is not None:
                 for name, field in constant.items():
                     long[field].append(table.columns[name][index])

@@ -82,8 +82,7 @@ def details(plan: Plan) -> list[tuple[str, str]]:
         found.append(("n by the law", f"{plan.law_group_size:.0f}"))
     if plan.epochs is not None:
         found.append(("epochs", f"{plan.epochs:.2f} over {plan.n_problems:,} problems"))
-    if plan.evaluation is not None and "evaluation" in plan.breakdown:
-        found.append(("evaluation", _evaluation(plan)))
+    found.append(("evaluation", _evaluation(plan)))
     parts = {part: a for part, a in plan.breakdown.items() if part not in ("training", "evaluation")}
     found += [
         (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
@@ -160,7 +159,6 @@ def _optima(plan: Plan) -> list[tuple[str, str]]:
 
 def _evaluation(plan: Plan) -> str:
     evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
-    assert evaluation is not None, "checked by the caller"
     unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
     share = spent[unit] / plan.breakdown["training"][unit]
     problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"

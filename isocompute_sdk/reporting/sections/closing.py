@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from isocompute_sdk import api
+from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.planning import Plan
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
 from isocompute_sdk.training.registry import backend_of
@@ -69,11 +68,11 @@ def provenance(material: Material) -> Section:
         rows += [("Options of the fit", given)] * bool(given)
         if fits.method in ("surface", "paper") and "rng" not in fits.options:
             rows.append(("Seed of the fit", f"{api.DEFAULT_SEED} (the default: the same runs give the same bits)"))
-        rows.append(("SHA-256 of the fits", digest(fits.to_dict(with_runs=False))))
+        rows.append(("SHA-256 of the fits", str(fits.to_dict(with_runs=False)["digest"])))
         if fits.runs is not None:
-            rows.append(("SHA-256 of the runs", digest(fits.runs)))
+            rows.append(("SHA-256 of the runs", digest_of(fits.runs)))
     if plan is not None:
-        rows.append(("SHA-256 of the plan", digest(_without_digest(plan))))
+        rows.append(("SHA-256 of the plan", str(plan.to_dict(with_fits=False)["digest"])))
     asked = ", ".join(f"{name} = {value}" for name, value in sorted(material.options.items()) if value is not None)
     rows += [("Options of the plan", asked)] * bool(asked)
     if material.runs is not None:
@@ -84,16 +83,6 @@ def provenance(material: Material) -> Section:
     return Section(
         "provenance", "Where the numbers come from", (Table(("What", "Value"), tuple(rows), text_columns=(0, 1)),)
     )
-
-
-def _without_digest(plan: Plan) -> dict[str, Any]:
-    return {name: value for name, value in plan.to_dict(with_fits=False).items() if name != "digest"}
-
-
-def digest(value: Any) -> str:
-    """SHA-256 of a JSON value, in hexadecimal."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _version(name: str) -> str:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,16 @@ from isocompute_openrlhf.payload import supervise
 from isocompute_openrlhf.payload.supervise import Checkpoints, Progress, log_spaced, may_prune, may_stop
 from isocompute_sdk.run_folders.store import RunWatch
 from tests.backends.programs import SHARED
+from tests.processes import HANG_SECONDS, wait_for
 
 TRAINER = """
 import json, os, sys, time
 run, last, every, evaluate = sys.argv[1], *map(int, sys.argv[2:5])
+def be_seen():
+    # Until supervise.py has looked twice more.
+    looks = os.path.getsize(f"{run}/looks") if os.path.exists(f"{run}/looks") else 0
+    while not os.path.exists(f"{run}/looks") or os.path.getsize(f"{run}/looks") < looks + 2:
+        time.sleep(0.01)
 print("started", flush=True)
 for step in range(1, last + 1):
     print(f"(PPOTrainer pid=1) INFO ppo_trainer.py:1] \\u2728 Global step {step}: {{'reward': 0.5}}", flush=True)
@@ -31,15 +36,34 @@ for step in range(1, last + 1):
             os.makedirs(folder)
             open(f"{run}/checkpoints/{engine}/latest", "w").write(f"global_step{step}")
             open(f"{folder}/metric.json", "w").write("{}")
-    time.sleep(0.15)
+    be_seen()
     if step % evaluate == 0:
         print(f"Evaluation completed in 0:00:01, global_step {step}, eval_metrics: {{}}", flush=True)
         if step == evaluate:  # the reward falls from then on
             print(f"\\u2728 Saved best checkpoint: best_global_step{step} (eval_validation_pass1=0.6210)", flush=True)
-        time.sleep(0.15)
+        be_seen()
+    while str(step) == os.environ.get("HOLD"):
+        time.sleep(1)
 print("done", flush=True)
 sys.exit(int(os.environ.get("EXIT", "0")))
 """
+
+LOOKING = """
+import sys, time
+sys.path[:0] = {folders!r}
+import supervise
+
+class Time:
+    monotonic, time = time.monotonic, time.time
+
+    def sleep(seconds):
+        open({looks!r}, "a").write(".")
+        time.sleep(0.02)
+
+supervise.time, supervise.SETTLE_SECONDS = Time, 0
+sys.exit(supervise.main(sys.argv[1:]))
+"""
+"""supervise.py, noting its looks."""
 
 
 @pytest.fixture
@@ -53,11 +77,10 @@ def run(tmp_path: Path) -> Path:
 
 def command(run: Path, last: int, every: int, evaluate: int, *engines: str, options: tuple[str, ...] = ()) -> list[str]:
     folders = [str(Path(supervise.__file__).parent), str(SHARED)]
-    fast = f"import sys; sys.path[:0] = {folders!r}; import supervise; "
-    fast += "supervise.POLL_SECONDS = 0.02; supervise.SETTLE_SECONDS = 0.05; sys.exit(supervise.main(sys.argv[1:]))"
     chosen = [f"--save-every={every}", f"--evaluate-every={evaluate}", f"--last={last}", "--samples=2", *options]
     trainer = [sys.executable, str(run.parent / "trainer.py"), str(run), str(last), str(every), str(evaluate), *engines]
-    return [sys.executable, "-c", fast, str(run), *engines, *chosen, "--", *trainer]
+    looking = LOOKING.format(folders=folders, looks=str(run / "looks"))
+    return [sys.executable, "-c", looking, str(run), *engines, *chosen, "--", *trainer]
 
 
 def supervised(run: Path, *numbers: int, options: tuple[str, ...] = (), **environment: str) -> tuple[int, str]:
@@ -69,6 +92,16 @@ def supervised(run: Path, *numbers: int, options: tuple[str, ...] = (), **enviro
         check=False,
     )
     return finished.returncode, finished.stdout + finished.stderr
+
+
+def started(run: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(run, 1000, 1, 100, "_actor"),
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_the_best_checkpoint_is_named(run: Path) -> None:
@@ -110,11 +143,8 @@ def test_the_exit_status_is_that_of_the_training(run: Path) -> None:
 
 
 def test_a_run_under_way_is_seen_as_running_and_cannot_be_started_twice(run: Path) -> None:
-    with subprocess.Popen(
-        command(run, 1000, 1, 100, "_actor"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        while not kept(run):
-            time.sleep(0.02)
+    with started(run, HOLD="1") as process:
+        wait_for(lambda: kept(run), process)
         assert RunWatch(run).status().state == "running"
         status, shown = supervised(run, 1000, 1, 100)
         assert (status, "another process trains the run in" in shown) == (2, True)
@@ -125,7 +155,7 @@ def test_a_run_under_way_is_seen_as_running_and_cannot_be_started_twice(run: Pat
 
 
 def test_a_run_is_ended_after_the_checkpoint_and_evaluation_that_were_asked_for(run: Path) -> None:
-    status, shown = supervised(run, 1000, 2, 4, options=("--stop-after=7",))
+    status, shown = supervised(run, 1000, 2, 4, options=("--stop-after=7",), HOLD="8")
     assert status == 0
     assert kept(run)[-1] == 8
     assert "global_step 8, eval_metrics" in shown
@@ -135,20 +165,18 @@ def test_a_run_is_ended_after_the_checkpoint_and_evaluation_that_were_asked_for(
 
 
 def test_a_file_in_the_run_folder_ends_a_run_under_way(run: Path) -> None:
-    process = subprocess.Popen(command(run, 1000, 1, 100, "_actor"), stdout=subprocess.DEVNULL)
-    while not kept(run):
-        time.sleep(0.02)
-    (run / "stop_after").write_text("5\n")
-    assert process.wait(timeout=30) == 0
-    assert 5 <= kept(run)[-1] < 100
+    with started(run, HOLD="5") as process:
+        wait_for(lambda: kept(run), process)
+        (run / "stop_after").write_text("5\n")
+        assert process.wait(HANG_SECONDS) == 0
+    assert kept(run)[-1] == 5
 
 
 def test_a_signal_is_passed_on(run: Path) -> None:
-    process = subprocess.Popen(command(run, 1000, 1, 100, "_actor"), stdout=subprocess.DEVNULL)
-    while not kept(run):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    with started(run, HOLD="1") as process:
+        wait_for(lambda: kept(run), process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANG_SECONDS) == 128 + signal.SIGTERM
 
 
 def test_what_one_engine_has_not_completed_is_neither_counted_nor_removed(tmp_path: Path) -> None:

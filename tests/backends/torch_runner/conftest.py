@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from isocompute_sdk.run_folders import journal_records
+from isocompute_sdk.run_folders import journal_records, run_journal
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import train
 from isocompute_torch.policy.loading import load_policy
@@ -171,8 +170,6 @@ class Started:
                 os.dup2(stream.fileno(), 1)
                 os.dup2(stream.fileno(), 2)
                 sys.stdout = sys.stderr = stream
-                # A suite started in the background of a shell ignores interrupts, and so would this process.
-                signal.signal(signal.SIGINT, signal.default_int_handler)
                 if before is not None:
                     before()
                 status = train.main([str(folder)])
@@ -185,16 +182,25 @@ class Started:
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status)
 
-    def kill_when(self, reached: Callable[[], bool], seconds: float = 60.0) -> int:
-        """SIGKILL as soon as `reached`; returns the exit status."""
-        deadline = time.monotonic() + seconds
-        while not reached() and time.monotonic() < deadline:
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.0005)
-        os.kill(self.pid, signal.SIGKILL)
-        return self.wait()
+
+def at_line(folder: Path, lines: int, act: Callable[[], object]) -> Callable[[], None]:
+    """For `before`: have the process do this whenever a record is written to its journal of so many lines or more."""
+
+    def before() -> None:
+        append = run_journal.append_line
+
+        def appending(path: Path, text: str, **how: Any) -> None:
+            append(path, text, **how)
+            if path == folder / "metrics.jsonl" and path.read_bytes().count(b"\n") >= lines:
+                act()
+
+        run_journal.append_line = appending
+
+    return before
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture

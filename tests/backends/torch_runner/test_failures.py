@@ -17,6 +17,7 @@ import pytest
 from isocompute_torch.learning.optimiser import Optimiser
 from isocompute_torch.runner import checkpoint
 from isocompute_torch.train import main
+from tests.backends.torch_runner.conftest import at_line
 
 Start = Callable[..., tuple[int, str]]
 Records = Callable[..., list[dict[str, Any]]]
@@ -267,17 +268,13 @@ def test_a_full_disk(
 def test_interrupted_from_the_keyboard_it_can_go_on(
     prepared: Callable[..., Path], start: Start, fork_run: Any, records: Records
 ) -> None:
-    folder = prepared(update_steps=60)
-    started = fork_run(folder)
-    while len(records(folder, "step")) < 4:
-        pass
-    os.kill(started.pid, signal.SIGINT)
+    folder = prepared()
+    started = fork_run(folder, at_line(folder, 6, lambda: os.kill(os.getpid(), signal.SIGINT)))
     assert started.wait() == 130
     assert "Traceback" not in started.output.read_text()
     assert records(folder, "end") == []
-    prepared(update_steps=60)
     assert start(folder)[0] == 0
-    assert len(records(folder, "step")) == 60
+    assert len(records(folder, "step")) == 7
 
 
 def test_interrupted_while_a_checkpoint_is_written_the_checkpoint_is_complete(

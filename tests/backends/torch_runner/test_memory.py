@@ -320,7 +320,7 @@ print(json.dumps(result))
 def test_a_process_without_memory_for_a_micro_batch_takes_smaller_ones(model_folder: Callable[[str], Path]) -> None:
     """A limit of the address space makes torch's own allocator fail, as a full device would."""
     command = [sys.executable, "-c", OUT_OF_MEMORY, str(model_folder("qwen2"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert 203 <= found["budget"] < 256 * 203

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from isocompute_torch.runner.checkpoint import latest_step
+from isocompute_torch.learning.optimiser import Optimiser
+from tests.backends.torch_runner.conftest import at_line, die
+from tests.processes import wait_for
 
 WALL_CLOCK = {"wall_seconds", "seconds", "attempt", "versions"}
 Start = Callable[..., tuple[int, str]]
@@ -30,9 +33,20 @@ def weights(folder: Path) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
-def journal_lines(folder: Path) -> int:
-    path = folder / "metrics.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def dies_while(unfinished: Path) -> Callable[[], None]:
+    """For `before`: the process dies while it writes this checkpoint."""
+
+    def before() -> None:
+        state = Optimiser.state
+
+        def dying(optimiser: Optimiser) -> dict[str, Any]:
+            if unfinished.exists():
+                die()
+            return state(optimiser)
+
+        Optimiser.state = dying
+
+    return before
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
@@ -46,20 +60,16 @@ def test_killed_at_any_moment_and_started_again_it_measures_the_same(
     assert len(expected) == 1 + 4 * 2 + 7 + 1
 
     killed = prepared("killed", run_id="run", recipe=recipe)
-    deaths = 0
     # By lines of the journal: before the first update, between a checkpoint and the next, and right before the end.
-    for lines in (1, 3, 6, 9, 12, 15, 16):
-        started = fork_run(killed)
-        deaths += started.kill_when(lambda lines=lines: journal_lines(killed) >= lines) == -9
+    moments = (2, 5, 9, 16)
+    for lines in moments:
+        assert fork_run(killed, at_line(killed, lines, die)).wait() == -9
         comparable_file(killed)
-    assert deaths >= 4
     assert start(killed)[0] == 0
     assert comparable_file(killed) == expected
     assert weights(killed) == weights(whole)
     attempts = [json.loads(line)["attempt"] for line in (killed / "attempts.jsonl").read_text().splitlines()]
-    # The journal of earlier starts may already be that long: such a kill can come before its own start is recorded.
-    assert attempts == list(range(1, len(attempts) + 1))
-    assert 5 <= len(attempts) <= 8
+    assert attempts == list(range(1, len(moments) + 2))
 
 
 def test_killed_while_a_checkpoint_is_written_the_older_one_is_used(
@@ -70,7 +80,7 @@ def test_killed_while_a_checkpoint_is_written_the_older_one_is_used(
     killed = prepared("killed", run_id="run")
     for step in (2, 4, 6):
         new = killed / "checkpoints" / f".step-{step:06d}.new"
-        fork_run(killed).kill_when(new.exists)
+        assert fork_run(killed, dies_while(new)).wait() == -9
     assert start(killed)[0] == 0
     assert comparable_file(killed) == comparable_file(whole)
     assert weights(killed) == weights(whole)
@@ -103,7 +113,7 @@ def test_a_folder_is_not_gone_on_with_by_another_run(
     prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
 ) -> None:
     folder = prepared()
-    fork_run(folder).kill_when(lambda: latest_step(folder) is not None)
+    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
     prepared(seed=9)
     status, output = start(folder)
     assert status == 2
@@ -120,26 +130,23 @@ def test_settings_of_speed_may_change_between_two_starts(
     prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
 ) -> None:
     folder = prepared()
-    fork_run(folder).kill_when(lambda: latest_step(folder) is not None)
+    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
     prepared(options={"max_tokens_per_micro_batch": 50, "sampling_batch": 8})
     assert start(folder)[0] == 0
     assert [record["step"] for record in records(folder, "step")] == list(range(1, 8))
 
 
-def test_two_processes_do_not_train_one_run(prepared: Callable[..., Path], start: Start, fork_run: Any) -> None:
-    folder = prepared(update_steps=200)
-    first = fork_run(folder)
-    held = folder / "metrics.jsonl"
-
-    def refused() -> bool:
-        if not held.exists():
-            return False
-        status, output = start(folder)
-        assert status == 2
-        assert str(folder) in output
-        return True
-
-    assert first.kill_when(refused) == -9
+def test_two_processes_do_not_train_one_run(
+    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
+) -> None:
+    folder = prepared()
+    first = fork_run(folder, at_line(folder, 3, signal.pause))
+    wait_for(lambda: records(folder, "evaluation"))
+    status, output = start(folder)
+    assert status == 2
+    assert str(folder) in output
+    os.kill(first.pid, signal.SIGKILL)
+    assert first.wait() == -9
 
 
 def test_python_m_trains_the_same_run(prepared: Callable[..., Path], start: Start) -> None:
@@ -159,7 +166,7 @@ def test_python_m_trains_the_same_run(prepared: Callable[..., Path], start: Star
 
 def test_an_unusable_checkpoint_is_named(prepared: Callable[..., Path], start: Start, fork_run: Any) -> None:
     folder = prepared()
-    fork_run(folder).kill_when(lambda: latest_step(folder) is not None)
+    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
     (state,) = (folder / "checkpoints").glob("step-*/state.pt")
     state.write_bytes(state.read_bytes()[:1000])
     status, output = start(folder)

@@ -91,7 +91,6 @@ def outcome(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
         env={name: value for name, value in os.environ.items() if not name.startswith("VLLM_")},
     )
     assert result.returncode == 0, result.stderr[-4000:]

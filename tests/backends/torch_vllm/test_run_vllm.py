@@ -6,7 +6,6 @@ import dataclasses
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from isocompute_sdk.run_folders import journal_records
 from isocompute_torch.runner.checkpoint import latest_step
 from isocompute_torch.runner.prompts import PromptSet
+from tests.processes import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.vllm
 
@@ -28,7 +28,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def finish(folder: Path) -> None:
-    assert start(folder).wait(timeout=300) == 0, (folder / "output").read_text()[-4000:]
+    assert start(folder).wait(HANG_SECONDS) == 0, (folder / "output").read_text()[-4000:]
 
 
 @pytest.mark.usefixtures("no_engine")
@@ -119,9 +119,7 @@ def test_a_killed_run_goes_on_to_the_same_steps_and_records_as_a_whole_one(
     assert records[-1]["status"] == "finished"
 
     process = start(killed)
-    deadline = time.monotonic() + 300
-    while latest_step(killed) is None and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_for(lambda: latest_step(killed), process)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     finish(killed)

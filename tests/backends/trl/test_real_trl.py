@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import fields
 from fnmatch import fnmatchcase
@@ -29,6 +28,7 @@ from isocompute_sdk.training.backend import Launch
 from isocompute_trl import TRLBackend
 from isocompute_trl.flags import LOSS_TYPES, processes, trainer_settings
 from isocompute_trl.options import TRLOptions
+from tests.processes import wait_for
 
 # transformers and TRL warn about their own future.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -188,9 +188,7 @@ def test_a_killed_run_goes_on_to_the_same_records_as_a_whole_one(
     backend, run = TRLBackend(), tiny_run(4).replace(run_id="killed")
     folder = task / "runs" / "killed"
     process = start(backend.prepare(run, folder), task)
-    deadline = time.monotonic() + 300
-    while not _has_step(folder, 6) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: _has_step(folder, 6), process)
     assert RunWatch(folder).status().state == "running"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

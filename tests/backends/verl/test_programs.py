@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +21,7 @@ from isocompute_verl import payload as own
 from tests.backends.framework_runs import write_sums
 from tests.backends.programs import load
 from tests.backends.verl.composing import Composer
+from tests.processes import wait_for
 
 MakeRun = Callable[..., RunSpec]
 
@@ -193,10 +193,7 @@ def test_the_watcher_ends_with_the_trainer_and_holds_no_lock(
     folder = work / "runs" / "small"
     run_files = load("run_files")
     assert run_files.hold(folder) is not None
-    deadline = time.monotonic() + 20
-    while any("keep_best.py" in text and str(folder) in text for text in command_lines()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: not any("keep_best.py" in text and str(folder) in text for text in command_lines()))
 
 
 def command_lines() -> list[str]:

@@ -20,7 +20,7 @@ import sys, time
 from isocompute_sdk.campaigns.control import controlling
 with controlling(sys.argv[1]):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -100,7 +100,7 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
     document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
     assert document["group_size"] == 512
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
 
 
 def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:

@@ -38,8 +38,7 @@ def test_an_edited_plan_gives_no_script(
         done = isocompute("launch", "plan.json", *more)
         assert done.returncode == 1
         assert done.stdout == ""
-        assert field in done.stderr
-        assert str(value).strip("$()") in done.stderr.replace(",", "")
+        assert "digest" in done.stderr
         assert "--change" in done.stderr
     assert not (tmp_path / "launch.sh").exists()
 

@@ -8,8 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
+from tests.processes import HANG_SECONDS, wait_for
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 N, BP = 16, 32
@@ -70,6 +71,31 @@ def write(path: Path, updates: int, *, sick_from: int | None = None, run: str = 
     path.write_text(text)
 
 
+LOOKING = """
+import time
+from isocompute_sdk.cli import main
+from isocompute_sdk.cli.running.watch import command
+
+class Noting:
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+    def sleep(self, seconds):
+        open("looks", "a").write(".")
+        time.sleep(seconds)
+
+command.time = Noting()
+main()
+"""
+"""The real command, noting its looks."""
+
+
+def wait_for_a_look(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a look has begun and ended."""
+    seen = (folder / "looks").stat().st_size
+    wait_for(lambda: (folder / "looks").stat().st_size > seen + 1, process)
+
+
 @pytest.fixture
 def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """The real command, going on until the test ends."""
@@ -78,7 +104,7 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start(*arguments: object) -> subprocess.Popen[str]:
         with (tmp_path / "stderr.txt").open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "watch", *map(str, arguments)],
+                [sys.executable, "-c", LOOKING, "watch", *map(str, arguments)],
                 cwd=tmp_path,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1"},
                 stdout=subprocess.PIPE,
@@ -92,13 +118,7 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.05)
+        print((tmp_path / "stderr.txt").read_text())
 
 
 def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
@@ -107,22 +127,22 @@ def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
     log, heard = tmp_path / "logs" / "run.jsonl", tmp_path / "heard.jsonl"
     log.parent.mkdir()
     process = watching("logs", "--interval", 0.1, "--json", "--on-alert", command(recorder, heard))
-    until(lambda: "waiting, with a look every 0.1 s" in (tmp_path / "stderr.txt").read_text())
+    wait_for(lambda: "waiting, with a look every 0.1 s" in (tmp_path / "stderr.txt").read_text(), process)
     write(log, 40)
     for step in range(41, 61):
         with log.open("a") as file:
             text = line(step, kl=2.0, entropy=0.5)
-            # Half a line is there for a while, as when a file is read while it is written.
             file.write(text[:20])
             file.flush()
-            time.sleep(0.03)
+            if step % 5 == 1:  # A look at half a line.
+                wait_for_a_look(tmp_path, process)
             file.write(text[20:])
-    until(lambda: lines(heard))
+    wait_for(lambda: lines(heard), process)
     with log.open("a") as file:
         file.writelines(line(step, kl=2.0, entropy=0.5) for step in range(61, 90))
-    time.sleep(0.6)
+    wait_for_a_look(tmp_path, process)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=HANG_SECONDS)
     err = (tmp_path / "stderr.txt").read_text()
     assert process.returncode == 0, err
     # What the command prints does not mix with the alerts.
@@ -249,15 +269,15 @@ def test_a_run_that_begins_later_is_waited_for_and_holds_up_no_other(
     heard, errors = tmp_path / "heard.jsonl", tmp_path / "stderr.txt"
     (tmp_path / "first").mkdir()
     write(tmp_path / "first" / "run.jsonl", 40, sick_from=20)
-    watching("first", "later", "--interval", 0.1, "--on-alert", command(recorder, heard))
-    until(lambda: len(lines(heard)) == 1)
+    process = watching("first", "later", "--interval", 0.1, "--on-alert", command(recorder, heard))
+    wait_for(lambda: len(lines(heard)) == 1, process)
     waiting = "waiting, with a look every 0.1 s until Ctrl-C: no such file or folder: later"
-    until(lambda: waiting in errors.read_text())
+    wait_for(lambda: waiting in errors.read_text(), process)
     (tmp_path / "later").mkdir()
     write(tmp_path / "later" / "run.jsonl", 40, sick_from=20)
-    until(lambda: len(lines(heard)) == 2)
+    wait_for(lambda: len(lines(heard)) == 2, process)
     (tmp_path / "later" / "run.jsonl").unlink()
-    until(lambda: len(lines(heard)) == 3)
+    wait_for(lambda: len(lines(heard)) == 3, process)
     assert lines(heard)[2]["stdin"]["code"] == "logs-unreadable"
     assert errors.read_text().count("waiting") == 1
 
@@ -267,17 +287,17 @@ def test_logs_that_can_no_longer_be_read_are_an_alert(
 ) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
     write(log, 40, sick_from=20)
-    watching("run.jsonl", "--interval", 0.1, "--on-alert", command(recorder, heard))
-    until(lambda: len(lines(heard)) == 1)
+    process = watching("run.jsonl", "--interval", 0.1, "--on-alert", command(recorder, heard))
+    wait_for(lambda: len(lines(heard)) == 1, process)
     log.write_text("this is no JSON\nat all\n")
-    until(lambda: len(lines(heard)) == 2)
+    wait_for(lambda: len(lines(heard)) == 2, process)
     given = lines(heard)[1]
     # Readable again, then not: that is another alert.
     write(log, 41, sick_from=20)
-    time.sleep(0.5)
-    until(lambda: "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text())
+    wait_for_a_look(tmp_path, process)
+    assert "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text()
     log.write_text("this is no JSON\nat all\n")
-    until(lambda: len(lines(heard)) == 3)
+    wait_for(lambda: len(lines(heard)) == 3, process)
     assert given["stdin"]["code"] == "logs-unreadable"
     assert "run.jsonl" in given["stdin"]["message"]
 
@@ -409,12 +429,14 @@ def test_runs_with_odd_names_are_watched_through_a_confirmed_mapping(isocompute:
 
 def test_what_a_hanging_command_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alert_command, "SECONDS", 0.5)
-    late = tmp_path / "late"
     alert = Alert(Note("kl-drift", "warning", "x"), "run")
-    began = time.monotonic()
-    said = alert_command.run_command(["sh", "-c", f"(sleep 2; touch {late}) & sleep 60"], alert)
+    # The pipe ends once nobody has it open any more.
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    monkeypatch.setattr(subprocess, "Popen", partial(subprocess.Popen, pass_fds=[writing]))
+    said = alert_command.run_command(["sh", "-c", "sleep 600 & sleep 600"], alert)
+    os.close(writing)
     assert said is not None
     assert "was stopped" in said
-    assert time.monotonic() - began < 2
-    time.sleep(2)
-    assert not late.exists()
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b""

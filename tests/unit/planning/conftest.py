@@ -7,7 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, RunSet, fit
+from isocompute_sdk import (
+    Budget,
+    Fits,
+    Hardware,
+    Plan,
+    Planner,
+    RunSet,
+    Throughput,
+    fit,
+    published,
+    published_prior,
+)
 
 Make = Callable[..., RunSet]
 PLATEAU = {8: 0.55, 32: 0.60, 128: 0.66, 512: 0.74}
@@ -37,3 +48,22 @@ def fitted_model(make_runs: Make) -> Fits:
     """Runs that name their model and the size of their problem set."""
     runs = make_runs(reward, compute=np.geomspace(2e4, 2e7, 24), model="Qwen/Qwen3-4B-Instruct", n_problems=6000)
     return fit(runs, points="all", draws=0, method="paper")
+
+
+@pytest.fixture(scope="session")
+def plans(make_runs: Make) -> dict[str, Plan]:
+    """A plan from fits of every method, and one in money with a deadline."""
+    runs = make_runs(model="Qwen/Qwen3-4B", n_problems=6000)
+    surface, paper = (fit(runs, draws=4, method=method) for method in ("surface", "paper"))
+    speed = Throughput(
+        step_overhead_seconds=20, rollouts_per_second=93.3, tokens_per_rollout=800, gpus=16, usd_per_gpu_hour=2.5
+    )
+    money = Budget(usd=900, deadline_hours=24, spent={"pilot": 100})
+    source = published("qwen2.5-7b-instruct/guru-math-easy")
+    return {
+        "surface": Planner(surface, Hardware(max_rollouts_per_batch=16_384)).allocate("3M"),
+        "paper": Planner(paper).allocate("3M"),
+        "prior": Planner(published_prior()).allocate("3M", n_problems=6000),
+        "published": Planner(source, Hardware(max_rollouts_per_batch=65_536, gpus=8)).allocate("3M"),
+        "timed": Planner(surface, Hardware(gpus=16), throughput=speed).allocate(money),
+    }

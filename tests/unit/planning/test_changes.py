@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from isocompute_sdk import Fits, Plan, PlanError, Throughput
 from isocompute_sdk.planning import change_plan, differences
 
-DATA = Path(__file__).parent / "data"
 NAMES = ("surface", "paper", "prior", "published", "timed")
-PLANS = {name: Plan.load(DATA / f"{name}.json") for name in NAMES}
+Plans = dict[str, Plan]
 
 
 def note(plan: Plan) -> dict[str, Any]:
@@ -24,8 +23,10 @@ def note(plan: Plan) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_another_group_size_gets_the_steps_rate_and_prediction_that_follow(name: str, tmp_path: Path) -> None:
-    plan = PLANS[name]
+def test_another_group_size_gets_the_steps_rate_and_prediction_that_follow(
+    plans: Plans, name: str, tmp_path: Path
+) -> None:
+    plan = plans[name]
     n = 16 if plan.group_size != 16 else 32
     new = change_plan(plan, {"group_size": str(n)})
     assert (new.group_size, new.problems_per_batch) == (n, plan.problems_per_batch)
@@ -49,8 +50,8 @@ def test_another_group_size_gets_the_steps_rate_and_prediction_that_follow(name:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_short_run_is_evaluated_as_often_as_asked(name: str) -> None:
-    plan = PLANS[name]
+def test_a_short_run_is_evaluated_as_often_as_asked(plans: Plans, name: str) -> None:
+    plan = plans[name]
     short = {"group_size": 8, "update_steps": 99}
     new = change_plan(plan, {**short, "evaluation.every_steps": "9"})
     assert new.evaluation is not None
@@ -62,8 +63,8 @@ def test_a_short_run_is_evaluated_as_often_as_asked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_learning_rate_changes_nothing_else(name: str) -> None:
-    plan = PLANS[name]
+def test_a_learning_rate_changes_nothing_else(plans: Plans, name: str) -> None:
+    plan = plans[name]
     new = change_plan(plan, {"learning_rate": "3e-6"})
     assert new.learning_rate == 3e-6
     assert new.recipe.learning_rate_rule == plan.recipe.learning_rate_rule
@@ -72,16 +73,16 @@ def test_a_learning_rate_changes_nothing_else(name: str) -> None:
     assert new.alternatives == plan.alternatives
 
 
-def test_the_same_allocation_is_the_same_plan_but_for_the_note() -> None:
-    for plan in PLANS.values():
+def test_the_same_allocation_is_the_same_plan_but_for_the_note(plans: Plans) -> None:
+    for plan in plans.values():
         new = change_plan(plan, {"group_size": plan.group_size, "update_steps": plan.update_steps})
         assert differences(plan, new) == []
         assert new.costs == pytest.approx(plan.costs)
         assert new.breakdown["evaluation"] == pytest.approx(plan.breakdown["evaluation"])
 
 
-def test_a_batch_can_be_given_with_or_without_n() -> None:
-    plan = PLANS["paper"]
+def test_a_batch_can_be_given_with_or_without_n(plans: Plans) -> None:
+    plan = plans["paper"]
     by_batch = change_plan(plan, {"rollouts_per_batch": 4 * plan.rollouts_per_batch})
     assert (by_batch.group_size, by_batch.problems_per_batch) == (plan.group_size, 4 * plan.problems_per_batch)
     both = change_plan(plan, {"rollouts_per_batch": "8k", "group_size": 80})
@@ -91,9 +92,9 @@ def test_a_batch_can_be_given_with_or_without_n() -> None:
             change_plan(plan, wrong)
 
 
-def test_a_larger_budget_buys_what_the_old_one_did_not() -> None:
+def test_a_larger_budget_buys_what_the_old_one_did_not(plans: Plans) -> None:
     for name, more in (("paper", "6M"), ("timed", "1200 usd")):
-        plan = PLANS[name]
+        plan = plans[name]
         steps = plan.update_steps + 20
         with pytest.raises(PlanError) as caught:
             change_plan(plan, {"update_steps": steps})
@@ -104,8 +105,8 @@ def test_a_larger_budget_buys_what_the_old_one_did_not() -> None:
         assert (new.budget.deadline_hours, new.budget.spent) == (plan.budget.deadline_hours, plan.budget.spent)
 
 
-def test_a_deadline_is_kept_whatever_the_budget() -> None:
-    plan = PLANS["timed"]
+def test_a_deadline_is_kept_whatever_the_budget(plans: Plans) -> None:
+    plan = plans["timed"]
     new = change_plan(plan, {"budget": "9000 usd"})
     assert new.wall_hours is not None
     assert new.wall_hours <= 24
@@ -114,8 +115,8 @@ def test_a_deadline_is_kept_whatever_the_budget() -> None:
         change_plan(plan, {"budget": "9000 usd", "update_steps": new.update_steps + 1})
 
 
-def test_a_plan_without_its_fits_gets_costs_and_no_prediction() -> None:
-    for plan in PLANS.values():
+def test_a_plan_without_its_fits_gets_costs_and_no_prediction(plans: Plans) -> None:
+    for plan in plans.values():
         bare = Plan.from_dict(plan.to_dict(with_fits=False))
         new = change_plan(bare, {"update_steps": plan.update_steps // 2})
         full = change_plan(plan, {"update_steps": plan.update_steps // 2})
@@ -126,8 +127,8 @@ def test_a_plan_without_its_fits_gets_costs_and_no_prediction() -> None:
         assert change_plan(bare, {"kl_coef": 0.002}).predicted_reward == plan.predicted_reward
 
 
-def test_a_changed_recipe_is_said_to_be_unknown_to_the_fits() -> None:
-    new = change_plan(PLANS["surface"], {"temperature": 0.9, "kl_coef": "0"})
+def test_a_changed_recipe_is_said_to_be_unknown_to_the_fits(plans: Plans) -> None:
+    new = change_plan(plans["surface"], {"temperature": 0.9, "kl_coef": "0"})
     assert (new.recipe.temperature, new.recipe.kl_coef) == (0.9, 0)
     assert set(note(new)["changed"]) == {"temperature", "kl_coef"}
     assert "kl-entropy-unpaired" in {n.code for n in new.notes}
@@ -155,28 +156,28 @@ def test_a_changed_recipe_is_said_to_be_unknown_to_the_fits() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any]) -> None:
+def test_what_cannot_be_is_refused_by_name(plans: Plans, wrong: dict[str, Any]) -> None:
     from isocompute_sdk import IsoComputeError
 
     with pytest.raises(IsoComputeError) as caught:
-        change_plan(PLANS["surface"], wrong)
+        change_plan(plans["surface"], wrong)
     assert caught.value.hint
 
 
-def test_a_budget_in_time_needs_a_plan_with_a_throughput() -> None:
+def test_a_budget_in_time_needs_a_plan_with_a_throughput(plans: Plans) -> None:
     with pytest.raises(PlanError) as caught:
-        change_plan(PLANS["surface"], {"budget": "5 gpu_hours"})
+        change_plan(plans["surface"], {"budget": "5 gpu_hours"})
     assert "--throughput" in str(caught.value.hint)
     assert "5 gpu_hours" in caught.value.message
 
 
 @pytest.mark.parametrize(("name", "least"), [("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1)])
-def test_a_count_below_its_least_is_refused_with_that_number(name: str, least: int) -> None:
+def test_a_count_below_its_least_is_refused_with_that_number(plans: Plans, name: str, least: int) -> None:
     with pytest.raises(PlanError, match=f"{name}.* >= {least}"):
-        change_plan(PLANS["surface"], {name: least - 1})
+        change_plan(plans["surface"], {name: least - 1})
 
 
-def test_a_batch_whose_speed_is_unknown_is_refused() -> None:
+def test_a_batch_whose_speed_is_unknown_is_refused(plans: Plans) -> None:
     from isocompute_sdk import Budget, Planner
 
     speed = Throughput.model_validate(
@@ -186,7 +187,7 @@ def test_a_batch_whose_speed_is_unknown_is_refused() -> None:
             "measured": {"rollouts_per_batch": [1024], "runs": 1, "steps": 20},
         }
     )
-    fits = PLANS["surface"].fits
+    fits = plans["surface"].fits
     assert isinstance(fits, Fits)
     plan = Planner(fits, throughput=speed).allocate(Budget(gpu_hours=20), min_update_steps=5)
     assert plan.rollouts_per_batch <= 1024 * 1.25
@@ -209,8 +210,8 @@ def test_a_batch_whose_speed_is_unknown_is_refused() -> None:
         },
     ),
 )
-def test_any_change_keeps_the_budget_or_is_refused(name: str, changes: dict[str, Any]) -> None:
-    plan = PLANS[name]
+def test_any_change_keeps_the_budget_or_is_refused(plans: Plans, name: str, changes: dict[str, Any]) -> None:
+    plan = plans[name]
     if "budget" in changes:
         changes["budget"] = f"{changes['budget']:.6f} {plan.budget.unit}"
     try:

@@ -187,13 +187,6 @@ def test_another_model_or_evaluation_of_the_script_is_in_its_header() -> None:
     assert ["#", "eval_temperature", "1", "|", "1", "|", "0.2"] in lines
 
 
-def test_fits_of_earlier_releases_give_their_recipe_too() -> None:
-    fits = fits_of(**RUNS)
-    raw = fits.to_dict()
-    del raw["settings"]
-    assert Planner(Fits.from_dict(raw)).allocate("1M").learning_rate == 5e-6
-
-
 def test_published_laws_have_no_recipe_to_inherit() -> None:
     plan = Planner(iso.published_prior()).allocate("3M")
     assert plan.settings == ()

@@ -150,7 +150,7 @@ def test_hovering_over_a_run_with_a_hostile_name_shows_it_as_text(browser: Brows
     )
     chart.hover(position={"x": place[0], "y": place[1]})
     tooltip = chart.locator("div").filter(has_text="measured").last
-    tooltip.wait_for(timeout=5000)
+    tooltip.wait_for()
     assert HOSTILE in tooltip.inner_text()
     assert problems == []
     page.context.close()

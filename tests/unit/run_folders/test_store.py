@@ -219,16 +219,9 @@ def test_records_of_starts_are_those_of_executors_only(tmp_path: Path) -> None:
     assert store.read_started(tmp_path) is None
     assert store.last_attempt(tmp_path) == 0
     store.write_started(tmp_path, store.Started(2, "local", "7 7 boot", ("0",)))
-    assert json.loads((tmp_path / "started.json").read_text()) == script
     assert store.last_attempt(tmp_path) == 2
     store.write_job(tmp_path, store.JobRecord(3, ("true",), "/", {}, 1.0))
     assert store.last_attempt(tmp_path) == 3
-
-
-def test_the_record_of_a_start_by_the_release_before_is_read(tmp_path: Path) -> None:
-    earlier = {"kind": "run-started", "schema_version": 1, "attempt": 4, "engine": "local", "ref": "7 7 boot"}
-    (tmp_path / "started.json").write_text(json.dumps(earlier))
-    assert store.read_started(tmp_path) == store.Started(4, "local", "7 7 boot")
 
 
 def test_a_run_that_was_given_up_says_why_until_it_may_start_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.run_folders import locks, store, wrapper
+from tests.processes import HANG_SECONDS, wait_for
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -26,7 +27,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     begun: list[subprocess.Popen[bytes]] = []
 
     def make(code: str, attempt: int = 1, named: int | None = None, **job: Any) -> subprocess.Popen[bytes]:
-        record = {"argv": ("bash", "-c", code), "cwd": str(tmp_path), "env": {}, "grace_seconds": 5.0, **job}
+        record = {"argv": ("bash", "-c", code), "cwd": str(tmp_path), "env": {}, "grace_seconds": HANG_SECONDS, **job}
         program = store.write_job(tmp_path, store.JobRecord(attempt, **record))
         arguments = [str(program), str(tmp_path), str(attempt if named is None else named)]
         begun.append(subprocess.Popen([sys.executable, "-I", "-S", *arguments], start_new_session=True))
@@ -36,13 +37,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for process in begun:
         process.kill()
         process.wait()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def ended(folder: Path) -> tuple[int, int | None, bool]:
@@ -55,7 +49,7 @@ def ended(folder: Path) -> tuple[int, int | None, bool]:
 def test_the_end_of_the_command_is_recorded_with_the_attempt(
     start: Start, tmp_path: Path, code: str, recorded: int, status: int
 ) -> None:
-    assert start(f"echo working; {code}", attempt=3).wait(30) == status
+    assert start(f"echo working; {code}", attempt=3).wait(HANG_SECONDS) == status
     assert ended(tmp_path) == (recorded, 3, False)
     assert (tmp_path / "log.txt").read_text() == "working\n"
     assert not (tmp_path / "beat.json").exists()
@@ -66,12 +60,14 @@ def test_the_command_gets_its_environment_but_devices_only_from_the_executor(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    start('echo "$WORD $CUDA_VISIBLE_DEVICES $PWD"', env={"WORD": "hello", "CUDA_VISIBLE_DEVICES": "0"}).wait(30)
+    start('echo "$WORD $CUDA_VISIBLE_DEVICES $PWD"', env={"WORD": "hello", "CUDA_VISIBLE_DEVICES": "0"}).wait(
+        HANG_SECONDS
+    )
     assert (tmp_path / "log.txt").read_text() == f"hello 5 {tmp_path}\n"
 
 
 def test_a_command_that_is_not_there_is_a_failure_with_its_name(start: Start, tmp_path: Path) -> None:
-    assert start("", argv=("no-such-program",)).wait(30) == 127
+    assert start("", argv=("no-such-program",)).wait(HANG_SECONDS) == 127
     assert ended(tmp_path) == (127, 1, False)
     assert "no-such-program" in (tmp_path / "log.txt").read_text()
 
@@ -79,10 +75,10 @@ def test_a_command_that_is_not_there_is_a_failure_with_its_name(start: Start, tm
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_requests_reach_the_command_and_what_it_started(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     # The code is that of the command itself: bash does not count an interrupted `wait`.
-    process = start("trap 'exit 9' TERM INT; sleep 60 & echo $! > child; touch ready; wait")
-    wait_for((tmp_path / "ready").exists)
+    process = start("trap 'exit 9' TERM INT; sleep 600 & echo $! > child; touch ready; wait")
+    wait_for((tmp_path / "ready").exists, process)
     process.send_signal(number)
-    assert process.wait(30) == 9
+    assert process.wait(HANG_SECONDS) == 9
     assert ended(tmp_path) == (9, 1, True)
     assert store.RunWatch(tmp_path).status().state == "waiting"
     assert wrapper.process_ref(int((tmp_path / "child").read_text())) is None
@@ -93,46 +89,56 @@ STUBBORN = "trap '' TERM; touch ready; while true; do sleep 0.1; done"
 
 def test_a_command_that_ignores_the_request_is_killed_after_its_grace(start: Start, tmp_path: Path) -> None:
     process = start(STUBBORN, grace_seconds=0.5)
-    wait_for((tmp_path / "ready").exists)
+    wait_for((tmp_path / "ready").exists, process)
     process.terminate()
-    assert process.wait(30) == 137
+    assert process.wait(HANG_SECONDS) == 137
     assert ended(tmp_path) == (-9, 1, True)
 
 
 def test_quit_kills_at_once(start: Start, tmp_path: Path) -> None:
-    process = start(STUBBORN, grace_seconds=1000.0)
-    wait_for((tmp_path / "ready").exists)
+    process = start(STUBBORN, grace_seconds=10 * HANG_SECONDS)
+    wait_for((tmp_path / "ready").exists, process)
     process.terminate()
     process.send_signal(signal.SIGQUIT)
-    assert process.wait(30) == 137
+    assert process.wait(HANG_SECONDS) == 137
 
 
 def test_a_time_limit_ends_the_command_and_says_so(start: Start, tmp_path: Path) -> None:
-    start("sleep 60", limit_seconds=0.3).wait(30)
+    start("sleep 600", limit_seconds=0.3).wait(HANG_SECONDS)
     record = store.read_exit(tmp_path)
     assert record is not None
     assert (record.stopped, record.reason) == (True, wrapper.OUT_OF_TIME)
 
 
 def test_an_attempt_that_was_replaced_does_not_begin(start: Start, tmp_path: Path) -> None:
-    assert start("touch begun", attempt=2, named=1).wait(30) == wrapper.BUSY
+    assert start("touch begun", attempt=2, named=1).wait(HANG_SECONDS) == wrapper.BUSY
     assert not (tmp_path / "begun").exists()
     assert store.read_exit(tmp_path) is None
 
 
 def test_a_run_that_is_not_to_be_started_does_not_begin(start: Start, tmp_path: Path) -> None:
     store.request_stop(tmp_path)
-    start("touch begun").wait(30)
+    start("touch begun").wait(HANG_SECONDS)
     assert not (tmp_path / "begun").exists()
     assert ended(tmp_path)[2]
 
 
-EXCLUSIVE = "mkdir alone || { touch clash; exit 1; }; sleep 0.7; rmdir alone; echo x >> done"
+EXCLUSIVE = (
+    "mkdir alone || { touch clash; exit 1; }; until [[ -e go ]]; do sleep 0.02; done; rmdir alone; echo x >> done"
+)
+
+
+def waits(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a wrapper waits for its turn: asleep until it is asked to end, with SIGCHLD alone still blocked."""
+    status = dict(line.split(":\t") for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+    return status["State"].startswith("S") and int(status["SigBlk"], 16) == 1 << (signal.SIGCHLD - 1)
 
 
 def test_a_second_start_of_one_attempt_waits_for_the_first(start: Start, tmp_path: Path) -> None:
     first, second = start(EXCLUSIVE), start(EXCLUSIVE)
-    assert (first.wait(30), second.wait(30)) == (0, 0)
+    wait_for(lambda: (tmp_path / "alone").exists() and any(map(waits, (first, second))))
+    (tmp_path / "go").touch()
+    assert (first.wait(HANG_SECONDS), second.wait(HANG_SECONDS)) == (0, 0)
     assert not (tmp_path / "clash").exists()
     assert (tmp_path / "done").read_text() == "x\nx\n"
 
@@ -149,25 +155,25 @@ def kill(running: subprocess.Popen[bytes], *, guard: bool) -> None:
 
 
 def test_a_command_and_what_it_has_started_die_with_their_wrapper(start: Start, tmp_path: Path) -> None:
-    first = start("trap '' TERM; sleep 60 & touch begun; wait")
-    wait_for((tmp_path / "begun").exists)
+    first = start("trap '' TERM; sleep 600 & touch begun; wait")
+    wait_for((tmp_path / "begun").exists, first)
     kill(first, guard=False)
     wait_for(lambda: not locks.is_running(tmp_path))
-    assert start("exit 0", attempt=2).wait(30) == 0
+    assert start("exit 0", attempt=2).wait(HANG_SECONDS) == 0
 
 
 def test_what_a_killed_wrapper_leaves_behind_keeps_the_folder(start: Start, tmp_path: Path) -> None:
-    first = start("mkdir alone; while [[ ! -e go ]]; do sleep 0.05; done; rmdir alone")
-    wait_for((tmp_path / "alone").exists)
+    first = start(EXCLUSIVE)
+    wait_for((tmp_path / "alone").exists, first)
     kill(first, guard=True)
     assert locks.is_running(tmp_path)
     assert store.read_exit(tmp_path) is None
     second = start(EXCLUSIVE, attempt=2)
-    time.sleep(0.3)
-    assert second.poll() is None
+    wait_for(lambda: waits(second))
     (tmp_path / "go").touch()
-    assert second.wait(30) == 0
+    assert second.wait(HANG_SECONDS) == 0
     assert not (tmp_path / "clash").exists()
+    assert (tmp_path / "done").read_text() == "x\nx\n"
 
 
 @pytest.mark.parametrize(("age", "runs"), [(0, True), (30, True), (90, False)])
@@ -179,7 +185,7 @@ def test_a_beat_from_elsewhere_counts_until_it_is_stale(tmp_path: Path, age: flo
 
 
 def test_a_beat_from_here_counts_as_long_as_its_process(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "600"]) as process:
         gone = f"1 1 {wrapper.boot_id()}"
         beat = {"namespace": wrapper.pid_namespace(), "process": gone, "command": wrapper.process_ref(process.pid)}
         (tmp_path / "beat.json").write_text(json.dumps(beat))
@@ -195,9 +201,3 @@ def test_it_needs_no_more_than_python_3_10() -> None:
     assert {alias.name for node in imported for alias in node.names} <= sys.stdlib_module_names
     froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert {(node.module or "").partition(".")[0] for node in froms} <= sys.stdlib_module_names
-
-
-def test_exit_records_of_the_release_before_are_read(tmp_path: Path) -> None:
-    (tmp_path / "exit.json").write_text('{"kind": "run-exit", "schema_version": 1, "exit_code": 3}')
-    assert ended(tmp_path) == (3, None, False)
-    assert store.RunWatch(tmp_path).status().state == "failed"

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from isocompute_sdk.run_folders.starts import START, Start
 from isocompute_sdk.timing.spending import Spending, spending
 
 
-def write(folder: Path, records: list[dict[str, Any]], started: list[float], clock: str = "started") -> Path:
+def write(folder: Path, records: list[dict[str, Any]], started: list[float]) -> Path:
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    attempts = [{"attempt": i + 1, clock: at} for i, at in enumerate(started)]
-    (folder / "attempts.jsonl").write_text("".join(json.dumps(a) + "\n" for a in attempts))
+    starts = [START.to_text(Start(attempt=i + 1, started=at)) for i, at in enumerate(started)]
+    (folder / "attempts.jsonl").write_text("".join(starts))
     return folder
 
 
-@pytest.mark.parametrize("clock", ["started", "time"], ids=["built-in runner", "launch scripts"])
-def test_every_second_is_counted_once_and_a_killed_attempt_is_lost(tmp_path: Path, clock: str) -> None:
+def test_every_second_is_counted_once_and_a_killed_attempt_is_lost(tmp_path: Path) -> None:
     first = {"attempt": 1, "rollouts": 0}
     second = {"attempt": 2}
     records: list[dict[str, Any]] = [
@@ -31,7 +31,7 @@ def test_every_second_is_counted_once_and_a_killed_attempt_is_lost(tmp_path: Pat
         {**second, "kind": "step", "rollouts": 128, "wall_seconds": 25.0, "seconds": {"sampling": 12, "training": 8}},
         {**second, "kind": "step", "rollouts": 192, "wall_seconds": 46.0, "seconds": {"sampling": 12, "training": 8}},
     ]
-    run = write(tmp_path / "a", records, [1000.0, 1100.0], clock)
+    run = write(tmp_path / "a", records, [1000.0, 1100.0])
     found = spending([run])
     assert 3600 * found.training_hours == pytest.approx(20 + 20 + 21)
     assert 3600 * found.evaluation_hours == pytest.approx(10)

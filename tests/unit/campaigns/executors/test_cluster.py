@@ -6,17 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import Handle, Job
+from isocompute_sdk.campaigns.executors import Handle, Job, cluster
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.training.backend import Launch, Needs
+from tests.processes import HANG_SECONDS, Clock, wait_for
 
 
 @dataclass
@@ -96,11 +96,11 @@ def engine() -> Iterator[Processes]:
         started_job.wait()
 
 
-def executor(engine: Processes) -> ClusterExecutor:
-    return ClusterExecutor(engine, poll_seconds=0.02, ask_seconds=0, settle_seconds=0.2, grace_seconds=1)
+def executor(engine: Processes, settle_seconds: float = 0.2) -> ClusterExecutor:
+    return ClusterExecutor(engine, poll_seconds=0.02, ask_seconds=0, settle_seconds=settle_seconds, grace_seconds=1)
 
 
-def job(folder: Path, script: str = "sleep 60") -> Job:
+def job(folder: Path, script: str = "sleep 600") -> Job:
     folder.mkdir(exist_ok=True)
     return Job(folder.name, Launch(folder, (), ("bash", "-c", script)), folder)
 
@@ -113,13 +113,6 @@ def started(made: ClusterExecutor, job: Job, attempt: int = 1) -> Handle:
 
 def state(made: ClusterExecutor, handle: Handle) -> str:
     return made.poll([handle])[0].state
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def process(folder: Path, part: str) -> int | None:
@@ -219,11 +212,10 @@ def test_a_lost_attempt_is_given_up_after_a_while_and_another_one_starts(engine:
 def test_an_end_that_the_engine_reports_is_not_believed_while_the_training_lives(
     engine: Processes, tmp_path: Path
 ) -> None:
-    made = executor(engine)
+    made = executor(engine, settle_seconds=0)
     handle = started(made, job(tmp_path / "run"))
     command = kill_wrapper(tmp_path / "run", guard=True)
-    engine.jobs["0"].wait(10)
-    time.sleep(0.5)
+    engine.jobs["0"].wait(HANG_SECONDS)
     assert state(made, handle) == "running"
     again = made.submit(job(tmp_path / "run"), 2)
     assert again is not None
@@ -232,12 +224,12 @@ def test_an_end_that_the_engine_reports_is_not_believed_while_the_training_lives
     wait_for(lambda: state(made, handle) == "stopped")
 
 
-@pytest.mark.parametrize("script", ["sleep 60", "trap '' TERM; sleep 60 & wait; sleep 60"])
+@pytest.mark.parametrize("script", ["sleep 600", "trap '' TERM; sleep 600 & wait; sleep 600"])
 def test_cancel_ends_a_training_whose_wrapper_was_killed(script: str, engine: Processes, tmp_path: Path) -> None:
     made = executor(engine)
     handle = started(made, job(tmp_path / "run", script))
     kill_wrapper(tmp_path / "run", guard=True)
-    engine.jobs["0"].wait(10)
+    engine.jobs["0"].wait(HANG_SECONDS)
     made.cancel(handle)
     wait_for(lambda: state(made, handle) == "stopped")
     assert not locks.is_running(tmp_path / "run")
@@ -284,21 +276,25 @@ def test_a_cancelled_run_that_waits_in_the_queue_ends(engine: Processes, tmp_pat
     assert state(made, handle) == "stopped"
 
 
-def test_a_job_that_did_not_hear_the_request_is_ended_when_its_time_is_over(engine: Processes, tmp_path: Path) -> None:
-    made = executor(engine)
+def test_a_job_that_did_not_hear_the_request_is_ended_when_its_time_is_over(
+    engine: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(cluster, "time", clock)
+    made = ClusterExecutor(engine, ask_seconds=0, settle_seconds=0, grace_seconds=1800)
     handle = started(made, job(tmp_path / "run"))
     wait_for(lambda: process(tmp_path / "run", "command") is not None)
     engine.deaf = True
     made.cancel(handle)
-    time.sleep(0.5)
     assert state(made, handle) == "running"
+    clock.pass_minutes(60)
     wait_for(lambda: state(made, handle) == "stopped")
     wait_for(lambda: not locks.is_running(tmp_path / "run"))
 
 
 def test_a_wait_does_not_ask_the_engine_at_every_look(engine: Processes, tmp_path: Path) -> None:
     engine.accepts = False
-    made = ClusterExecutor(engine, ask_seconds=60)
+    made = ClusterExecutor(engine, ask_seconds=HANG_SECONDS)
     handle = started(made, job(tmp_path / "run"))
     engine.asked = 0
     for _ in range(5):

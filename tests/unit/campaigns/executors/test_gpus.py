@@ -149,7 +149,7 @@ def test_claims_exclude_each_other_and_last_until_the_last_heir_ends() -> None:
     assert first is not None
     assert first[0] == tuple(gpus[:2])
     assert claim(gpus, 2) is None
-    child = subprocess.Popen(["sleep", "60"], pass_fds=[one.fileno() for one in first[1]])
+    child = subprocess.Popen(["sleep", "600"], pass_fds=[one.fileno() for one in first[1]])
     for one in first[1]:
         one.close()
     third = claim(gpus, 1)

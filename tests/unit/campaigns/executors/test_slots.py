@@ -17,6 +17,7 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs, needs_of
+from tests.processes import HANG_SECONDS, wait_for
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
 NOTE = """
@@ -25,10 +26,10 @@ def note(event):
     with open(sys.argv[1], "a") as file:
         file.write(json.dumps([time.monotonic(), event, os.environ.get("CUDA_VISIBLE_DEVICES")]) + "\\n")
 note("start")
-deadline = time.monotonic() + 20
-while open(sys.argv[1]).read().count("start") < int(sys.argv[3]) and time.monotonic() < deadline:
+while open(sys.argv[1]).read().count("start") < int(sys.argv[2]):
     time.sleep(0.01)
-time.sleep(float(sys.argv[2]))
+while sys.argv[3] and not os.path.exists(sys.argv[3]):
+    time.sleep(0.01)
 note("stop")
 """
 
@@ -43,21 +44,22 @@ def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Job]:
-    """A job that notes its GPUs with its start and stop in `tmp_path/events`; it stops once so many have started."""
+    """A job that notes its GPUs with its start and stop in `tmp_path/events`; it stops once so many have started and
+    a file is there."""
     program = tmp_path / "note.py"
     program.write_text(NOTE)
 
-    def make(name: str, gpus: int = 1, seconds: float = 0.05, starts: int = 1, **needs: object) -> Job:
+    def make(name: str, gpus: int = 1, starts: int = 1, until: str | Path = "", **needs: object) -> Job:
         folder = tmp_path / name
         folder.mkdir()
-        argv = (sys.executable, str(program), str(tmp_path / "events"), str(seconds), str(starts))
+        argv = (sys.executable, str(program), str(tmp_path / "events"), str(starts), str(until))
         return Job(name, Launch(folder, (), argv), tmp_path, Needs(gpus, **needs))  # type: ignore[arg-type]
 
     return make
 
 
 def quick(parallel: int | None = None) -> LocalExecutor:
-    return LocalExecutor(parallel, poll_seconds=0.02, grace_seconds=5)
+    return LocalExecutor(parallel, poll_seconds=0.02, grace_seconds=HANG_SECONDS)
 
 
 def events(folder: Path) -> list[tuple[str, str | None]]:
@@ -107,24 +109,23 @@ def test_stated_gpus_are_the_pool_and_keep_their_text(
 
 
 def test_fewer_runs_at_a_time_if_asked(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
-    run_jobs(quick(parallel=1), [job(f"job{i}", seconds=0.05) for i in range(3)])
+    run_jobs(quick(parallel=1), [job(f"job{i}") for i in range(3)])
     assert use(events(tmp_path))[1] == 1
 
 
 def test_two_campaigns_at_a_time_take_different_gpus(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
     mine, other = quick(), quick()
-    first = job("first", 2, seconds=1.0)
+    first = job("first", 2, until=tmp_path / "no such file")
     handle = other.submit(first, 1)
     assert handle is not None
     assert handle.started is not None
-    run_jobs(mine, [job(f"job{i}", 2, seconds=0.05) for i in range(3)])
+    run_jobs(mine, [job(f"job{i}", 2) for i in range(3)])
     assert use([event for event in events(tmp_path) if event[1] != ",".join(handle.started.devices)]) == (
         set(gpus[2:]),
         1,
     )
     other.cancel(handle)
-    while other.poll([handle])[0].state == "running":
-        pass
+    wait_for(lambda: other.poll([handle])[0].state != "running")
 
 
 def test_a_run_without_gpus_sees_none_of_those_that_are_there(
@@ -158,13 +159,16 @@ def test_more_gpus_than_there_are_is_refused_before_anything_starts(
         assert "options.width" in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_status_names_the_gpus_while_the_run_goes_on(gpus: list[str], job: Callable[..., Job]) -> None:
-    one = job("one", 2)
+def test_status_names_the_gpus_while_the_run_goes_on(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    one = job("one", 2, until=go)
     seen: list[tuple[str, tuple[str, ...]]] = []
 
     def look() -> None:
         status = store.RunWatch(one.launch.folder).status()
         seen.append((status.state, status.devices))
+        if status.state == "running":
+            go.touch()
 
     run_jobs(quick(), [one], look)
     assert ("running", tuple(gpus[:2])) in seen

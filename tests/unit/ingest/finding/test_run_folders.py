@@ -13,6 +13,7 @@ from isocompute_openrlhf.request import REQUEST_DOCUMENT, request_of
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
 from isocompute_sdk.ingest.finding.launched import MARKS
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.starts import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.request import REQUEST_DOCUMENT as VERL_REQUEST
@@ -63,7 +64,7 @@ def launched(folder: Path, request: Callable[[RunSpec], str] = of_openrlhf) -> P
     (folder / "request.json").write_text(request(RUN.replace(run_id=folder.name)))
     (folder / "claim_folder.py").write_text("")
     assert all((folder / name).exists() for name in MARKS)
-    (folder / "attempts.jsonl").write_text('{"attempt": 1, "time": 1.5}\n')
+    (folder / "attempts.jsonl").write_text(START.to_text(Start(attempt=1, started=1.5)))
     (folder / "resumed.jsonl").write_text('{"attempt": 1, "step": 0}\n')
     (folder / "train_rows.jsonl").write_text('{"input": "?", "label": "{}", "datasource": "train"}\n')
     (folder / "validation" / "1").mkdir(parents=True)

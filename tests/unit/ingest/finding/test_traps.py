@@ -126,6 +126,33 @@ def test_verls_final_test_of_early_2025_is_of_the_last_update(tmp_path: Path) ->
     assert RunSet.read(tmp_path, group_size=4, problems_per_batch=8).runs()[0].rollouts == 320
 
 
+def test_a_console_of_2024_has_the_first_test_under_another_name_and_its_last_line_may_be_unfinished(
+    tmp_path: Path,
+) -> None:
+    lines = ["step:0 - test_score/gsm8k:0.1"]
+    for step in range(6):
+        test = f" - val/test_score/gsm8k:{0.2 + step / 10:.1f}" if step % 2 else ""
+        lines.append(
+            f"step:{step} - actor/pg_loss:0.5{test} - critic/score/mean:{step / 10} - response_length/mean:91.5"
+        )
+    (tmp_path / "train.log").write_text("\n".join(lines)[:-2])
+    runs = RunSet.read(tmp_path, group_size=1, problems_per_batch=8, eval_samples=1)
+    (tests,), (training,) = runs.series("avg@1"), runs.series("train_reward")
+    assert tests.rollouts_T.tolist() == [0, 16, 32, 48]
+    assert tests.value_T.tolist() == pytest.approx([0.1, 0.3, 0.5, 0.7])
+    assert training.rollouts_T.tolist() == [8 * step for step in range(1, 7)]
+    # The last number may have had more digits.
+    assert len(runs.series("response_length")[0].value_T) == 5
+
+
+def test_a_diagnostic_of_verls_training_is_not_asked_about_as_an_evaluation(tmp_path: Path) -> None:
+    names = {"critic/score/mean": 0.1, "training/rollout_probs_diff_valid": 1.0}
+    data = [{"step": i, "data": {tag: value * i for tag, value in names.items()}} for i in range(1, 5)]
+    write_rows(tmp_path / "run.jsonl", data)
+    found = diagnose(tmp_path, set={"group_size": 8, "problems_per_batch": 16})
+    assert (found.verdict, found.runs[0].metric) == ("ready", "train_reward")
+
+
 def test_one_sample_of_each_prompt_is_what_ppo_is_trained_with() -> None:
     ppo = "algorithm.adv_estimator=gae data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=32"
     raw = dict(word.split("=") for word in ppo.split())
@@ -181,6 +208,22 @@ def test_supervised_training_in_event_files_is_said_to_be_that(tmp_path: Path) -
     write_state(tmp_path / "grpo" / "checkpoint-6", 6)
     save(tmp_path / "grpo" / "checkpoint-6" / "training_args.bin", **EVERY, **SIZES, **GENERATION)
     assert RunSet.read(tmp_path).run_ids == ("grpo",)
+
+
+def test_a_table_of_supervised_training_is_said_to_be_that(tmp_path: Path) -> None:
+    """As ms-swift logs: rows without a step, and a summary with one."""
+    lines = [{"loss": 1 / i, "token_acc": 0.5, "epoch": i / 10, "global_step/max_steps": f"{i}/9"} for i in range(1, 9)]
+    write_rows(tmp_path / "logging.jsonl", [*lines, {"best_metric": 0.1, "memory": 16.6, "global_step": 9}])
+    found = diagnose(tmp_path)
+    assert (found.verdict, "supervised" in found.runs[0].problems[0]) == ("unusable", True)
+
+
+def test_json_without_rows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"checkpoint-155": {"gsm8k": {"acc": [0.2, 0.1]}}}))
+    with pytest.raises(RecordError, match=r"1 \.json"):
+        diagnose(tmp_path)
+    (found,) = diagnose(tmp_path / "run.json").runs
+    assert "list of objects" in found.problems[0]
 
 
 def test_the_orchestrator_of_an_older_prime_rl_is_configured_in_toml(tmp_path: Path) -> None:
@@ -273,7 +316,7 @@ def test_a_program_alone_tells_no_release_of_trl(tmp_path: Path) -> None:
     ]
     (tmp_path / "checkpoint-10").mkdir()
     (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
-    (tmp_path / "checkpoint-10" / "rng_state.pth").touch()
+    (tmp_path / "launch.sh").write_text("accelerate launch --num_processes 1 train.py\n")
     call = "GRPOConfig(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2)"
     (tmp_path / "train.py").write_text(f"import trl\n{call}\n")
     # In TRL 0.14 the batch would be 8 prompts, after it 2.

@@ -82,6 +82,5 @@ def test_the_console_alone_with_the_arguments_beside_it(train: Callable[..., Pat
     folder = train(**EVALUATED)
     shutil.copy(folder.parent / "console.log", tmp_path / "train.log")
     shutil.copy(folder / "checkpoint-6" / "training_args.bin", tmp_path)
-    shutil.copy(folder / "checkpoint-6" / "rng_state.pth", tmp_path)
     (training,) = RunSet.read(tmp_path).series("train_reward")
     assert training.rollouts_T.tolist() == [8 * step for step in range(1, 7)]

@@ -138,19 +138,28 @@ def test_every_release_of_trl_counts_its_own_way(name: str) -> None:
     assert (found.batch is not None) == (expected["problems_per_batch"] is None)
 
 
-def test_processes_are_counted_by_the_states_of_their_random_numbers(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "checkpoint-20"
-    more = {**EVERY, "num_generations": 8, "per_device_train_batch_size": 8, "reward_weights": None}
-    save(checkpoint / "training_args.bin", gradient_accumulation_steps=1, **more)
+@dataclass
+class Launch:
+    """As Accelerate's `PartialState` in the arguments."""
+
+    num_processes: int
+
+
+def test_the_saved_arguments_say_how_many_processes_trained(tmp_path: Path) -> None:
+    more = {**EVERY, "num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    path = save(tmp_path / "training_args.bin", **more, reward_weights=None)
     found = find_config(tmp_path)
     assert found is not None
     assert "problems_per_batch" not in found.fields
-    for process in range(4):
-        (checkpoint / f"rng_state_{process}.pth").touch()
+    save(path, **more, reward_weights=None, distributed_state=Launch(4))
     found = find_config(tmp_path)
     assert found is not None
     assert found.fields["problems_per_batch"].value == 4
-    assert "training_args.bin" in found.fields["problems_per_batch"].evidence
+    # In TRL 0.14, which had no such field, a batch counts prompts.
+    save(path, **more, distributed_state=Launch(4))
+    found = find_config(tmp_path)
+    assert found is not None
+    assert found.fields["problems_per_batch"].value == 32
 
 
 def state(folder: Path, steps: range, **more: Any) -> Path:

@@ -215,11 +215,7 @@ def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
     assert Planner(published_prior()).allocate("3M").verdict.kind == "borrowed"
 
 
-def test_the_verdict_survives_without_fits_and_older_files_still_load(clear: Plan, tmp_path: Path) -> None:
+def test_the_verdict_survives_without_fits(clear: Plan, tmp_path: Path) -> None:
     bare = clear.to_dict(with_fits=False)
     (tmp_path / "bare.json").write_text(json.dumps(bare))
     assert Plan.load(tmp_path / "bare.json").verdict == clear.verdict
-    older = clear.to_dict()
-    del older["verdict"], older["digest"]
-    (tmp_path / "old.json").write_text(json.dumps(older))
-    assert Plan.load(tmp_path / "old.json").verdict == clear.verdict

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -235,29 +233,6 @@ def test_a_start_is_paid_for_and_growing_responses_leave_fewer_steps(fits: Fits)
     bare = SLOW.replace(startup_seconds=0)
     assert steps(bare.replace(startup_seconds=1800)) < steps(bare)
     assert steps(bare.replace(length_growth=0.5)) < steps(bare)
-
-
-def test_plans_saved_before_time_was_planned_are_read(fits: Fits, tmp_path: Path) -> None:
-    plan = Planner(fits, None, RECIPE, SLOW).allocate(Budget(gpu_hours=30), spend="all")
-    path = plan.save(tmp_path / "plan.json")
-    assert iso.Plan.load(path) == plan
-    raw = json.loads(path.read_text())
-    new = (
-        "evaluation",
-        "evaluation_counted",
-        "breakdown",
-        "optima",
-        "gpus",
-        "wall_hours",
-        "gpu_hours",
-        "usd",
-        "digest",
-    )
-    for name in new:
-        del raw[name]
-    older = iso.Plan.from_dict(raw)
-    assert (older.evaluation, older.optima, older.wall_hours) == (None, (), plan.wall_hours)
-    assert older.summary()
 
 
 @given(st.floats(0.5, 200), st.integers(1, 5000), st.floats(0, 0.5), st.floats(0, 600))

@@ -1,0 +1,41 @@
+"""Waiting for processes: at files and pipes, never for a time."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+HANG_SECONDS = 600.0
+"""Ends a test that hangs; nothing that works takes as long on any machine."""
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None) -> T:
+    """Wait until `condition` holds and return its value; fail at once if `process` has ended before."""
+    limit = time.monotonic() + HANG_SECONDS
+    while True:
+        ended = process is not None and process.poll() is not None
+        if found := condition():
+            return found
+        if ended:
+            assert process is not None
+            said = "" if process.stderr is None else process.stderr.read()
+            raise AssertionError(f"the process ended first, with status {process.returncode}: {said!s}")
+        assert time.monotonic() < limit, f"hung for {HANG_SECONDS:g} s"
+        time.sleep(0.005)
+
+
+class Clock:
+    """Replaces the module `time` in code under test: the real clock, which a test can put forward."""
+
+    sleep = staticmethod(time.sleep)
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def pass_minutes(self, minutes: float) -> None:
+        self.ahead += 60 * minutes

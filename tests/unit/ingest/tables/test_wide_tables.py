@@ -1,0 +1,123 @@
+"""A table without run ids holds one run, however its metrics lie in it, and two runs where its steps begin anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from isocompute_sdk.ingest import diagnose, read_runs
+
+SIZES = {"group_size": 8, "problems_per_batch": 16}
+STEPS = range(1, 31)
+
+
+def trl() -> pd.DataFrame:
+    rows = [{"step": s, "reward": s / 40, "completions/mean_length": 90.0 + s, "kl": s / 1e3} for s in STEPS]
+    return pd.DataFrame(rows)
+
+
+def trl_with_evaluations() -> pd.DataFrame:
+    """Rows of a trainer's history: an evaluation has a row of its own at the step of the update before it."""
+    rows: list[dict[str, Any]] = []
+    for step in STEPS:
+        rows.append({"step": step, "reward": step / 40, "completions/mean_length": 90.0 + step, "kl": step / 1e3})
+        if step % 10 == 0:
+            rows.append(
+                {"step": step, "eval_reward": step / 50, "eval_completions/mean_length": 91.0, "eval_loss": 0.1}
+            )
+    return pd.DataFrame(rows)
+
+
+def wandb_history() -> pd.DataFrame:
+    """The history of a W&B run that evaluates the base model first, in a row of its own for each call of `log`."""
+    rows: list[dict[str, Any]] = [{"train/global_step": 0, "eval/reward": 0.1, "eval/completions/mean_length": 80.0}]
+    for step in STEPS:
+        rows.append(
+            {"train/global_step": step, "train/reward": step / 40, "train/completions/mean_length": 90.0 + step}
+        )
+        if step % 10 == 0:
+            rows.append({"train/global_step": step, "eval/reward": step / 50, "eval/completions/mean_length": 91.0})
+    return pd.DataFrame(
+        [{"_step": i, "_runtime": 9.0 * i, "_timestamp": 1.7e9 + i, **row} for i, row in enumerate(rows)]
+    )
+
+
+def verl() -> pd.DataFrame:
+    """With val_before_train."""
+    rows: list[dict[str, Any]] = [{"step": 0, "val-core/gsm8k/reward/mean@4": 0.1}]
+    for step in STEPS:
+        test = {"val-core/gsm8k/reward/mean@4": step / 50} if step % 10 == 0 else {}
+        rows.append({"step": step, "critic/score/mean": step / 40, "response_length/mean": 90.0 + step, **test})
+    return pd.DataFrame(rows)
+
+
+def notebook() -> pd.DataFrame:
+    """Metrics on rows of their own, evaluations below the updates and far apart."""
+    updates = pd.DataFrame({"step": STEPS, "reward_mean": [s / 40 for s in STEPS], "tokens_per_answer": 90.5})
+    return pd.concat([updates.assign(tokens_per_answer=[90.0 + s for s in STEPS]), verl().iloc[::10, [0, 1]]]).rename(
+        columns={"val-core/gsm8k/reward/mean@4": "eval_acc"}
+    )
+
+
+def melted() -> pd.DataFrame:
+    """One row per value, metric by metric."""
+    return trl().rename(columns={"reward": "avg@4"}).melt("step", var_name="metric").dropna()
+
+
+TABLES = (trl, trl_with_evaluations, wandb_history, verl, notebook, melted)
+
+
+def write(table: pd.DataFrame, folder: Path, ending: str) -> Path:
+    path = folder / f"table.{ending}"
+    if ending == "csv":
+        table.to_csv(path, index=False)
+    else:
+        path.write_text("".join(row.dropna().to_json() + "\n" for _, row in table.iterrows()))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
+def test_one_run_is_one_run(tmp_path: Path, table: Any, ending: str) -> None:
+    path = write(table(), tmp_path, ending)
+    runs = read_runs(path, lenient=True, set=SIZES)
+    (info,) = runs.runs()
+    assert (info.rollouts, runs.run_ids) == (30 * 128, ("n8-bp16-seed0",))
+    # Without n and B_p it is a log, of one attempt.
+    assert [one.attempts for one in diagnose(path).runs] == [1]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
+def test_two_runs_one_below_the_other_stay_two(tmp_path: Path, table: Any) -> None:
+    again = table()
+    values = [name for name in again if "step" not in name and name not in ("metric", "_runtime", "_timestamp")]
+    runs = read_runs(
+        write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), lenient=True, set=SIZES
+    )
+    assert [info.rollouts for info in runs.runs()] == [30 * 128] * 2
+    for metric in runs.metrics:
+        one, other = runs.filter(metric=metric).series(metric)
+        assert other.value_T.tolist() == pytest.approx((one.value_T / 2).tolist())
+
+
+def test_values_that_an_earlier_start_measured_too_belong_to_their_own(tmp_path: Path) -> None:
+    """An evaluation at step 1 of both starts, as after a start that died before its second one."""
+    rows = [{"step": s, "loss": 0.1 * s, "eval_acc": 0.1 if s == 1 else None} for s in range(1, 6)]
+    rows += [{"step": s, "loss": 0.2 * s, "eval_acc": s / 40 if s % 10 == 1 else None} for s in STEPS]
+    path = write(pd.DataFrame(rows), tmp_path, "csv")
+    assert diagnose(path).verdict == "question"
+    first, second = read_runs(path, set=SIZES).series("eval_acc")
+    assert (first.value_T.tolist(), second.value_T.tolist()) == ([0.1], [1 / 40, 11 / 40, 21 / 40])
+
+
+@pytest.mark.parametrize("order", ["backwards", "shuffled"])
+def test_rows_in_another_order_are_one_run(tmp_path: Path, order: str) -> None:
+    table = trl()
+    table = table[::-1] if order == "backwards" else table.sample(frac=1, random_state=3)
+    path = write(table, tmp_path, "csv")
+    assert [one.attempts for one in diagnose(path).runs] == [1]
+    (series,) = read_runs(path, lenient=True, set=SIZES).series("train_reward")
+    assert series.value_T.tolist() == trl()["reward"].tolist()
