@@ -30,10 +30,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from panels import EVALUATIONS, PROBLEMS_PER_BATCH, panels
-from recorded import DATA, Recorded
-
-import isocompute_sdk as iso
 from isocompute_sdk.fitting.one_run.curve_posterior import (
     DEFAULT_PRIOR,
     CurvePrior,
@@ -42,6 +38,10 @@ from isocompute_sdk.fitting.one_run.curve_posterior import (
     announced,
     posterior,
 )
+from panels import EVALUATIONS, PROBLEMS_PER_BATCH, panels
+from recorded import DATA, Recorded
+
+import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_simulator.design import draw_design
 from isocompute_simulator.observation.noise import draw_noise, evaluation_noise, run_effects

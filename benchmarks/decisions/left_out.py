@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from isocompute_sdk.fitting.surface.misfit import Misfit
 
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.answers.odds import PER_SQUARED_OCTAVE
-from isocompute_sdk.fitting.surface.misfit import Misfit
 
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)
 """Factors on the size of the lack of fit; 1 ships."""

@@ -32,7 +32,6 @@ CARRIED = (
     "group-size-confounded",
     "one-seed-per-cell",
     "rise-not-seen",
-    "run-ends-missed",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 

@@ -12,14 +12,13 @@ import math
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.errors import FitError, IsoComputeError
+from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.laws.sweeps import RecordedSweep

@@ -158,11 +158,9 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected` or `conservative`. From a surface: large expected reward near the n that its draws favour
-                (conservative: no n above those that were run); from a law: its n (its lower end); from a prior:
-                smallest expected (90 % worst) regret.
-            beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface whose best n on the
-                grid is the largest. An n that was never run must be ahead by a clear margin.
+            mode: `expected` or `conservative`. From a surface: largest expected reward (conservative: no n above those
+                that were run); from a law: its n (its lower end); from a prior: smallest expected (90 % worst) regret.
+            beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface of two n or more.
             n_problems: distinct training problems D, for epochs and warnings.
             min_update_steps: fewest updates allowed; by default twice the recipe's warm-up.
             spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.

@@ -28,7 +28,7 @@ WITHIN, FEWEST = 3.0, 5
 LEAST_ERROR = 0.002
 """Least standard error of that change per doubling, as a share of the metric's range."""
 OPEN = 0.75
-"""Share of a rise up to which best@k counts in full: it may rise towards a plateau that was seen, too."""
+"""Share of the first rise up to which a second one has its full probability; it falls to 0 where all of it was seen."""
 
 
 @dataclass(frozen=True)

@@ -252,11 +252,10 @@ def fit_surface(
         declines=sample_declines(onsets, usable, draws, rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
     )
-    probability, metric = prior.second_rise, None
-    rising = best_rises(usable, layout.top - layout.floor)
-    if rising is not None:
-        open_share = float(np.clip((1.0 - _seen(surface)) / (1.0 - OPEN), 0.0, 1.0))
-        probability, metric = rising[0] * open_share, rising[1]
+    found = best_rises(usable, layout.top - layout.floor)
+    probability, metric = (prior.second_rise, None) if found is None else found
+    # A plateau that was seen mostly goes on.
+    probability *= float(np.clip((1.0 - _seen(surface)) / (1.0 - OPEN), 0.0, 1.0))
     return replace(surface, second_rise=SecondRise.sample(prior, probability, metric, draws, rng))
 
 

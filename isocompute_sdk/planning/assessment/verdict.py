@@ -9,6 +9,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.assessment.caveats import NEAR
 from isocompute_sdk.planning.choosing.pricing import amount_text
 from isocompute_sdk.tolerances import Tolerances
 
@@ -102,10 +103,13 @@ def _certain(plan: Plan, note: Note) -> bool:
     """Whether a note on the rest of a budget is sure enough to stop; without a surface it is."""
     if plan.fits is None or plan.fits.surface is None:
         return True
-    chance = note.data.get("chance_of_more")
+    chance, reach = note.data.get("chance_of_more"), note.data.get("extrapolation")
     smallest, largest = plan.fits.group_size_range
     return bool(
-        note.data.get("end_seen", True) and (chance is None or chance <= STOP) and smallest < plan.group_size < largest
+        note.data.get("end_seen", True)
+        and (chance is None or chance <= STOP)
+        and (reach is None or reach <= NEAR)
+        and smallest < plan.group_size < largest
     )
 
 
