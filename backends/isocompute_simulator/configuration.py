@@ -26,7 +26,7 @@ class Configuration:
 
     def evaluated_steps(self) -> list[int]:
         """Update steps after which the run is evaluated: 0, the schedule, and the last one."""
-        return sorted({*range(0, self.run.update_steps, self.run.evaluation.every_steps), self.run.update_steps})
+        return sorted(self.run.evaluation.steps(self.run.update_steps))
 
     def context(self) -> dict[str, Any]:
         """Context of the run's records; the model is named as a simulation."""

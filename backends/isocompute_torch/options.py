@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from isocompute_sdk.errors import SpecError
@@ -18,9 +19,10 @@ class TorchOptions(Spec):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of model and samples. `auto`: cuda if torch finds a GPU, else cpu."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    """Number format of the model. `auto`: bfloat16 on cuda, float32 on cpu."""
+    """Number format of the model. `auto`: bfloat16 on cuda, and on a CPU that computes in it (AVX512-BF16 or AMX) for
+    models of at least 256 hidden units; else float32."""
     threads: Count | None = None
-    """CPU threads of the process. None: torch's default, normally all cores."""
+    """CPU threads of the process. None: half of the cores, or OMP_NUM_THREADS if that is less."""
     max_tokens_per_micro_batch: Count | None = None
     """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it. None:
     what the free memory holds, at most 32,768 on a GPU and 8,192 on a CPU. Halved after an out-of-memory error."""
@@ -30,10 +32,16 @@ class TorchOptions(Spec):
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True
     """Let the model read equal prefixes and equal rollouts once; exact up to rounding."""
+    stop: str | None = None
+    """Text that ends a response, such as a line break; the response keeps it. Several as a JSON list:
+    `'["\\n", "."]'`. None: only the model's end token ends a response."""
     n_train: Count | None = None
     """Decoupled baseline: rollouts per problem with a gradient; mean and standard deviation use all n. None: all n."""
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run."""
+    keep_state: Flag = False
+    """Keep weights and optimiser of the last step when the run has finished, so that it can be made longer: up to 16
+    bytes per parameter. The trained model and the best one are always kept."""
     evaluations_per_decade: Count | None = None
     """Evaluations per factor of ten in update steps, in place of `evaluation.every_steps`; step 0 and the last step are
     always evaluated. None: evenly spaced."""
@@ -54,6 +62,25 @@ class TorchOptions(Spec):
     weights and optimiser leave free, at most 0.6."""
     vllm_cache_gib: Count = 1
     """GiB of memory for vLLM's KV cache on a CPU."""
+
+    def stop_texts(self) -> tuple[str, ...]:
+        """The texts that end a response.
+
+        Raises:
+            SpecError: an empty text, or a list that cannot be read.
+        """
+        if self.stop is None:
+            return ()
+        try:
+            texts = json.loads(self.stop) if self.stop.startswith("[") else [self.stop]
+        except ValueError:
+            texts = [""]
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            raise SpecError(
+                f"stop: received {self.stop!r}; accepted: a text that is not empty, or a JSON list of such texts",
+                """For example stop: '["\\n", "."]'.""",
+            )
+        return tuple(texts)
 
     def evaluation_files(self) -> dict[str, str]:
         """The further evaluation sets, name -> file.

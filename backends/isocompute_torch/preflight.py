@@ -33,6 +33,7 @@ def _options(run: RunSpec, options: TorchOptions) -> list[Note]:
     notes: list[Note] = []
     try:
         options.evaluation_files()
+        options.stop_texts()
     except SpecError as error:
         notes.append(invalid_option(error))
     if options.n_train is not None and options.n_train > run.group_size:

@@ -9,6 +9,7 @@ last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed
 from __future__ import annotations
 
 import fcntl
+import shutil
 import sys
 import time
 import traceback
@@ -27,6 +28,7 @@ from isocompute_torch.sampling.vllm_install import require_vllm, vllm_is_install
 
 LOCK_FILE = ".lock"
 MODEL_FOLDER = "model"
+CHECKPOINTS = "checkpoints"
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 INPUTS = ("identity", "train", "validation", "reward")
 """Fields of `Start` that must be equal in all starts of a run that has measurements."""
@@ -95,7 +97,8 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     context = {**run.context(), "n_problems": len(problems["train"])}
     journal.begin(resumed_step=step, **context, versions=_versions(configuration))
     with ExitStack() as stack:
-        parts = assembly.assemble(configuration, problems, stack)
+        dtype = None if step is None else checkpoint.saved_dtype(configuration.folder, step)
+        parts = assembly.assemble(configuration, problems, stack, dtype)
         counters = checkpoint.Counters()
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
@@ -114,6 +117,8 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         checkpoint.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
         loop.report()
     journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
+    if not configuration.options.keep_state:
+        shutil.rmtree(configuration.folder / CHECKPOINTS)
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
@@ -139,7 +144,7 @@ def _is_finished(configuration: Configuration) -> bool:
     """Whether the run has all its steps.
 
     Raises:
-        InputError: it has more.
+        InputError: it has more, or it has ended with fewer and its state was not kept.
     """
     records = journal_records.read(configuration.metrics_path)
     done = max((int(record["step"]) for record in records if record["kind"] in ("step", "evaluation")), default=0)
@@ -150,6 +155,12 @@ def _is_finished(configuration: Configuration) -> bool:
             "Runs can be made longer, not shorter: restore the length, or use another output_dir.",
         )
     ended = bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
+    if ended and done < asked and not (configuration.folder / CHECKPOINTS).exists():
+        raise InputError(
+            f"{configuration.folder} holds a run that finished after {done} steps and did not keep the state of its "
+            f"optimiser, so it cannot go on to update_steps = {asked}",
+            "Set options.keep_state: true before a run starts, or train the longer run in another output_dir.",
+        )
     return ended and done == asked
 
 
@@ -188,8 +199,6 @@ def _check_same(configuration: Configuration, before: Start, now: Start) -> None
     A reward file may change after a failure: the message of the failure asks for a correction.
     """
     records = journal_records.read(configuration.metrics_path)
-    if before.identity == configuration.earlier_identity():
-        before = before.model_copy(update={"identity": now.identity})
     changed = [name for name in INPUTS if getattr(before, name) != getattr(now, name)]
     if not changed or not any(record["kind"] in ("evaluation", "step") for record in records):
         return

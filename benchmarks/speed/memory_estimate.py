@@ -143,6 +143,7 @@ def update_twice(config: Any, length: int, tokens: int, checkpointing: bool) -> 
         torch.randint(2, config.vocab_size, (rows, response), generator=torch.Generator().manual_seed(0)),
         torch.ones(rows, response),
         torch.full((rows, response), -8.0),
+        torch.full((rows, response), 8.0),
         torch.ones(rows, dtype=torch.bool),
     )
     recipe = Recipe.preset("hard", max_response_tokens=response)

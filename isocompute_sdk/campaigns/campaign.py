@@ -16,7 +16,7 @@ from typing import Any, Literal
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes
 from isocompute_sdk.campaigns.control import controlling
-from isocompute_sdk.campaigns.designed import DesignedPilot, sample_run
+from isocompute_sdk.campaigns.designed import DesignedPilot
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
     Executor,
@@ -438,7 +438,7 @@ class Campaign:
             if not able:
                 return DEFAULT_SLOTS
             batch = Allocation(group_size=able[0], problems_per_batch=problems, update_steps=1)
-            return min(engine.slots(needs_of(self._backend(), sample_run(study, batch))).count, MOST_SLOTS)
+            return min(engine.slots(needs_of(self._backend(), study.run_of(batch, "sample"))).count, MOST_SLOTS)
         parallel = engine.spec.parallel if isinstance(engine, ClusterExecutor) and engine.spec is not None else None
         return min(parallel or DEFAULT_SLOTS, MOST_SLOTS)
 

@@ -29,7 +29,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
 from isocompute_sdk.specs.pilot import Pilot
-from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder
+from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder, speed_options_of
 
 LEAST_REST = 0.03
 """Least share of the budget that the rest of a round must cost for a look at it: each look costs restarts."""
@@ -37,25 +37,8 @@ MOST_ROUNDS = 20
 """Rounds after which a pilot ends in any case."""
 
 
-def sample_run(study: Study, size: Chosen | Allocation, run_id: str = "sample") -> RunSpec:
-    """A run of a study with this n, B_p, length and seed."""
-    return RunSpec(
-        run_id=run_id,
-        model=study.model,
-        data=study.data,
-        recipe=study.recipe,
-        group_size=size.group_size,
-        problems_per_batch=size.problems_per_batch,
-        update_steps=size.update_steps,
-        seed=size.seed,
-        evaluation=study.evaluation,
-        hardware=study.hardware,
-        backend=study.backend,
-        options=study.options,
-        output_dir=f"{study.output_dir.rstrip('/')}/{study.name}/{run_id}",
-    )
-
-
+KEEP_OPTION = "keep_state"
+"""Option of backends whose finished runs can be made longer only if they are asked to keep their state."""
 PilotStage = Literal["qualify", "pilot"]
 
 
@@ -155,12 +138,19 @@ class DesignedPilot:
 
     def spec(self, one: Chosen) -> RunSpec:
         """The run as backends take it."""
-        run, recipe = sample_run(self.study, one, one.run_id), self.study.recipe
-        if one.learning_rate_factor != 1:
-            rate = recipe.learning_rate_anchor * one.learning_rate_factor
-            run = run.replace(recipe=recipe.replace(learning_rate_anchor=rate))
+        rate = self.study.recipe.learning_rate_anchor * one.learning_rate_factor
+        size = Allocation(
+            group_size=one.group_size,
+            problems_per_batch=one.problems_per_batch,
+            update_steps=one.update_steps,
+            seed=one.seed,
+            learning_rate_anchor=None if one.learning_rate_factor == 1 else rate,
+        )
+        run = self.study.run_of(size, one.run_id)
+        if KEEP_OPTION in (speed_options_of(self.backend) or ()):
+            run = run.replace(options={KEEP_OPTION: True, **run.options})
         if one.every_steps is not None:
-            run = run.replace(evaluation=self.study.evaluation.replace(every_steps=one.every_steps))
+            run = run.replace(evaluation=self.study.evaluation.replace(every_steps=one.every_steps, count=None))
         return run
 
     def place(self, run: RunSpec) -> Path:

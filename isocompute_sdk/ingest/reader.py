@@ -7,6 +7,7 @@ from arguments or from the configuration that was saved beside them.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -200,7 +201,28 @@ def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options
         frames.append(frame)
         notes += found
     notes += [note for one in listings if format == "auto" for note in _left_out(one)]
+    frames = _told_apart(frames, loaded)
     return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
+
+
+def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Loaded]) -> list[pl.DataFrame]:
+    """Frames with the folder in place of the name for runs of two studies that have one name; copies keep it."""
+    import polars as pl
+
+    places: dict[str, list[int]] = {}
+    for i, (frame, file) in enumerate(zip(frames, loaded, strict=True)):
+        if file.journal and frame.height:
+            places.setdefault(frame["run_id"][0], []).append(i)
+    for found in places.values():
+        by_length = sorted((frames[i] for i in found), key=lambda frame: frame.height)
+        copied = any(one.equals(two.head(one.height)) for one, two in itertools.combinations(by_length, 2))
+        if len(found) == 1 or copied:
+            continue
+        folders = [loaded[i].path.absolute().parent for i in found]
+        common = os.path.commonpath(folders)
+        for i, folder in zip(found, folders, strict=True):
+            frames[i] = frames[i].with_columns(run_id=pl.lit(folder.relative_to(common).as_posix()))
+    return frames
 
 
 def _left_out(listing: Listing) -> list[Note]:
@@ -243,6 +265,8 @@ class _Loaded:
     """Runs of `runs=` that are in the file."""
     ignore: tuple[str, ...]
     rename: Mapping[str, str]
+    journal: bool = False
+    """True for a run of the built-in runner."""
     begun: bool = False
     """True for a run of the built-in runner that has not measured anything yet."""
     notes: tuple[Note, ...] = ()
@@ -277,7 +301,7 @@ def _load(path: Path, request: _Request) -> _Loaded:
         notes = table.notes
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
     begun = journal is not None and not table.columns["value"]
-    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, begun, notes)
+    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, journal is not None, begun, notes)
 
 
 def _with_run_columns(

@@ -208,9 +208,8 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     share = max(EVALUATION_SHARE, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])
     evaluation = plan.evaluation
     if every_steps is not None:
-        return Pricing(
-            budget, plan.throughput, evaluation.replace(every_steps=every_steps), 1.0, plan.evaluation_counted
-        )
+        evaluation = evaluation.replace(every_steps=every_steps, count=None)
+        return Pricing(budget, plan.throughput, evaluation, 1.0, plan.evaluation_counted)
     return Pricing(budget, plan.throughput, evaluation, min(share, 1.0), plan.evaluation_counted)
 
 
@@ -237,7 +236,7 @@ def _without_fits(plan: Plan, new: _Allocation, pricing: Pricing, recipe: Recipe
         law_group_size=plan.law_group_size if same else None,
         extrapolation=extrapolation,
         binding=(new.ends_by,),
-        evaluation=pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps)),
+        evaluation=pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None),
         breakdown={**pricing.parts(batch, steps), **spent},
         saved_verdict=None,
     )

@@ -302,7 +302,7 @@ class Planner:
         seen, spent = fits.largest_compute, pricing.budget.spent or {}
         size = chosen.group_size, chosen.problems_per_batch
         recipe = self.inheritance.recipe_for(*size)
-        evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps))
+        evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None)
         model = self.model if self.model is not None else fits.model
         return Plan(
             group_size=chosen.group_size,

@@ -50,6 +50,9 @@ class Evaluation(Spec):
 
     every_steps: Annotated[Count, in_unit("update steps")] = 10
     """Update steps between two evaluations."""
+    count: Annotated[Count | None, in_unit("evaluations")] = None
+    """Evaluations of a run after that of the base model, evenly spaced in rollouts, the last one at its end: after the
+    same numbers of rollouts for every group size, up to a batch. It replaces every_steps. None: every_steps."""
     samples: Annotated[Count, in_unit("responses per problem")] = 4
     """Responses sampled per problem, k; metrics up to avg@k, best@k and worst@k follow."""
     temperature: Annotated[float, Number(ge=0)] = 0.6
@@ -58,6 +61,16 @@ class Evaluation(Spec):
     """Nucleus sampling mass; 1 samples from the whole distribution."""
     n_problems: Annotated[Count | None, in_unit("problems")] = 300
     """Validation problems used: the first ones of the validation file. None: all of them."""
+
+    def interval(self, update_steps: int) -> int:
+        """Update steps between two evaluations of a run of this length, rounded."""
+        return self.every_steps if self.count is None else max(1, round(update_steps / self.count))
+
+    def steps(self, update_steps: int) -> frozenset[int]:
+        """Update steps after which a run of this length is evaluated; 0, the base model, and the last one are there."""
+        if self.count is None:
+            return frozenset({*range(0, update_steps, self.every_steps), update_steps})
+        return frozenset(round(i * update_steps / self.count) for i in range(self.count + 1))
 
 
 class Data(Spec):
@@ -143,6 +156,13 @@ class RunSpec(Sized, Spec):
             # Every launch script waits for the update before it samples again.
             "off_policy": "none",
         }
+
+    @model_validator(mode="after")
+    def _evaluates(self) -> Self:
+        """Write the interval that `evaluation.count` means into every_steps, which backends read."""
+        every = self.evaluation.interval(self.update_steps)
+        object.__setattr__(self, "evaluation", self.evaluation.replace(every_steps=every))
+        return self
 
     @model_validator(mode="after")
     def _batch_runs(self) -> Self:

@@ -73,7 +73,7 @@ class Study(Spec):
         return self.sweep is not None or bool(self.runs)
 
     def expand(self) -> tuple[RunSpec, ...]:
-        """Every run of the sweep and of `runs`, named `n8-bp32-seed0` and so on.
+        """Every run of the sweep and of `runs`, named `n8-bp32-seed0`, or `n8-bp32-lr1e-06-seed0`, and so on.
 
         Raises:
             SpecError: the study has no sweep.
@@ -83,23 +83,25 @@ class Study(Spec):
                 f"study {self.name!r} has no sweep; accepted: a study with a sweep section",
                 "Add sweep: with group_size, problems_per_batch and rollouts, or plan from the budget instead.",
             )
-        return tuple(
-            RunSpec(
-                run_id=(run_id := f"n{cell.group_size}-bp{cell.problems_per_batch}-seed{cell.seed}"),
-                model=self.model,
-                data=self.data,
-                recipe=self.recipe,
-                group_size=cell.group_size,
-                problems_per_batch=cell.problems_per_batch,
-                update_steps=cell.update_steps,
-                seed=cell.seed,
-                evaluation=self.evaluation,
-                hardware=self.hardware,
-                backend=self.backend,
-                options=self.options,
-                output_dir=f"{self.output_dir.rstrip('/')}/{self.name}/{run_id}",
-            )
-            for cell in self._cells()
+        return tuple(self.run_of(cell, _run_id(cell)) for cell in self._cells())
+
+    def run_of(self, size: Allocation, run_id: str) -> RunSpec:
+        """The run of this study with these sizes, seed and learning rate."""
+        rate = size.learning_rate_anchor
+        return RunSpec(
+            run_id=run_id,
+            model=self.model,
+            data=self.data,
+            recipe=self.recipe if rate is None else self.recipe.replace(learning_rate_anchor=rate),
+            group_size=size.group_size,
+            problems_per_batch=size.problems_per_batch,
+            update_steps=size.update_steps,
+            seed=size.seed,
+            evaluation=self.evaluation,
+            hardware=self.hardware,
+            backend=self.backend,
+            options=self.options,
+            output_dir=f"{self.output_dir.rstrip('/')}/{self.name}/{run_id}",
         )
 
     @model_validator(mode="after")
@@ -114,7 +116,7 @@ class Study(Spec):
 
     def _cells(self) -> tuple[Allocation, ...]:
         cells = (*(self.sweep.expand() if self.sweep is not None else ()), *self.runs)
-        return tuple({(one.group_size, one.problems_per_batch, one.seed): one for one in cells}.values())
+        return tuple({_run_id(one): one for one in cells}.values())
 
     @model_validator(mode="after")
     def _every_batch_runs(self) -> Self:
@@ -129,3 +131,8 @@ class Study(Spec):
                     field="sweep",
                 )
         return self
+
+
+def _run_id(cell: Allocation) -> str:
+    rate = "" if cell.learning_rate_anchor is None else f"-lr{cell.learning_rate_anchor:.10g}"
+    return f"n{cell.group_size}-bp{cell.problems_per_batch}{rate}-seed{cell.seed}"

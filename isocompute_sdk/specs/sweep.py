@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem
-from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number
+from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number, Quantity
 
 GroupSize = Annotated[int, Number(whole=True, ge=2)]
 Seed = Annotated[int, Number(whole=True, ge=0, lt=2**32)]
@@ -56,6 +56,8 @@ class Allocation(Sized, Spec):
     """Policy updates, M."""
     seed: Seed = 0
     """Seed of the run."""
+    learning_rate_anchor: Quantity | None = None
+    """Learning rate at the recipe's anchor batch. None: the recipe's."""
 
 
 class Sweep(Spec):
@@ -80,8 +82,11 @@ class Sweep(Spec):
     max_rollouts_per_batch: Annotated[Count | None, in_unit("rollouts")] = None
     """Keep only pairs whose batch n * B_p is at most this, in rollouts. None: keep all."""
     seeds: Annotated[tuple[Seed, ...], Items(or_meant=_that_many_seeds)] = (0,)
-    """List of seeds; every pair runs once per seed. A bare number is refused: `seeds: 2` could mean two seeds, [0, 1],
-    or the one seed [2]."""
+    """List of seeds; every pair runs once per seed and learning rate. A bare number is refused: `seeds: 2` could mean
+    two seeds, [0, 1], or the one seed [2]."""
+
+    learning_rate_anchor: Annotated[tuple[Quantity, ...], Items()] | None = None
+    """Learning rates at the recipe's anchor batch to try, each with its rule for other batches. None: the recipe's."""
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
@@ -97,8 +102,15 @@ class Sweep(Spec):
     def expand(self) -> tuple[Allocation, ...]:
         """Every run of the sweep."""
         return tuple(
-            Allocation(group_size=n, problems_per_batch=bp, update_steps=self._steps(n * bp), seed=seed)
+            Allocation(
+                group_size=n,
+                problems_per_batch=bp,
+                update_steps=self._steps(n * bp),
+                seed=seed,
+                learning_rate_anchor=rate,
+            )
             for n, bp in self.pairs
+            for rate in self.learning_rate_anchor or (None,)
             for seed in self.seeds
         )
 

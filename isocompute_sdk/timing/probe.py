@@ -61,7 +61,7 @@ def probe_runs(
             group_size=n,
             problems_per_batch=bp,
             update_steps=steps,
-            evaluation=study.evaluation.replace(every_steps=steps),
+            evaluation=study.evaluation.replace(every_steps=steps, count=None),
             hardware=study.hardware,
             backend=backend.name,
             options=options,

@@ -40,7 +40,7 @@ from tests.backends.programs import load
 from tests.backends.verl.writers import Writers
 from tests.backends.wheels import ANY_LINUX, cached_wheel
 
-EARLIER_TORCH = Path(__file__).parent / "torch_runner" / "earlier_run"
+SMALL_TORCH = Path(__file__).parent / "torch_runner" / "small_run"
 
 
 def run_of(backend: str, **changes: Any) -> RunSpec:
@@ -151,7 +151,7 @@ def of_trl(top: Path) -> Path:
 
 def of_torch(top: Path) -> Path:
     """A run of the built-in runner that was stopped at a checkpoint, trained to its end by a real process."""
-    shutil.copytree(EARLIER_TORCH, top, dirs_exist_ok=True)
+    shutil.copytree(SMALL_TORCH, top, dirs_exist_ok=True)
     command = [sys.executable, "-m", "isocompute_torch.train", "run"]
     done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

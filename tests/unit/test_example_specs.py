@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.designed import sample_run
 from isocompute_sdk.campaigns.executors import Job
 from isocompute_sdk.campaigns.executors import registry as executors
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
@@ -41,7 +40,7 @@ def test_the_campaign_has_a_budget_for_runs_that_are_chosen_on_the_way() -> None
     assert study.budget is not None
     assert parse_spec(dump_spec(study), Study) == study
     backend = registry.load(study.backend)
-    backend.script(sample_run(study, Allocation(group_size=64, problems_per_batch=32, update_steps=20)))
+    backend.script(study.run_of(Allocation(group_size=64, problems_per_batch=32, update_steps=20), "sample"))
 
 
 def test_all_examples_are_there() -> None:

@@ -28,6 +28,8 @@ class Rows:
     """1 for sampled tokens."""
     sampled_logprob_UT: Tensor
     """Log-probabilities from the sampler."""
+    entropy_UT: Tensor
+    """Entropies of the distributions that the tokens were drawn from, from the sampler."""
     first_U: Tensor
     """Index of one of the rollouts that each row represents."""
     row_R: Tensor
@@ -82,6 +84,7 @@ def unmerged(samples: Samples) -> Rows:
         samples.response_RT,
         samples.mask_RT,
         samples.logprob_RT,
+        samples.entropy_RT,
         every_R,
         every_R,
         samples.prompt_ids,
@@ -111,6 +114,7 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
         samples.response_RT[first_U],
         samples.mask_RT[first_U],
         samples.logprob_RT[first_U],
+        samples.entropy_RT[first_U],
         first_U,
         torch.from_numpy(rank[row]).to(reward_R.device),
         samples.prompt_ids,

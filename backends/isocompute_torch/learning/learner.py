@@ -2,6 +2,7 @@
 
 The loss is policy + kl_coef * KL - entropy_coef * entropy. Each term is a mean over its own rollouts of the WHOLE
 batch, so that micro-batches add up to exactly the gradient of the full batch. PPO adds the loss of its value model.
+Only rollouts with a gradient go through the model; what is measured of the others comes from the sampler.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from isocompute_torch.policy.model import Policy, ValueModel
 from isocompute_torch.sampling.sampler import Samples
 
 POLICY_LOSSES = {"grpo": surrogate_loss, "cispo": cispo_loss, "ppo": surrogate_loss}
+OF_TRAINED = ("importance_weight_mean", "importance_capped_share", "clipped_share")
+"""Measurements that compare trainer and sampler: means over the tokens with a gradient."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class _Targets:
     policy: Mean
     kl: Mean
     entropy: Mean
+    kl_UT: Tensor | None = None
+    """KL per token, where it is part of the reward."""
     old_value_UT: Tensor | None = None
     return_UT: Tensor | None = None
 
@@ -116,9 +121,9 @@ class Learner:
             value_learning_rate: learning rate of PPO's value model in this step.
 
         Returns:
-            Means over the whole batch. `loss` is the differentiated total, `policy_loss` its policy term, `kl` the
-            divergence from the base model per sampled token. `kl` is missing if kl_coef is 0: no reference model is
-            loaded then.
+            Means over the whole batch; those of `OF_TRAINED` over the tokens with a gradient, and missing without any.
+            `loss` is the differentiated total, `policy_loss` its policy term, `kl` the divergence from the base model
+            per sampled token. `kl` is missing if kl_coef is 0: no reference model is loaded then.
 
         Raises:
             RunFailed: loss or gradient is not finite; the weights are unchanged.
@@ -167,14 +172,9 @@ class Learner:
     def _gradient(self, samples: Samples, reward_R: Tensor) -> dict[str, float]:
         rows = merged(samples, reward_R) if self.merge else unmerged(samples)
         advantages, targets = self._targets(rows, reward_R)
-        stats: defaultdict[str, float] = defaultdict(float)
-        stats["zero_variance_share"] = advantages.zero_variance_share
-        loud_U, silent_U = self._split(targets)
-        for chosen_U in micro_batches(rows, silent_U, self.token_budget):
-            with torch.no_grad():
-                _, measured = self._loss(rows, chosen_U, targets)
-            _add(stats, measured)
-        for chosen_U in micro_batches(rows, loud_U, self.token_budget):
+        trained_U = self._trained(targets)
+        stats: defaultdict[str, float] = defaultdict(float, {"loss": 0.0, "policy_loss": 0.0})
+        for chosen_U in micro_batches(rows, trained_U, self.token_budget):
             with self._recomputing():
                 loss, measured = self._loss(rows, chosen_U, targets)
                 _finite("loss", measured["loss"])
@@ -183,6 +183,18 @@ class Learner:
             if self.value_optimiser is not None:
                 self.value_optimiser.collect()
             _add(stats, measured)
+        mask_UT = rows.mask_UT[trained_U]
+        share = float(targets.policy.rows(trained_U).of(mask_UT, mask_UT))
+        for name in OF_TRAINED:
+            if share > 0:
+                stats[name] /= share
+            else:
+                stats.pop(name, None)
+        if self.recipe.entropy_coef == 0:
+            stats["entropy"] = float(targets.entropy.of(rows.entropy_UT, rows.mask_UT))
+        if targets.kl_UT is not None:
+            stats["kl"] = float(targets.kl.of(targets.kl_UT, rows.mask_UT))
+        stats["zero_variance_share"] = advantages.zero_variance_share
         return dict(stats)
 
     @contextmanager
@@ -216,7 +228,7 @@ class Learner:
         kl = self._mean(rows, advantages, recipe.zero_variance_filter_kl)
         entropy = self._mean(rows, advantages, recipe.zero_variance_filter_entropy)
         if value_UT is None:
-            return advantages, _Targets(advantages.advantage_R[rows.first_U], policy, kl, entropy)
+            return advantages, _Targets(advantages.advantage_R[rows.first_U], policy, kl, entropy, kl_UT)
         penalty_UT = None if kl_UT is None else recipe.kl_coef * kl_UT
         step_reward_UT = token_rewards(reward_R[rows.first_U], rows.mask_UT, penalty_UT)
         advantage_UT, return_UT = generalised_advantages(
@@ -226,7 +238,7 @@ class Learner:
             advantage_UT = normalised_over_tokens(
                 advantage_UT, rows.mask_UT, std_epsilon=recipe.std_epsilon, weight_R=policy.weight_R
             )
-        return advantages, _Targets(advantage_UT, policy, kl, entropy, value_UT, return_UT)
+        return advantages, _Targets(advantage_UT, policy, kl, entropy, kl_UT, value_UT, return_UT)
 
     def _mean(self, rows: Rows, advantages: GroupAdvantages, zero_variance_filter: bool) -> Mean:
         weight_U = rows.summed(advantages.row_weight(zero_variance_filter=zero_variance_filter))
@@ -264,15 +276,15 @@ class Learner:
             clip=recipe.ratio_clip,
             tis_cap=recipe.tis_cap if recipe.importance_sampling == "tis" else None,
         )
-        entropy = entropy_loss(seen, targets.entropy.rows(chosen_U))
-        total, stats = policy.value, {**policy.stats, **entropy.stats}
-        if recipe.entropy_coef > 0:
+        total, stats = policy.value, policy.stats
+        if seen.entropy_RT is not None:
+            entropy = entropy_loss(seen, targets.entropy.rows(chosen_U))
+            stats |= entropy.stats
             total = total + recipe.entropy_coef * entropy.value
         if seen.reference_logprob_RT is not None:
             kl = kl_loss(seen, targets.kl.rows(chosen_U), estimator=recipe.kl_estimator)
             stats |= kl.stats
-            if recipe.kl_in == "loss":
-                total = total + recipe.kl_coef * kl.value
+            total = total + recipe.kl_coef * kl.value
         if seen.value_RT is not None:
             value = value_loss(seen, policy_mean, clip=recipe.value_clip)
             stats |= value.stats
@@ -287,36 +299,32 @@ class Learner:
         def cut(tensor: Tensor) -> Tensor:
             return tensor[chosen_U] if tensor.ndim == 1 else tensor[chosen_U, :width]
 
-        logprob_UT, entropy_UT = score(
-            self.policy,
-            layout,
-            temperature=self.recipe.temperature,
-            entropy="train" if self.recipe.entropy_coef > 0 else "measure",
-        )
+        recipe = self.recipe
+        has_entropy, has_kl = recipe.entropy_coef > 0, recipe.kl_coef > 0 and recipe.kl_in == "loss"
+        logprob_UT, entropy_UT = score(self.policy, layout, temperature=recipe.temperature, entropy=has_entropy)
         has_values = targets.old_value_UT is not None and targets.return_UT is not None
         return Seen(
             logprob_RT=logprob_UT,
             sampled_logprob_RT=cut(rows.sampled_logprob_UT),
             advantage=cut(targets.advantage),
             mask_RT=layout.mask_UT,
-            reference_logprob_RT=None if self.reference is None else self._reference_logprob(layout),
-            entropy_RT=entropy_UT,
+            reference_logprob_RT=self._reference_logprob(layout) if has_kl else None,
+            entropy_RT=entropy_UT if has_entropy else None,
             value_RT=self._values(layout) if has_values else None,
             old_value_RT=None if targets.old_value_UT is None else cut(targets.old_value_UT),
             return_RT=None if targets.return_UT is None else cut(targets.return_UT),
         )
 
-    def _split(self, targets: _Targets) -> tuple[Tensor, Tensor]:
-        """Rows with a gradient, and rows that are only measured: their share of the gradient is exactly 0."""
+    def _trained(self, targets: _Targets) -> Tensor:
+        """Rows with a gradient; that of the others, such as groups of equal rewards, is exactly 0."""
         recipe = self.recipe
         policy_U, kl_U, entropy_U = (mean.weight_R != 0 for mean in (targets.policy, targets.kl, targets.entropy))
-        loud_U = policy_U & (targets.advantage != 0) if targets.advantage.ndim == 1 else policy_U
+        trained_U = policy_U & (targets.advantage != 0) if targets.advantage.ndim == 1 else policy_U
         if recipe.kl_coef > 0 and recipe.kl_in == "loss":
-            loud_U = loud_U | kl_U
+            trained_U = trained_U | kl_U
         if recipe.entropy_coef > 0:
-            loud_U = loud_U | entropy_U
-        silent_U = (policy_U | kl_U | entropy_U) & ~loud_U
-        return loud_U.nonzero().squeeze(-1), silent_U.nonzero().squeeze(-1)
+            trained_U = trained_U | entropy_U
+        return trained_U.nonzero().squeeze(-1)
 
     def _layout(self, rows: Rows, chosen_U: Tensor) -> Layout:
         layout = None

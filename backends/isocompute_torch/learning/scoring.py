@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,10 +16,7 @@ KEPT_LOGITS = 2**26
 """Largest number of logits kept for the backward pass, tokens times vocabulary; more are computed in parts, twice."""
 
 
-EntropyUse = Literal["none", "measure", "train"]
-
-
-def score(policy: Policy, layout: Layout, *, temperature: float, entropy: EntropyUse = "none") -> tuple[Tensor, Tensor]:
+def score(policy: Policy, layout: Layout, *, temperature: float, entropy: bool = False) -> tuple[Tensor, Tensor]:
     """Log pi of each sampled token, and H of the distribution it comes from; both (U, T), 0 where masked.
 
     Both refer to softmax(logits / temperature).
@@ -28,7 +25,7 @@ def score(policy: Policy, layout: Layout, *, temperature: float, entropy: Entrop
         policy: the model.
         layout: the tokens and their places.
         temperature: divides the logits.
-        entropy: `none` leaves H at 0, `measure` computes it without gradient, `train` with gradient.
+        entropy: compute H, with gradient; otherwise it is 0.
     """
     hidden_JD = policy.hidden_states(
         layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL, wanted_J=layout.source_J
@@ -38,9 +35,7 @@ def score(policy: Policy, layout: Layout, *, temperature: float, entropy: Entrop
     return logprob_UT, layout.to_rows(scored[1])
 
 
-def _scored(
-    policy: Policy, hidden_JD: Tensor, layout: Layout, temperature: float, entropy: EntropyUse
-) -> tuple[Tensor, ...]:
+def _scored(policy: Policy, hidden_JD: Tensor, layout: Layout, temperature: float, entropy: bool) -> tuple[Tensor, ...]:
     width = policy.vocabulary
     if len(hidden_JD) * width <= KEPT_LOGITS:
         return _token_scores(policy, hidden_JD, layout.pick_K, layout.token_K, temperature, entropy)
@@ -59,7 +54,7 @@ def _scored(
 
 
 def _token_scores(
-    policy: Policy, hidden_JD: Tensor, pick_K: Tensor | None, token_K: Tensor, temperature: float, entropy: EntropyUse
+    policy: Policy, hidden_JD: Tensor, pick_K: Tensor | None, token_K: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, ...]:
     logits_JV = policy.logits(hidden_JD)
     logprob_JV = (logits_JV if temperature == 1.0 else logits_JV / temperature).log_softmax(-1)
@@ -68,8 +63,7 @@ def _token_scores(
         logprob_K = logprob_JV.gather(-1, token_K.unsqueeze(-1)).squeeze(-1)
     else:
         logprob_K = logprob_JV.flatten()[pick_K * logprob_JV.shape[-1] + token_K]
-    if entropy == "none":
+    if not entropy:
         return logprob_K, torch.zeros_like(logprob_K)
-    known_JV = logprob_JV if entropy == "train" else logprob_JV.detach()
-    entropy_J = token_entropy(known_JV)
+    entropy_J = token_entropy(logprob_JV)
     return logprob_K, entropy_J if pick_K is None else entropy_J[pick_K]

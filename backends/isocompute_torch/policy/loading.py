@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,6 +15,8 @@ from isocompute_torch.policy.model import Policy, ValueModel
 from isocompute_torch.policy.text import TextCodec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+NARROW = 256
+"""Width of hidden states below which a CPU gains nothing from bfloat16."""
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
@@ -28,21 +31,32 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device("cuda" if found and wanted != "cpu" else "cpu")
 
 
-def choose_dtype(wanted: str, device: torch.device) -> torch.dtype:
-    """Number format of the weights; `auto` is bfloat16 on a GPU and float32 on a CPU."""
+def choose_dtype(wanted: str, device: torch.device, config: Any) -> torch.dtype:
+    """Number format of the weights.
+
+    `auto` is bfloat16 on a GPU, and on a CPU that computes in it (AVX512-BF16 or AMX) for models of at least `NARROW`
+    hidden units; else float32.
+    """
     if wanted != "auto":
         return DTYPES[wanted]
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
+    wide = int(config.get_text_config().hidden_size) >= NARROW
+    return torch.bfloat16 if device.type == "cuda" or (wide and computes_in_bfloat16()) else torch.float32
 
 
-def load_policy(name: str, device: torch.device, dtype: torch.dtype) -> Policy:
-    """Model and tokenizer from a local folder or by their name on the model hub.
+def computes_in_bfloat16() -> bool:
+    """Whether this processor multiplies matrices in bfloat16."""
+    cpu = cast("Any", torch.cpu)
+    return bool(cpu._is_avx512_bf16_supported() or cpu._is_amx_tile_supported())
+
+
+def load_policy(name: str, device: torch.device, dtype: torch.dtype, stop: Sequence[str] = ()) -> Policy:
+    """Model and tokenizer from a local folder or by their name on the model hub; `stop` are texts that end a response.
 
     Raises:
         InputError: the model does not exist, does not load, or some of its weights are missing.
     """
     model = load_model(name, device, dtype)
-    return Policy(model, _load_codec(name, model))
+    return Policy(model, _load_codec(name, model, stop))
 
 
 def load_reference(name: str, device: torch.device, dtype: torch.dtype, codec: TextCodec) -> Policy:
@@ -110,7 +124,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
     return model.to(device).eval()
 
 
-def _load_codec(name: str, model: nn.Module) -> TextCodec:
+def _load_codec(name: str, model: nn.Module, stop: Sequence[str]) -> TextCodec:
     import transformers
 
     try:
@@ -131,7 +145,7 @@ def _load_codec(name: str, model: nn.Module) -> TextCodec:
     ends = {token for token in listed if isinstance(token, int)}
     if tokenizer.eos_token_id is not None:
         ends.add(int(tokenizer.eos_token_id))
-    return TextCodec(tokenizer, ends)
+    return TextCodec(tokenizer, ends, stop)
 
 
 def _check_folder(name: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -55,25 +56,33 @@ def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
     return sets
 
 
-def assemble(configuration: Configuration, problems: dict[str, list[Problem]], stack: ExitStack) -> Parts:
+def assemble(
+    configuration: Configuration,
+    problems: dict[str, list[Problem]],
+    stack: ExitStack,
+    dtype: torch.dtype | None = None,
+) -> Parts:
     """Load model, reward function and problems; `stack` closes sampler and reward function at the end.
+
+    `dtype` is the number format of the checkpoint that the run goes on from; None chooses one.
 
     Raises:
         InputError: one of them is unusable.
     """
     run, options = configuration.run, configuration.options
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    half = max(1, len(os.sched_getaffinity(0)) // 2)
+    torch.set_num_threads(options.threads or min(half, torch.get_num_threads()))
     order = BatchOrder(len(problems["train"]), run.problems_per_batch, run.seed)
     reward = stack.enter_context(
         RewardPool(run.data.reward, timeout_seconds=options.reward_timeout_seconds, processes=options.reward_processes)
     )
     device = choose_device(options.device)
-    dtype = choose_dtype(options.dtype, device)
-    plan = _planned(configuration, device, dtype)
+    config = load_config(run.model)
+    dtype = dtype or choose_dtype(options.dtype, device, config)
+    plan = _planned(configuration, config, device, dtype)
     if device.type == "cpu":
         keep_freed_memory(keep=plan.sizing.keeps_freed_memory)
-    policy = load_policy(run.model, device, dtype)
+    policy = load_policy(run.model, device, dtype, options.stop_texts())
 
     def encoded(name: str, chosen: Sequence[Problem]) -> PromptSet:
         return PromptSet.encode(policy.codec, chosen, max_tokens=run.recipe.max_prompt_tokens, name=name)
@@ -93,7 +102,8 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
     )
     sampler, note = _sampler(configuration, policy, sets, plan)
     stack.callback(sampler.close)
-    notes = (*plan.sizing.notes, *([plan.note] if plan.note else []), *([note] if note else []))
+    chosen = device.type == "cpu" and options.dtype == "auto" and dtype == torch.bfloat16
+    notes = [*plan.sizing.notes, *(one for one in (plan.note, note, _IN_BFLOAT16 if chosen else None) if one)]
     return Parts(
         train=sets.pop("train"),
         evaluations=sets,
@@ -101,7 +111,7 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
         sampler=sampler,
         reward=reward,
         learner=learner,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -115,14 +125,22 @@ class _Planned:
     """Why vLLM does not sample on a GPU."""
 
 
-def _planned(configuration: Configuration, device: torch.device, dtype: torch.dtype) -> _Planned:
+_IN_BFLOAT16 = Note(
+    "bfloat16-on-cpu",
+    "info",
+    "The processor computes in bfloat16: weights have 16 bits, with 32 in the optimiser. For 32 bits throughout set "
+    "options.dtype to float32.",
+)
+
+
+def _planned(configuration: Configuration, config: Any, device: torch.device, dtype: torch.dtype) -> _Planned:
     """Sampler and sizes.
 
     Raises:
         InputError: the run does not fit.
     """
     run, options = configuration.run, configuration.options
-    memory, config = memory_of(device), load_config(run.model)
+    memory = memory_of(device)
 
     def sized(sampler: Literal["torch", "vllm"]) -> Sizing:
         return size_run(run.model, config, run.recipe, options, memory, device=device, dtype=dtype, sampler=sampler)

@@ -1,14 +1,16 @@
 """Checkpoints: everything a run needs to resume bit for bit. A kill leaves the old checkpoint or the new one.
 
 RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file checkpoints/latest names
-the newest folder; best/ holds the policy with the best validation reward so far. No generator state is saved: every
-draw is seeded by the run's seed and the step.
+the newest folder; a finished run drops both unless it keeps its state. best/ holds the policy with the best validation
+reward so far. No generator state is saved: every draw is seeded by the run's seed and the step.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -115,14 +117,24 @@ def save_model(policy: Policy, folder: Path) -> None:
         raise
 
 
+def saved_dtype(run_folder: Path, step: int) -> torch.dtype:
+    """Number format of the policy in a checkpoint.
+
+    Raises:
+        InputError: the checkpoint cannot be read.
+    """
+    with _usable(_path(run_folder, step)) as path:
+        weights = torch.load(path, map_location="cpu", mmap=True, weights_only=True)["policy"]
+        return next(weight.dtype for weight in weights.values() if weight.is_floating_point())
+
+
 def load(run_folder: Path, step: int, learner: Learner) -> Counters:
     """Load a checkpoint into the learner; returns its counters.
 
     Raises:
         InputError: the checkpoint cannot be read, or belongs to another model.
     """
-    path = run_folder / FOLDER / f"step-{step:06d}" / STATE
-    try:
+    with _usable(_path(run_folder, step)) as path:
         state = torch.load(path, map_location=learner.policy.device, weights_only=True)
         if state["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"schema_version {state['schema_version']}; this release reads {SCHEMA_VERSION}")
@@ -131,12 +143,22 @@ def load(run_folder: Path, step: int, learner: Learner) -> Counters:
         if learner.value_model is not None and learner.value_optimiser is not None:
             learner.value_model.load_state_dict(state["value_model"])
             learner.value_optimiser.load_state(state["value_optimiser"])
+    return Counters(**state["counters"])
+
+
+def _path(run_folder: Path, step: int) -> Path:
+    return run_folder / FOLDER / f"step-{step:06d}" / STATE
+
+
+@contextmanager
+def _usable(path: Path) -> Generator[Path]:
+    try:
+        yield path
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
         raise InputError(
             f"the checkpoint {path} is unusable: {str(error).splitlines()[0] if str(error) else error!r}",
             f"Remove {path.parent} to start from the base model.",
         ) from error
-    return Counters(**state["counters"])
 
 
 def _state(learner: Learner, counters: Counters) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
@@ -33,6 +34,7 @@ OPTIONS_OF_SPEED = frozenset(
         "sampling_batch",
         "merge_duplicates",
         "save_every_steps",
+        "keep_state",
         "reward_timeout_seconds",
         "reward_processes",
         "vllm_memory_share",
@@ -69,27 +71,22 @@ class Configuration:
         last = self.run.update_steps
         per_decade = self.options.evaluations_per_decade
         if per_decade is None:
-            scheduled = set(range(0, last, self.run.evaluation.every_steps))
-        else:
-            count = math.floor(per_decade * math.log10(last)) + 1
-            scheduled = {round(10 ** (i / per_decade)) for i in range(count)}
+            return self.run.evaluation.steps(last)
+        count = math.floor(per_decade * math.log10(last)) + 1
+        scheduled = {round(10 ** (i / per_decade)) for i in range(count)}
         return frozenset({0, last} | {step for step in scheduled if step <= last})
 
     def identity(self) -> str:
         """Digest of everything that decides the results; it must be equal in all starts in one folder.
 
-        The length is no part of it: no step depends on how many follow, so a run can be made longer.
+        The length is no part of it, nor are the places of evaluations: no step depends on what follows, so a run can be
+        made longer.
         """
-        return self._digest({"options", "output_dir", "hardware", "update_steps"})
-
-    def earlier_identity(self) -> str:
-        """`identity` as release 0.1 wrote it, with the length."""
-        return self._digest({"options", "output_dir", "hardware"})
-
-    def _digest(self, left_out: set[str]) -> str:
+        left_out: dict[str, Any] = dict.fromkeys(("options", "output_dir", "hardware", "update_steps"), True)
+        left_out["evaluation"] = {"every_steps", "count"}
         fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
         if fixed["sampler"] == "auto":
-            # Both samplers draw from one distribution, and runs of release 0.1 that named none used torch.
+            # Both samplers draw from one distribution.
             fixed["sampler"] = "torch"
         named = self.run.model_dump(mode="json", exclude=left_out)
         return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
@@ -109,6 +106,7 @@ def load_configuration(folder: str | Path) -> Configuration:
     try:
         options = TorchOptions.model_validate(run.options)
         options.evaluation_files()
+        options.stop_texts()
     except IsoComputeError as error:
         raise InputError(f"{folder / RUN_FILE}: {error.message}", error.hint) from error
     _check_supported(run, options)

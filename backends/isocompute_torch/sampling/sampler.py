@@ -11,8 +11,10 @@ from torch import Tensor
 
 from isocompute_torch.failures import RunFailed
 
-INVERTED = 1024
-"""Largest vocabulary for drawing by inversion."""
+WHOLE = 1024
+"""Largest vocabulary whose running sum is taken over all tokens at once."""
+BLOCK = 128
+"""Tokens of a block of a larger vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class Samples:
     logprob_RT: Tensor
     """Log-probability of each sampled token under the distribution it was drawn from (temperature and top_p
     applied), 0 after the end."""
+    entropy_RT: Tensor
+    """Entropy in nats of the distribution that each token was drawn from, 0 after the end; where the sampler does not
+    know it, an estimate without bias, -log p of the drawn token."""
     truncated_R: Tensor
     """True for responses cut at the largest number of tokens, without end token."""
 
@@ -103,24 +108,37 @@ def log_distribution(logits_KV: Tensor, temperature: float, top_p: float) -> Ten
     return kept_KV - kept_KV.logsumexp(-1, keepdim=True)
 
 
-def draw(logprob_RV: Tensor, generator: torch.Generator) -> Tensor:
-    """One token per row from exp(logprob_RV), shape (R,).
+def draw(mass_KV: Tensor, row_A: Tensor, generator: torch.Generator) -> Tensor:
+    """One token for each entry of `row_A` from the probabilities in that row of `mass_KV`, shape (A,).
 
-    Up to `INVERTED` tokens by inversion: the first v at which the running sum of p exceeds a uniform number. For larger
-    vocabularies, whose sums would lose precision, argmax_v log p_v - log E_v with E_v exponential: of independent
-    exponential clocks with rates p_v, clock v rings first with probability p_v.
+    By inversion: the first token at which the running sum of p exceeds a uniform number. A vocabulary above `WHOLE`
+    tokens is cut into blocks: the number falls first into a block and then, where it falls in there, on a token. Sums
+    are taken once per row, so that rollouts that share a row share them.
+
+    Args:
+        mass_KV: probabilities, at least float32.
+        row_A: row of each draw.
+        generator: gives one float64 number per draw.
     """
-    if logprob_RV.shape[-1] <= INVERTED:
-        mass_RV = logprob_RV.exp().cumsum(-1)
-        total_R1 = mass_RV[:, -1:]
-        uniform_R1 = torch.empty_like(total_R1, dtype=torch.float64).uniform_(generator=generator)
-        # Below the total, so that a token of probability 0 at the end is never drawn.
-        below_R1 = (uniform_R1 * total_R1.nextafter(total_R1.new_zeros(()))).to(mass_RV.dtype)
-        return (mass_RV <= below_R1).sum(-1)
-    clock_RV = torch.empty_like(logprob_RV).exponential_(generator=generator)
-    # A clock that rounds to 0 would let a token of probability 0 win.
-    clock_RV.clamp_(min=torch.finfo(clock_RV.dtype).tiny).log_()
-    return torch.sub(logprob_RV, clock_RV, out=clock_RV).argmax(-1)
+    uniform_A1 = torch.empty(len(row_A), 1, dtype=torch.float64, device=mass_KV.device).uniform_(generator=generator)
+    if mass_KV.shape[-1] <= WHOLE:
+        return _inverted(mass_KV.cumsum(-1)[row_A], uniform_A1)[0].squeeze(-1)
+    mass_KBW = torch.nn.functional.pad(mass_KV, (0, -mass_KV.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    running_AB = mass_KBW.sum(-1, dtype=torch.float64).cumsum(-1)[row_A]
+    block_A1, below_A1 = _inverted(running_AB, uniform_A1)
+    high_A1, low_A1 = running_AB.gather(-1, block_A1), running_AB.gather(-1, (block_A1 - 1).clamp(min=0))
+    low_A1 = torch.where(block_A1 > 0, low_A1, 0.0)
+    place_A1 = ((below_A1 - low_A1) / (high_A1 - low_A1)).clamp(max=1.0)
+    token_A1, _ = _inverted(mass_KBW[row_A, block_A1.squeeze(-1)].cumsum(-1, dtype=torch.float64), place_A1)
+    return (block_A1 * BLOCK + token_A1).squeeze(-1)
+
+
+def _inverted(running_AW: Tensor, uniform_A1: Tensor) -> tuple[Tensor, Tensor]:
+    """Index of the first running sum of each row above uniform * total, and uniform * total; both (A, 1)."""
+    total_A1 = running_AW[:, -1:]
+    # Below the total, so that an entry of probability 0 at the end is never drawn.
+    below_A1 = (uniform_A1 * total_A1.nextafter(total_A1.new_zeros(()))).to(running_AW.dtype)
+    return (running_AW <= below_A1).sum(-1, keepdim=True), below_A1
 
 
 def check_finite(logprob_RT: Tensor) -> None:

@@ -53,15 +53,14 @@ class _Drawn:
     def __init__(self, rollouts: int, max_tokens: int, pad_id: int, logprobs: Tensor) -> None:
         self.token_TC = torch.full((max_tokens, rollouts), pad_id, device=logprobs.device)
         self.logprob_TC = logprobs.new_zeros(max_tokens, rollouts)
+        self.entropy_TC = logprobs.new_zeros(max_tokens, rollouts)
         self.length_C = torch.full((rollouts,), max_tokens, device=logprobs.device)
         self.truncated_C = torch.ones(rollouts, dtype=torch.bool, device=logprobs.device)
 
-    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor) -> None:
+    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor, entropy_A: Tensor) -> None:
         """Store token t of the live rollouts."""
-        if len(row_A) == self.token_TC.shape[1]:
-            self.token_TC[t], self.logprob_TC[t] = token_A, logprob_A
-        else:
-            self.token_TC[t, row_A], self.logprob_TC[t, row_A] = token_A, logprob_A
+        chosen = t if len(row_A) == self.token_TC.shape[1] else (t, row_A)
+        self.token_TC[chosen], self.logprob_TC[chosen], self.entropy_TC[chosen] = token_A, logprob_A, entropy_A
 
     def end(self, t: int, row_E: Tensor) -> None:
         """Mark these rollouts as ended with token t."""
@@ -111,6 +110,7 @@ class TorchSampler:
         generator = torch.Generator(device).manual_seed(seed)
         response_RT = torch.empty(rollouts, max_tokens, dtype=torch.long, device=device)
         logprob_RT = torch.empty(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
+        entropy_RT = torch.empty_like(logprob_RT)
         length_R = torch.empty(rollouts, dtype=torch.long, device=device)
         truncated_R = torch.empty(rollouts, dtype=torch.bool, device=device)
         for chunk in self._chunks(prompts, n, max_tokens):
@@ -119,6 +119,7 @@ class TorchSampler:
             rows_C = torch.tensor(chunk.rows, device=device)
             response_RT[rows_C] = drawn.token_TC.t()
             logprob_RT[rows_C] = drawn.logprob_TC.t()
+            entropy_RT[rows_C] = drawn.entropy_TC.t()
             length_R[rows_C] = drawn.length_C
             truncated_R[rows_C] = drawn.truncated_C
         longest = int(length_R.max())
@@ -130,6 +131,7 @@ class TorchSampler:
             response_RT=response_RT[:, :longest].contiguous(),
             mask_RT=mask_RT.to(logprob_RT.dtype),
             logprob_RT=logprob_RT[:, :longest].contiguous(),
+            entropy_RT=entropy_RT[:, :longest].contiguous(),
             truncated_R=truncated_R,
         )
 
@@ -196,8 +198,6 @@ class _Decoder:
         )
         self._distinct = False
         """Whether no two rollouts read the same row."""
-        self._identity = False
-        """Whether rollout i reads row i, for every i."""
         self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
 
     def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
@@ -209,10 +209,13 @@ class _Decoder:
         for t in range(max_tokens):
             logits_KV = self.policy.next_logits(self.input_ids_KL, self.cache, self.mask_KL, self.position_ids_KL)
             logprob_KV = log_distribution(logits_KV, temperature, top_p)
-            own_AV = logprob_KV if self._identity else logprob_KV[self.state_A]
-            token_A = draw(own_AV, generator)
-            drawn.add(t, row_A, token_A, own_AV.gather(-1, token_A.unsqueeze(-1)).squeeze(-1))
-            ended_A = self._ended(token_A)
+            mass_KV = logprob_KV.exp()
+            token_A = draw(mass_KV, self.state_A, generator)
+            logprob_A = logprob_KV[self.state_A, token_A]
+            # In place; the smallest number in place of -inf, because 0 * -inf would be NaN.
+            entropy_K = -mass_KV.mul_(logprob_KV.clamp_(min=torch.finfo(logprob_KV.dtype).min)).sum(-1)
+            drawn.add(t, row_A, token_A, logprob_A, entropy_K[self.state_A])
+            ended_A = self._ended(token_A, drawn.token_TC[: t + 1, row_A])
             if bool(ended_A.any()):
                 drawn.end(t, row_A[ended_A])
                 live_A = ~ended_A
@@ -222,10 +225,12 @@ class _Decoder:
             self._advance(token_A)
         return drawn
 
-    def _ended(self, token_A: Tensor) -> Tensor:
-        if len(self.ends) == 1:
-            return token_A == self.ends
-        return torch.isin(token_A, self.ends)
+    def _ended(self, token_A: Tensor, response_TA: Tensor) -> Tensor:
+        ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)
+        if self.policy.codec.stop:
+            tails = response_TA[-self.policy.codec.stop_tokens :].t().tolist()
+            ended_A = ended_A | torch.tensor(self.policy.codec.stopped(tails), device=self.device)
+        return ended_A
 
     def _advance(self, token_A: Tensor) -> None:
         """Prepare the cache for the next token: copy, share or drop its rows."""
@@ -242,13 +247,12 @@ class _Decoder:
         if not self._distinct or live <= COMPACT_BELOW * rows:
             self._extend(self.state_A, token_A)
             self.state_A = torch.arange(live, device=self.device)
-            self._distinct = self._identity = True
+            self._distinct = True
         elif live == rows:
             self._extend(None, token_A)
         else:
             token_K = torch.full((rows,), self.policy.codec.pad_id, device=self.device)
             token_K[self.state_A] = token_A
-            self._identity = False
             self._extend(None, token_K)
 
     def _extend(self, parent_K: Tensor | None, token_K: Tensor) -> None:

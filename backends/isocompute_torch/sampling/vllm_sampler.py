@@ -136,8 +136,8 @@ class VLLMSampler:
 
     def _generate(
         self, prompts: Sequence[list[int]], n: int, temperature: float, top_p: float, max_tokens: int, seed: int
-    ) -> list[tuple[list[int], list[float]]]:
-        """Tokens and log-probabilities of every rollout; rollouts of a prompt are contiguous."""
+    ) -> list[tuple[list[int], list[float], bool]]:
+        """Tokens, log-probabilities and whether it was cut, of every rollout; those of a prompt are contiguous."""
         vllm: Any = importlib.import_module("vllm")
         ends = sorted(self.policy.codec.eos_ids)
         parameters = [
@@ -152,7 +152,8 @@ class VLLMSampler:
                 stop_token_ids=ends,
                 logprobs=0,
                 flat_logprobs=True,
-                detokenize=False,
+                stop=list(self.policy.codec.stop),
+                detokenize=bool(self.policy.codec.stop),
             )
             for i in range(len(prompts))
         ]
@@ -163,19 +164,24 @@ class VLLMSampler:
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts], parameters, use_tqdm=False
             )
         rollouts = [rollout for answer in answers for rollout in answer.outputs]
-        return [(list(rollout.token_ids), rollout.logprobs.logprobs) for rollout in rollouts]
+        return [
+            (list(rollout.token_ids), rollout.logprobs.logprobs, rollout.finish_reason == "length")
+            for rollout in rollouts
+        ]
 
-    def _samples(self, prompts: Sequence[list[int]], rows: list[tuple[list[int], list[float]]]) -> Samples:
-        device, ends = self.policy.device, self.policy.codec.eos_ids
-        length_R = torch.tensor([len(tokens) for tokens, _ in rows])
+    def _samples(self, prompts: Sequence[list[int]], rows: list[tuple[list[int], list[float], bool]]) -> Samples:
+        device = self.policy.device
+        length_R = torch.tensor([len(tokens) for tokens, _, _ in rows])
         mask_RT = torch.arange(int(length_R.max())) < length_R.unsqueeze(-1)
+        logprob_RT = _spread([logprobs for _, logprobs, _ in rows], mask_RT, 0.0).to(device)
         return Samples(
             prompt_index_R=torch.arange(len(prompts), device=device).repeat_interleave(len(rows) // len(prompts)),
             prompt_ids=list(prompts),
-            response_RT=_spread([tokens for tokens, _ in rows], mask_RT, self.policy.codec.pad_id).to(device),
+            response_RT=_spread([tokens for tokens, _, _ in rows], mask_RT, self.policy.codec.pad_id).to(device),
             mask_RT=mask_RT.to(device, torch.float32),
-            logprob_RT=_spread([logprobs for _, logprobs in rows], mask_RT, 0.0).to(device),
-            truncated_R=torch.tensor([tokens[-1] not in ends for tokens, _ in rows], device=device),
+            logprob_RT=logprob_RT,
+            entropy_RT=-logprob_RT,
+            truncated_R=torch.tensor([cut for _, _, cut in rows], device=device),
         )
 
     def _check_request(self, prompts: Sequence[list[int]], temperature: float, max_tokens: int) -> None:

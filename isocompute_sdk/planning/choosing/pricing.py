@@ -133,7 +133,7 @@ class Pricing:
             length = self.throughput.mean_length(rollouts_per_batch * update_steps)
             step = self.throughput.step_seconds(rollouts_per_batch, length)
             one = self.throughput.evaluation_seconds(samples, length)
-        return interval(self.evaluation.every_steps, update_steps, step, one, self.evaluation_share)
+        return interval(self.evaluation.interval(update_steps), update_steps, step, one, self.evaluation_share)
 
     def evaluation_hours(self, rollouts_per_batch: int, update_steps: int) -> float:
         """Wall-clock hours of all evaluations of a run."""

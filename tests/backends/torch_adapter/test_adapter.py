@@ -147,6 +147,15 @@ def test_further_evaluation_sets_are_named_files() -> None:
             TorchOptions(eval_sets=text).evaluation_files()
 
 
+def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:
+    assert TorchOptions().stop_texts() == ()
+    assert TorchOptions(stop="\n").stop_texts() == ("\n",)
+    assert TorchOptions(stop='["\\n", "."]').stop_texts() == ("\n", ".")
+    for wrong in ("", "[]", '["a", ""]', "[a]"):
+        with pytest.raises(SpecError, match="stop"):
+            TorchOptions(stop=wrong).stop_texts()
+
+
 def test_importing_and_describing_loads_no_torch() -> None:
     code = (
         "import sys, json, isocompute_torch; isocompute_torch.TorchBackend().describe(); "

@@ -17,6 +17,9 @@ from isocompute_torch.runner.configuration import derive_seed, load_configuratio
 def test_the_schedule_is_even_unless_it_is_logarithmic(prepared: Callable[..., Path]) -> None:
     even = load_configuration(prepared(update_steps=25, evaluation={"every_steps": 10}))
     assert sorted(even.evaluation_steps) == [0, 10, 20, 25]
+    counted = load_configuration(prepared(update_steps=19, evaluation={"count": 4}))
+    assert sorted(counted.evaluation_steps) == [0, 5, 10, 14, 19]
+    assert counted.run.evaluation.every_steps == 5
     log = load_configuration(prepared(update_steps=1000, options={"evaluations_per_decade": 3}))
     assert sorted(log.evaluation_steps) == [0, 1, 2, 5, 10, 22, 46, 100, 215, 464, 1000]
     assert sorted(load_configuration(prepared(update_steps=1)).evaluation_steps) == [0, 1]
@@ -41,6 +44,7 @@ def test_checkpoints_are_about_twenty_unless_said_otherwise(prepared: Callable[.
         ({"recipe": {"kl_coef": 0.1}}, False),
         ({"options": {"probe_problems": 3}}, False),
         ({"evaluation": {"samples": 8}}, False),
+        ({"evaluation": {"count": 2, "samples": 4}}, True),
     ],
 )
 def test_the_identity_is_that_of_the_results(prepared: Callable[..., Path], change: dict[str, Any], same: bool) -> None:

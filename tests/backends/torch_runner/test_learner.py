@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -202,6 +202,25 @@ def test_a_batch_without_signal_still_moves_the_running_means(policy: Callable[.
         assert stats["gradient_norm"] == 0
         assert stats["zero_variance_share"] == 1
         assert any(not torch.equal(p, q) for p, q in zip(chosen.model.parameters(), before, strict=True))
+
+
+def test_groups_of_equal_rewards_do_not_go_through_the_model_to_be_measured(policy: Callable[..., Policy]) -> None:
+    chosen = policy("qwen2", torch.float64)
+    samples, rewards = rollouts(chosen)
+    rows_read: list[int] = []
+    cast("Any", chosen.model).base_model.register_forward_pre_hook(
+        lambda _model, _arguments, given: rows_read.append(len(given["input_ids"])), with_kwargs=True
+    )
+    learner = Learner(chosen, Recipe.model_validate({"preset": "hard", "temperature": 0.5}), GROUP, merge=False)
+    stats = learner.gradient(samples, torch.ones_like(rewards))
+    assert rows_read == []
+    assert stats == {"loss": 0, "policy_loss": 0, "entropy": stats["entropy"], "zero_variance_share": 1}
+    rewards[GROUP:] = 1.0
+    rewards[:GROUP] = torch.arange(GROUP) % 2
+    mixed = learner.gradient(samples, rewards)
+    assert sum(rows_read) == GROUP
+    assert mixed["entropy"] == stats["entropy"]
+    assert mixed["importance_weight_mean"] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(policy: Callable[..., Policy]) -> None:

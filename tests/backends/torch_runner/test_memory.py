@@ -291,7 +291,8 @@ rows, tokens = 256, 200
 generator = torch.Generator().manual_seed(0)
 samples = Samples(
     torch.zeros(rows, dtype=torch.long), [[2, 3, 4]], torch.randint(2, 12, (rows, tokens), generator=generator),
-    torch.ones(rows, tokens), torch.full((rows, tokens), -2.5), torch.ones(rows, dtype=torch.bool),
+    torch.ones(rows, tokens), torch.full((rows, tokens), -2.5), torch.full((rows, tokens), 2.5),
+    torch.ones(rows, dtype=torch.bool),
 )
 rewards = torch.arange(rows).double() % 2
 

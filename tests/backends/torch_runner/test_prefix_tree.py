@@ -30,6 +30,7 @@ def rows_of(responses: list[tuple[int, list[int]]], prompts: list[list[int]]) ->
         response_UT=torch.tensor([r + [PAD] * (width - len(r)) for _, r in responses]),
         mask_UT=mask,
         sampled_logprob_UT=torch.zeros_like(mask),
+        entropy_UT=torch.zeros_like(mask),
         first_U=torch.arange(count),
         row_R=torch.arange(count),
         prompt_ids=prompts,

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
+from isocompute_torch.policy.text import TextCodec
 from isocompute_torch.runner.problems import BatchOrder, probe_subset, read_problems
+from tests.backends.torch_runner.conftest import tokenizer
 
 
 def test_what_a_file_cannot_mean_is_refused_and_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -64,3 +66,16 @@ def test_the_probe_is_the_same_for_every_run_and_not_the_head_of_the_file() -> N
     assert probe == probe_subset(list(problems), 10)
     assert [problem.answer for problem in probe] == sorted(problem.answer for problem in probe) != list(range(10))
     assert len(probe_subset(problems, 200)) == 100
+
+
+def test_a_chat_that_ends_with_the_assistant_goes_on_from_there() -> None:
+    inner = tokenizer()
+    inner.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}*{% else %}+{% endif %}{{ m.content }}-{% endfor %}"
+        "{% if add_generation_prompt %}+{% endif %}"
+    )
+    codec = TextCodec(inner, {1})
+    asked, begun = {"role": "user", "content": "12"}, {"role": "assistant", "content": "34="}
+    assert codec.prompt_text(Problem("a", [asked], "")) == "*12-+"
+    assert codec.prompt_text(Problem("b", [asked, begun], "")) == "*12-+34="
+    assert codec.encode(Problem("b", [asked, begun], "")) == inner("*12-+34=")["input_ids"]

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from isocompute_torch.learning.optimiser import Optimiser
+from isocompute_torch.runner.checkpoint import latest_step, saved_dtype
 from tests.backends.torch_runner.conftest import at_line, die
 from tests.processes import wait_for
 
@@ -84,7 +86,7 @@ def test_killed_while_a_checkpoint_is_written_the_older_one_is_used(
     assert start(killed)[0] == 0
     assert comparable_file(killed) == comparable_file(whole)
     assert weights(killed) == weights(whole)
-    assert sorted(path.name for path in (killed / "checkpoints").iterdir()) == ["latest", "step-000007"]
+    assert not (killed / "checkpoints").exists()
 
 
 def test_one_seed_gives_one_run_and_another_seed_another(prepared: Callable[..., Path], start: Start) -> None:
@@ -134,6 +136,39 @@ def test_settings_of_speed_may_change_between_two_starts(
     prepared(options={"max_tokens_per_micro_batch": 50, "sampling_batch": 8})
     assert start(folder)[0] == 0
     assert [record["step"] for record in records(folder, "step")] == list(range(1, 8))
+
+
+def test_a_finished_run_keeps_its_models_and_can_be_made_longer_if_it_kept_its_state(
+    prepared: Callable[..., Path], start: Start
+) -> None:
+    whole = prepared("whole", run_id="run", update_steps=9)
+    assert start(whole)[0] == 0
+    assert not (whole / "checkpoints").exists()
+    assert (whole / "model" / "model.safetensors").exists()
+    assert list((whole / "best").glob("step-*/model.safetensors"))
+    for keep in (False, True):
+        longer = prepared(f"longer-{keep}", run_id="run", update_steps=7, options={"keep_state": keep})
+        assert start(longer)[0] == 0
+        prepared(longer.name, run_id="run", update_steps=9)
+        status, output = start(longer)
+        assert status == (0 if keep else 2)
+        assert keep or "keep_state: true" in output
+    assert weights(longer) == weights(whole)
+
+
+def test_a_run_goes_on_in_the_number_format_of_its_checkpoint(
+    prepared: Callable[..., Path], start: Start, fork_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that began on a processor that computes in bfloat16 may be resumed on one that does not."""
+    monkeypatch.setattr("isocompute_torch.policy.loading.NARROW", 8)
+    monkeypatch.setattr("isocompute_torch.policy.loading.computes_in_bfloat16", lambda: True)
+    folder = prepared()
+    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
+    assert saved_dtype(folder, latest_step(folder) or 0) == torch.bfloat16
+    monkeypatch.setattr("isocompute_torch.policy.loading.computes_in_bfloat16", lambda: False)
+    status, output = start(folder)
+    assert status == 0
+    assert "bfloat16-on-cpu" in output
 
 
 def test_two_processes_do_not_train_one_run(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 
+from isocompute_torch.policy.loading import load_policy
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.sampling.sampler import Samples, log_distribution
+from isocompute_torch.sampling.sampler import Samples, draw, log_distribution
 from isocompute_torch.sampling.torch_sampler import TorchSampler
 
 FAMILIES = ["qwen2", "qwen3", "llama", "mistral-window", "gemma2", "gpt2"]
@@ -83,6 +85,27 @@ def test_frequencies_pass_a_chi_square_test_against_the_model(
         assert stats.chisquare(observed, [value * scale for value in expected]).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("vocabulary", [1024, 1280, 5000])
+def test_draws_follow_the_probabilities_of_their_row_in_a_vocabulary_of_any_size(vocabulary: int) -> None:
+    """Each of three rows is drawn from many times; half of the tokens have probability 0, the last ones too."""
+    generator = torch.Generator().manual_seed(2)
+    mass = (4 * torch.randn(3, vocabulary, generator=generator)).softmax(-1)
+    mass[:, torch.rand(vocabulary, generator=generator) < 0.5] = 0.0
+    mass[:, -200:] = 0.0
+    row = torch.arange(3).repeat_interleave(60_000)
+    first, again = (draw(mass, row, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, draw(mass, row, torch.Generator().manual_seed(8)))
+    for index in range(3):
+        expected = 60_000 * mass[index].double() / mass[index].double().sum()
+        counts = torch.bincount(first[row == index], minlength=vocabulary)
+        assert counts[mass[index] == 0].sum() == 0
+        common = expected >= 5
+        pairs = [(counts[common], expected[common]), (counts[~common].sum()[None], expected[~common].sum()[None])]
+        observed, predicted = (torch.cat(part).numpy() for part in zip(*pairs, strict=True))
+        assert stats.chisquare(observed, predicted).pvalue > 1e-3
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_decoding_equals_generate(policy: Callable[..., Policy], family: str) -> None:
     chosen = policy(family)
@@ -104,6 +127,21 @@ def test_a_seed_fixes_the_samples_and_another_seed_changes_them(policy: Callable
 
     assert torch.equal(draw(5), draw(5))
     assert not torch.equal(draw(5), draw(6))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_stop_text_ends_a_response_that_keeps_it(model_folder: Callable[[str], Path], merge: bool) -> None:
+    chosen = load_policy(str(model_folder("qwen2")), torch.device("cpu"), torch.float32, ("+", "12"))
+    sampled = TorchSampler(chosen, merge=merge).sample(PROMPTS, 40, temperature=2.0, top_p=1.0, max_tokens=8, seed=4)
+    responses = [response_of(sampled, row) for row in range(160)]
+    texts = chosen.codec.decode(responses)
+    stopped = ["+" in text or "12" in text for text in texts]
+    assert sum(stopped) > 30
+    for text, response, stop, cut in zip(texts, responses, stopped, sampled.truncated_R.tolist(), strict=True):
+        assert not stop or text.endswith(("+", "12"))
+        assert "+" not in text[:-1]
+        assert "12" not in text[:-1]
+        assert cut is not (stop or response[-1] == EOS)
 
 
 def test_log_distribution_keeps_the_smallest_set_that_reaches_top_p() -> None:

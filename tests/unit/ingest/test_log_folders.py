@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.ingest import Diagnosis, RunFinding, diagnose, read_runs
+from isocompute_sdk.ingest import Diagnosis, RunFinding, diagnose
+from isocompute_sdk.records import RunSet
 
 FOLDERS = Path(__file__).resolve().parents[4] / "shared" / "data" / "logs"
 """Folders with `truth.json`: runs with n, B_p, C, metric, first and last value, attempts."""
@@ -62,7 +63,7 @@ def values(found: Diagnosis) -> dict[str, dict[str, tuple[float, float]]]:
         return {}
     words = shlex.split(found.next)[2:]
     try:
-        runs = read_runs(words[: words.index("--output")], on_truncated="drop", lenient=True)
+        runs = RunSet.read(words[: words.index("--output")])
     except IsoComputeError:
         return {}
     every: dict[str, dict[str, tuple[float, float]]] = {}

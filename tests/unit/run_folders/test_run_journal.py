@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,28 @@ def test_a_new_attempt_keeps_what_its_checkpoint_has_and_nothing_else(tmp_path: 
         ("step", 1, 1),
         ("step", 2, 1),
     ]
+
+
+def test_runs_of_two_studies_with_one_name_are_read_beside_each_other(tmp_path: Path) -> None:
+    def write(study: str, rewards: list[float]) -> None:
+        folder = tmp_path / study / "n8-bp8-seed0"
+        folder.mkdir(parents=True)
+        journal = Journal(folder / "metrics.jsonl", "n8-bp8-seed0", 1)
+        journal.begin(resumed_step=None, group_size=8, problems_per_batch=8, seed=0, temperature=0.6)
+        for step, reward in enumerate(rewards):
+            values = {"eval_set": "validation", "metrics": {"avg@4": reward}, "samples": 4}
+            journal.append("evaluation", step=step, rollouts=64 * step, tokens=0, **values)
+        journal.close()
+
+    write("a", [0.1, 0.2, 0.3])
+    write("b", [0.1, 0.3, 0.5])
+    runs = RunSet.read(tmp_path)
+    assert runs.run_ids == ("a/n8-bp8-seed0", "b/n8-bp8-seed0")
+    assert [one.value_T.tolist() for one in runs.series("avg@4", "validation")] == [[0.1, 0.2, 0.3], [0.1, 0.3, 0.5]]
+    # The same run twice would count twice.
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    with pytest.raises(RecordError, match="n8-bp8-seed0"):
+        RunSet.read(tmp_path)
 
 
 def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:

@@ -67,6 +67,29 @@ def test_run_ids_are_unique_and_safe_as_folder_names(group_size: list[int], seed
     assert all(re.fullmatch(r"n\d+-bp\d+-seed\d+", run_id) for run_id in ids)
 
 
+def test_a_learning_rate_is_swept_under_names_of_its_own() -> None:
+    rates = [1e-5, 3e-5]
+    runs = study(sweep={**SWEEP.model_dump(), "learning_rate_anchor": rates}).expand()
+    assert len(runs) == len({one.run_id for one in runs}) == 2 * len(study().expand())
+    assert {one.run_id: one.recipe.learning_rate_anchor for one in runs if one.group_size == 8 and one.seed == 0} == {
+        f"n8-bp{bp}-lr{rate:g}-seed0": rate for bp in (32, 64) for rate in rates
+    }
+    assert runs[0].learning_rate == runs[0].recipe.learning_rate(runs[0].rollouts_per_batch)
+
+
+@pytest.mark.parametrize("count", [1, 5, 25])
+def test_evaluations_by_count_come_after_the_same_rollouts_for_every_group_size(count: int) -> None:
+    sweep = {"group_size": [4, 16, 64], "problems_per_batch": 8, "rollouts": 60_000}
+    for one in study(sweep=sweep, evaluation={"count": count}).expand():
+        steps = sorted(one.evaluation.steps(one.update_steps))
+        assert len(steps) == count + 1
+        for i, step in enumerate(steps):
+            assert abs(step * one.rollouts_per_batch - i * 60_000 / count) <= one.rollouts_per_batch
+        assert abs(one.evaluation.every_steps - one.update_steps / count) <= 0.5
+        longer = one.replace(update_steps=2 * one.update_steps)
+        assert abs(longer.evaluation.every_steps - longer.update_steps / count) <= 0.5
+
+
 def test_a_study_without_sweep_says_so_when_expanded() -> None:
     with pytest.raises(SpecError, match=r"'s'.*sweep"):
         study(sweep=None).expand()

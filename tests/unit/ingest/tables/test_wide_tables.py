@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from isocompute_sdk.ingest import diagnose, read_runs
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.records import RunSet
 
 SIZES = {"group_size": 8, "problems_per_batch": 16}
 STEPS = range(1, 31)
@@ -83,7 +84,7 @@ def write(table: pd.DataFrame, folder: Path, ending: str) -> Path:
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
 def test_one_run_is_one_run(tmp_path: Path, table: Any, ending: str) -> None:
     path = write(table(), tmp_path, ending)
-    runs = read_runs(path, lenient=True, set=SIZES)
+    runs = RunSet.read(path, **SIZES)
     (info,) = runs.runs()
     assert (info.rollouts, runs.run_ids) == (30 * 128, ("n8-bp16-seed0",))
     # Without n and B_p it is a log, of one attempt.
@@ -94,9 +95,7 @@ def test_one_run_is_one_run(tmp_path: Path, table: Any, ending: str) -> None:
 def test_two_runs_one_below_the_other_stay_two(tmp_path: Path, table: Any) -> None:
     again = table()
     values = [name for name in again if "step" not in name and name not in ("metric", "_runtime", "_timestamp")]
-    runs = read_runs(
-        write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), lenient=True, set=SIZES
-    )
+    runs = RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
     assert [info.rollouts for info in runs.runs()] == [30 * 128] * 2
     for metric in runs.metrics:
         one, other = runs.filter(metric=metric).series(metric)
@@ -109,7 +108,7 @@ def test_values_that_an_earlier_start_measured_too_belong_to_their_own(tmp_path:
     rows += [{"step": s, "loss": 0.2 * s, "eval_acc": s / 40 if s % 10 == 1 else None} for s in STEPS]
     path = write(pd.DataFrame(rows), tmp_path, "csv")
     assert diagnose(path).verdict == "question"
-    first, second = read_runs(path, set=SIZES).series("eval_acc")
+    first, second = RunSet.read(path, **SIZES).series("eval_acc")
     assert (first.value_T.tolist(), second.value_T.tolist()) == ([0.1], [1 / 40, 11 / 40, 21 / 40])
 
 
@@ -119,5 +118,5 @@ def test_rows_in_another_order_are_one_run(tmp_path: Path, order: str) -> None:
     table = table[::-1] if order == "backwards" else table.sample(frac=1, random_state=3)
     path = write(table, tmp_path, "csv")
     assert [one.attempts for one in diagnose(path).runs] == [1]
-    (series,) = read_runs(path, lenient=True, set=SIZES).series("train_reward")
+    (series,) = RunSet.read(path, **SIZES).series("train_reward")
     assert series.value_T.tolist() == trl()["reward"].tolist()
