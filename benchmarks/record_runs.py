@@ -1,4 +1,4 @@
-"""Record runs of the built-in task, as far as 3M rollouts: the tables in `benchmarks/data/recorded/`.
+"""Record runs of the built-in task, as far as 3M rollouts: tables of the corpus (`iso.sweeps()`).
 
     python benchmarks/record_runs.py --study long --folder recorded   # Easy, n = 4, 16, 64, four seeds, to 3M
     python benchmarks/record_runs.py --study sets --folder recorded   # Hard, other n of Easy: two seeds, to 600k
@@ -100,6 +100,14 @@ class Cell:
         return f"{self.task.name}-{self.rollouts // 1000}k-n{self.group_size}-s{self.seed}"
 
     @property
+    def sweep(self) -> str:
+        """Name of its sweep in the corpus."""
+        task = self.task
+        parts = [task.family.replace("+", "-"), task.kind, *([f"t{task.seed}"] if task.seed else [])]
+        longer = ["3m"] if self.rollouts == 3_000_000 else []
+        return "-".join([*parts, *([f"d{task.problems}"] if task.problems else []), *longer])
+
+    @property
     def evaluations_per_decade(self) -> int:
         """Evaluations per factor of ten in update steps: `EVALUATIONS` from `FIRST` rollouts or step 1 on."""
         batch = PROBLEMS_PER_BATCH * self.group_size
@@ -169,16 +177,15 @@ STUDIES: dict[str, tuple[Cell, ...]] = {
 }
 
 
-FILES: dict[str, tuple[Cell, ...]] = {
-    **{
-        f"{kind}_{study}": tuple(cell for cell in STUDIES[study] if cell.task.kind == kind)
-        for kind in KINDS
-        for study in ("long", "sets")
-    },
-    "other_tasks": STUDIES["other"],
-    "few_problems": STUDIES["few"],
-}
-"""Tables in `benchmarks/data/recorded`, and their runs."""
+SWEEPS: dict[str, list[Cell]] = {}
+"""Runs by the sweep of the corpus that they belong to."""
+for _cell in (cell for cells in STUDIES.values() for cell in cells):
+    SWEEPS.setdefault(_cell.sweep, []).append(_cell)
+
+
+CORPUS = Path(__file__).parents[1] / "isocompute_sdk" / "laws" / "data" / "sweeps"
+RECORD = Path(__file__).parent / "data" / "recorded_runs.json"
+"""Settings and measurements of the tasks, and package versions."""
 
 
 def record(cell: Cell, folder: Path) -> Path:
@@ -224,12 +231,12 @@ def wide(runs: RunSet, cell: Cell) -> pl.DataFrame:
 
 
 def collect(folder: Path, out: Path) -> None:
-    """Join the tables of each study and problem set, with a record of how they were made.
+    """Join the tables of each sweep, with a record of how they were made.
 
     A run that was stopped counts as far as it came, from `FIRST` rollouts on.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for name, cells in FILES.items():
+    for name, cells in SWEEPS.items():
         found = [_so_far(cell, folder) for cell in cells]
         tables = [table for table in found if table is not None]
         if tables:
@@ -242,7 +249,7 @@ def collect(folder: Path, out: Path) -> None:
         "versions": {name: task["versions"] for name, task in tasks.items()},
         "tasks": {name: {"settings": task["settings"], "measured": task["measured"]} for name, task in tasks.items()},
     }
-    (out / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+    RECORD.write_text(json.dumps(provenance, indent=2) + "\n")
 
 
 def _so_far(cell: Cell, folder: Path) -> pl.DataFrame | None:
@@ -270,7 +277,7 @@ def main() -> None:
     parser.add_argument("--group-sizes", type=int, nargs="+", help="only runs of these n, in this order")
     parser.add_argument("--tasks", nargs="+", help="only runs of tasks with these names, such as add32-easy-t0")
     parser.add_argument("--folder", type=Path, default=Path("recorded"))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "recorded")
+    parser.add_argument("--out", type=Path, default=CORPUS)
     parser.add_argument("--collect", action="store_true", help="join finished tables instead of training")
     options = parser.parse_args()
     if options.collect:

@@ -1,6 +1,6 @@
 """Record runs of three small tasks by another engine: GRPO of TRL on a random two-layer Qwen2.
 
-    python benchmarks/record_trl.py --out benchmarks/data/recorded/trl_tasks.csv
+    python benchmarks/record_trl.py --tasks copy --out isocompute_sdk/laws/data/sweeps/trl-copy.csv
     python benchmarks/record_trl.py --tasks copy --sizes 4 8 --seeds 0 --rollouts 20000 --out copy.csv
 
 A prompt is a few letters of a to h and "="; the answer is the same letters (`copy`, three letters), the letters in

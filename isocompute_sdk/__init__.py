@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isocompute_sdk import plots as plots
     from isocompute_sdk.api import fit, forecast, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
+    from isocompute_sdk.auditing.backtest import Backtest, backtest
     from isocompute_sdk.campaigns.campaign import Campaign
     from isocompute_sdk.errors import (
         BackendError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
     from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
+    from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, sweeps
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
     from isocompute_sdk.planning import (
@@ -74,6 +76,8 @@ _HOMES = {
         "refit",
     ),
     "isocompute_sdk.auditing": ("Audit", "audit"),
+    "isocompute_sdk.auditing.backtest": ("Backtest", "backtest"),
+    "isocompute_sdk.laws.sweeps": ("Provenance", "RecordedSweep", "sweeps"),
     "isocompute_sdk.campaigns.campaign": ("Campaign",),
     "isocompute_sdk.records.difficulty": ("DifficultySplit", "split_by_difficulty"),
     "isocompute_sdk.errors": (
@@ -129,6 +133,7 @@ __all__ = [
     "Alternative",
     "Audit",
     "BackendError",
+    "Backtest",
     "Budget",
     "BudgetFor",
     "Campaign",
@@ -149,8 +154,10 @@ __all__ = [
     "PlanComparison",
     "PlanError",
     "Planner",
+    "Provenance",
     "Recipe",
     "RecordError",
+    "RecordedSweep",
     "RunSet",
     "RunSpec",
     "SpecError",
@@ -160,6 +167,7 @@ __all__ = [
     "Verdict",
     "audit",
     "avg_at_k",
+    "backtest",
     "best_at_k",
     "change_plan",
     "check_health",
@@ -173,6 +181,7 @@ __all__ = [
     "refit",
     "report",
     "split_by_difficulty",
+    "sweeps",
     "worst_at_k",
 ]
 

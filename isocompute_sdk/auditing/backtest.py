@@ -1,110 +1,47 @@
 """Backtest: what each way of choosing n would have chosen on the past of real sweeps, and what it would have lost.
 
-A pilot is what a sweep showed up to a share of its compute: one seed of every n with at least `MIN_EVALUATIONS`
-evaluations by then. Every method chooses among these n for the whole compute. The truth is the best smoothed
-checkpoint of each n, averaged over seeds; where every n has another seed, the pilot's own is left out, elsewhere the
-rows are marked as the same run: pilot and truth then share the luck of that run.
+Every method sees a pilot (`auditing.pilots`) and chooses among the n that were run. Pilots whose truth is their own run
+share its luck; they are reported apart.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.auditing.pilots import CUTS, MIN_EVALUATIONS, Pilot, own_sweeps, pilots
+from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.laws.sweeps import RecordedSweep
+from isocompute_sdk.laws.sweeps import RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.frames import frame_of
 
-CUTS = (1 / 8, 0.3, 0.5)
-"""Shares of the compute that a pilot sees."""
-MIN_EVALUATIONS = 4
-"""Evaluations after step 0 that an n needs by then."""
-WINDOW = 1.3
-"""Evaluations within this factor of a compute are averaged."""
+if TYPE_CHECKING:
+    from isocompute_sdk.records.frames import Frame
+
 LEVEL = 0.8
 """Coverage of the intervals that are judged."""
+FAR_BEHIND = 0.03
+"""Reward behind the best pilot's n from which a choice is listed by name."""
 PUBLISHED = "qwen2.5-7b-instruct/guru-math-easy"
-
-Curve = tuple[Array, Array]
-"""Rollouts and rewards of one run."""
-
-
-def best_smoothed(curve: Curve, rollouts: float) -> float:
-    """Largest mean of the evaluations within `WINDOW` of each one, up to a compute."""
-    usable = (curve[0] > 0) & (curve[0] <= 1.02 * rollouts)
-    log, value = np.log(curve[0][usable]), curve[1][usable]
-    near = np.abs(log[:, None] - log[None, :]) <= math.log(WINDOW)
-    return float(np.max(near @ value / near.sum(axis=1)))
-
-
-@dataclass(frozen=True, eq=False)
-class Pilot:
-    """What one seed of a sweep showed up to a share of its compute."""
-
-    sweep: RecordedSweep
-    cut: float
-    seed: int | None
-    target: float
-    """Budget in rollouts that n is chosen for."""
-    runs: RunSet
-    """One run per n, up to `cut` of the target."""
-    curves: dict[int, Curve]
-    """n -> the evaluations of the metric among `runs`, increasing in n."""
-    truth: dict[int, float]
-    """n -> reward of the best checkpoint up to the target."""
-    same_run: bool
-    """Whether the truth is that of the pilot's own runs."""
-    problems_per_batch: int
-
-    @property
-    def sizes(self) -> list[int]:
-        """The n that were run."""
-        return list(self.curves)
-
-    @property
-    def name(self) -> str:
-        """Sweep, seed, target and cut."""
-        seed = "" if self.seed is None else f" seed {self.seed}"
-        return f"{self.sweep.name}{seed} {self.cut:.3g} of {self.target:,.0f}"
-
-    @property
-    def metric(self) -> str:
-        """The metric that n is chosen for."""
-        return self.sweep.provenance.metric
-
-    @property
-    def best_so_far(self) -> dict[int, float]:
-        """N -> best smoothed reward of its run in the pilot."""
-        return {n: best_smoothed(curve, self.cut * self.target) for n, curve in self.curves.items()}
-
-    @cached_property
-    def fits(self) -> Fits:
-        """The surface of the pilot, fitted once."""
-        return api.fit(self.runs, self.metric)
-
-    def nearest(self, group_size: float) -> int:
-        """The n among those run that is nearest in octaves."""
-        return min(self.sizes, key=lambda n: abs(math.log2(n / group_size)))
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a method says about a pilot."""
+    """What a method says about a pilot. Arrays have one entry per n of `Pilot.sizes`."""
 
     group_size: int
     """The chosen n, one of `Pilot.sizes`."""
     mean_N: Array | None = None
-    """Predicted reward of the best checkpoint of every n of the pilot; None if the method predicts none."""
+    """Predicted reward of the best checkpoint up to the target; None if the method predicts none."""
     low_N: Array | None = None
     high_N: Array | None = None
 
@@ -114,37 +51,31 @@ Method = Callable[[Pilot], Answer]
 
 
 def planner(pilot: Pilot) -> Answer:
-    """N of the plan among those that were run, with its predictions."""
+    """The n of the plan among those that were run, with its predictions."""
     odds = pilot.fits.group_size_odds(pilot.target, pilot.sizes, pilot.problems_per_batch)
-    return Answer(int(odds.group_size[odds.best()]), *predicted(pilot))
-
-
-def predicted(pilot: Pilot) -> tuple[Array, Array, Array]:
-    """Mean and interval of every n at the target, by the fits of the pilot."""
     found = pilot.fits.predict(pilot.target, pilot.sizes, pilot.problems_per_batch, level=LEVEL)
-    return found.mean, found.low, found.high
+    return Answer(int(odds.group_size[odds.best()]), *found)
 
 
 def best_pilot(pilot: Pilot) -> Answer:
-    """N of the run that is best at the cut."""
-    return Answer(max(pilot.sizes, key=pilot.best_so_far.__getitem__))
+    """The n of the run that is best at the cut."""
+    return Answer(max(pilot.curves, key=pilot.best_so_far.__getitem__))
 
 
 def largest(pilot: Pilot) -> Answer:
-    """The largest n."""
-    return Answer(pilot.sizes[-1])
+    """The largest n that was run."""
+    return Answer(max(pilot.curves))
 
 
 def paper(pilot: Pilot) -> Answer:
-    """N of the paper's workflow."""
-    plan = Planner(api.fit(pilot.runs, pilot.metric, method="paper", draws=0)).allocate(
-        pilot.target, problems_per_batch=pilot.problems_per_batch, spend="all"
-    )
+    """The n of the paper's workflow, fitted to the pilot."""
+    fits = api.fit(pilot.runs, pilot.metric, method="paper", draws=0, bounds=pilot.sweep.provenance.bounds)
+    plan = Planner(fits).allocate(pilot.target, problems_per_batch=pilot.problems_per_batch, spend="all")
     return Answer(pilot.nearest(plan.group_size))
 
 
 def published_law(pilot: Pilot) -> Answer:
-    """N of the law that the paper prints for its main model, whatever the runs say."""
+    """The n of the law that the paper prints for its main model, whatever the runs say."""
     return Answer(pilot.nearest(float(api.published(PUBLISHED).law().predict(pilot.target))))
 
 
@@ -157,175 +88,259 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def pilots(
-    sweep: RecordedSweep, cuts: Sequence[float] = CUTS, seeds: int = 1, *, leave_seed_out: bool = True
-) -> Iterator[Pilot]:
-    """The pilots of one sweep: every target, cut and of the first `seeds` seeds; those with fewer than two n are left out.
+def backtest(
+    source: RunSet | str | Path | Iterable[RecordedSweep] | None = None,
+    *,
+    metric: str | None = None,
+    eval_set: str | None = None,
+    cuts: Sequence[float] = CUTS,
+    seeds: int = 1,
+    min_evaluations: int = MIN_EVALUATIONS,
+    methods: Mapping[str, Method] = METHODS,
+    progress: Callable[[int, int, str], object] | None = None,
+) -> Backtest:
+    """What the planner and simple rules would have chosen on the past of these runs, and what each would have lost.
 
     Args:
-        sweep: runs with provenance.
-        cuts: shares of the target that a pilot sees.
-        seeds: pilots per cut.
-        leave_seed_out: leave the pilot's seed out of the truth where every n has another.
+        source: runs; a folder of logs, or of sweeps with provenance; sweeps; None for the corpus that ships.
+        metric: metric of runs that n is chosen for; None: avg@4, else the one that most runs have.
+        eval_set: evaluation set of runs.
+        cuts: shares of the compute that a pilot sees, between 0 and 1.
+        seeds: pilots per cut, each of one seed.
+        min_evaluations: evaluations after step 0 that an n needs in a pilot.
+        methods: name -> method; the first is compared with the others.
+        progress: called with the number of pilots that are done, that of all, and the name of the next.
+
+    Raises:
+        RecordError: nothing to read, or no two n that may be compared.
+        FitError: cuts outside (0, 1), or no pilot with two n.
     """
-    about = sweep.provenance
-    series = sweep.runs.series(about.metric)
-    problems = [one.problems_per_batch or 1 for one in series]
-    bp = max(sorted(set(problems)), key=problems.count)
-    runs_of: dict[int, dict[int | None, tuple[str, Curve]]] = {}
-    for one in sorted(series, key=lambda one: (one.group_size, one.seed or 0, one.run_id)):
-        if (one.problems_per_batch or 1) == bp:
-            found = runs_of.setdefault(one.group_size, {})
-            found.setdefault(one.seed, (one.run_id, (one.rollouts_T, one.value_T)))
-    every_seed = {seed for found in runs_of.values() for seed in found}
-    shared = {seed: sum(seed in found for found in runs_of.values()) for seed in every_seed}
-    whole = [seed for seed in sorted(every_seed, key=lambda seed: seed or 0) if shared[seed] == max(shared.values())]
-    longest = max(float(curve[0][-1]) for found in runs_of.values() for _, curve in found.values())
-    for target in about.targets or (longest,):
-        for cut in cuts:
-            for seed in whole[:seeds]:
-                shown: dict[int, tuple[str, Curve]] = {}
-                for n, found in runs_of.items():
-                    if seed in found:
-                        run, curve = found[seed]
-                        part = _seen(curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f}")
-                        if np.sum(part[0] > 0) >= MIN_EVALUATIONS:
-                            shown[n] = run, part
-                if len(shown) < 2:
-                    continue
-                apart = leave_seed_out and all(len(runs_of[n]) > 1 for n in shown)
-                truth = {
-                    n: float(
-                        np.mean(
-                            [
-                                best_smoothed(curve, target)
-                                for other, (_, curve) in runs_of[n].items()
-                                if not (apart and other == seed)
-                            ]
-                        )
-                    )
-                    for n in shown
-                }
-                yield Pilot(
-                    sweep,
-                    cut,
-                    seed,
-                    target,
-                    _as_runs(sweep, shown, cut * target),
-                    {n: c for n, (_, c) in shown.items()},
-                    truth,
-                    not (leave_seed_out and apart),
-                    bp,
-                )
-
-
-def _seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str) -> Curve:
-    """A curve up to a compute; drawn ones get the noise of an evaluation."""
-    at, value = (array[curve[0] <= rollouts * 1.0001] for array in curve)
-    if evaluation_sd is not None:
-        rng = np.random.default_rng(zlib.crc32(name.encode()))
-        value = np.clip(value + rng.normal(0.0, evaluation_sd, len(value)), 0.0, 1.0)
-    return at, value
-
-
-def _as_runs(sweep: RecordedSweep, shown: Mapping[int, tuple[str, Curve]], rollouts: float) -> RunSet:
-    import polars as pl
-
-    runs, about = sweep.runs, sweep.provenance
-    part = runs.filter(
-        (pl.col("rollouts") <= rollouts * 1.0001) & pl.col("run_id").is_in([r for r, _ in shown.values()])
-    )
-    if about.evaluation_sd is None:
-        return part
-    noisy = {run: value for run, (_, value) in shown.values()}
-    frame = part.to_polars()
-    mine = frame["metric"] == about.metric
-    values = frame["value"].to_numpy().copy()
-    for run, value in noisy.items():
-        values[(mine & (frame["run_id"] == run)).to_numpy()] = value
-    return RunSet.from_frame(frame.with_columns(value=pl.Series(values)))
+    if not cuts or not all(0 < cut < 1 for cut in cuts):
+        raise FitError(f"cuts = {list(cuts)}; accepted: numbers between 0 and 1", "For example cuts=(0.125, 0.3, 0.5).")
+    if isinstance(source, str | Path) and not holds_sweeps(source):
+        source = RunSet.read(source)
+    if isinstance(source, RunSet):
+        source = own_sweeps(source, metric, eval_set)
+    elif source is None or isinstance(source, str | Path):
+        source = sweeps(source)
+    options: dict[str, Any] = {"cuts": cuts, "seeds": seeds, "min_evaluations": min_evaluations}
+    every = [pilot for sweep in source for pilot in pilots(sweep, **options)]
+    if not every:
+        raise FitError(
+            f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "
+            "evaluations of one seed",
+            "Lower min_evaluations, or raise the cuts.",
+        ).in_shell("Lower --min-evaluations, or raise --cuts.")
+    done = iter(range(len(every)))
+    return judge(every, methods, None if progress is None else lambda name: progress(next(done), len(every), name))
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What one method chose for one pilot."""
+class Row:
+    """One n of one pilot, by a method that chose it or predicted its reward."""
 
     sweep: str
     family: str
     group: str
     pilot: str
     cut: float
-    seed: int | None
     same_run: bool
-    method: str
-    group_size: int | None
-    """None where the method has no answer."""
-    best: int
-    """The best n of the pilot in truth."""
-    regret: float | None
-    """Reward lost against it."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What one method predicted for one n of one pilot."""
-
-    sweep: str
-    family: str
-    group: str
-    pilot: str
-    cut: float
-    seed: int | None
-    same_run: bool
+    """Whether pilot and truth are the same run."""
     method: str
     group_size: int
+    chosen: bool
     true: float
-    predicted: float
-    low: float
-    high: float
+    regret: float
+    """Reward of the best n of the pilot less that of this one."""
+    predicted: float | None = None
+    low: float | None = None
+    high: float | None = None
 
-    @property
-    def held(self) -> bool:
-        """Whether the interval holds the truth."""
-        return self.low <= self.true <= self.high
 
-    @property
-    def score(self) -> float:
-        """Interval score: width + 10 x miss."""
-        return self.high - self.low + 2 / (1 - LEVEL) * max(self.low - self.true, self.true - self.high, 0.0)
+def judge(
+    every: Iterable[Pilot], methods: Mapping[str, Method] = METHODS, progress: Callable[[str], object] | None = None
+) -> Backtest:
+    """Ask every method about every pilot.
+
+    Args:
+        every: the pilots.
+        methods: name -> method; the first is compared with the others.
+        progress: called with the name of each pilot.
+    """
+    rows: list[Row] = []
+    for pilot in every:
+        if progress is not None:
+            progress(pilot.name)
+        about = pilot.sweep.provenance
+        place = (pilot.sweep.name, about.family, about.group, pilot.name, pilot.cut, pilot.same_run)
+        for name, method in methods.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    answer = method(pilot)
+                except IsoComputeError:
+                    continue
+            said = [
+                [None if a is None else float(a[i]) for a in (answer.mean_N, answer.low_N, answer.high_N)]
+                for i in range(len(pilot.sizes))
+            ]
+            rows += [
+                Row(*place, name, n, n == answer.group_size, true, (pilot.best - true) / pilot.scale, *three)
+                for (n, true), three in zip(pilot.truth.items(), said, strict=True)
+                if n == answer.group_size or answer.mean_N is not None
+            ]
+    return Backtest(tuple(rows), tuple(methods))
 
 
 @dataclass(frozen=True, eq=False)
 class Backtest:
-    """Rows of a backtest."""
+    """What the methods chose and predicted. A method without an answer has no row for that pilot."""
 
-    choices: tuple[Choice, ...]
-    predictions: tuple[Prediction, ...]
+    rows: tuple[Row, ...]
+    methods: tuple[str, ...]
+    """The first is compared with the best pilot's n."""
+
+    @property
+    def choices(self) -> list[Row]:
+        """The rows of chosen n."""
+        return [row for row in self.rows if row.chosen]
+
+    def behind(self, against: str = "best pilot") -> dict[Row, float]:
+        """Choice of the first method -> its regret less that of another method on the same pilot."""
+        lost = {row.pilot: row.regret for row in self.choices if row.method == against}
+        mine = [row for row in self.choices if row.method == self.methods[0]]
+        return {row: row.regret - lost[row.pilot] for row in mine if row.pilot in lost}
+
+    def regrets(self) -> list[dict[str, Any]]:
+        """Per group, apart where pilot and truth are the same run: regrets, also less that of the best pilot's n.
+
+        `behind` is the mean difference of regret with its standard error clustered by sweep (None of one sweep);
+        `differs` counts the pilots where the two n differ, `gained` and `lost` sum what that won and cost.
+        """
+        found: list[dict[str, Any]] = []
+        behind = self.behind()
+        for (group, same_run), rows in _split(self.choices, "group", "same_run"):
+            row: dict[str, Any] = {"group": group, "same_run": same_run, "pilots": len({row.pilot for row in rows})}
+            for method in self.methods:
+                lost = [one.regret for one in rows if one.method == method]
+                row[method] = {"answers": len(lost), "mean": _mean(lost), "worst": max(lost, default=None)}
+            mine = [one for one in rows if one in behind]
+            row["behind"], row["standard_error"] = clustered([one.sweep for one in mine], [behind[one] for one in mine])
+            kept = {one.pilot: one.group_size for one in rows if one.method == "best pilot"}
+            moved = [behind[one] for one in mine if one.group_size != kept[one.pilot]]
+            row |= {
+                "differs": len(moved),
+                "gained": -sum(d for d in moved if d < 0),
+                "lost": sum(d for d in moved if d > 0),
+            }
+            found.append(row)
+        return found
+
+    def accuracy(self) -> list[dict[str, Any]]:
+        """Per method, group and cut: bias and mean absolute error of the peak, intervals that hold, interval score.
+
+        The interval score is the width and, at 80 %, 10 x the distance by which the truth lies outside.
+        """
+        found: list[dict[str, Any]] = []
+        keys = ("method", "group", "same_run", "cut")
+        for place, rows in _split([row for row in self.rows if row.predicted is not None], *keys):
+            true, mean, low, high = (
+                np.array([getattr(r, k) for r in rows]) for k in ("true", "predicted", "low", "high")
+            )
+            miss = np.maximum(np.maximum(low - true, true - high), 0.0)
+            found.append(
+                {
+                    **dict(zip(keys, place, strict=True)),
+                    "predictions": len(rows),
+                    "bias": float(np.mean(mean - true)),
+                    "error": float(np.mean(np.abs(mean - true))),
+                    "held": int(np.sum(miss == 0.0)),
+                    "score": float(np.mean(high - low + 2 / (1 - LEVEL) * miss)),
+                }
+            )
+        return found
+
+    def worst(self) -> list[tuple[Row, float]]:
+        """Choices of the first method `FAR_BEHIND` the best pilot's n, the worst first; at least the worst three."""
+        ordered = sorted(self.behind().items(), key=lambda item: -item[1])
+        return [item for i, item in enumerate(ordered) if item[1] > FAR_BEHIND or (i < 3 and item[1] > 0)]
+
+    def table(self) -> str:
+        """Both tables and the worst cases as Markdown."""
+        first, lines = self.methods[0], list[str]()
+        titles = ("group", "truth", "pilots", *self.methods, f"{first} less best pilot", "n differs: gained, lost")
+        lines += _heading(titles)
+        for row in self.regrets():
+            error = "" if row["standard_error"] is None else f" +- {row['standard_error']:.4f}"
+            ahead = "" if row["behind"] is None else f"{row['behind']:+.4f}{error}"
+            moved = f"{row['differs']}: {row['gained']:.3f}, {row['lost']:.3f}"
+            cells = [_lost(row[method], row["pilots"]) for method in self.methods]
+            lines.append(_line(row["group"], _truth(row), str(row["pilots"]), *cells, ahead, moved))
+        lines.append("")
+        lines += _heading(
+            ("method", "group", "truth", "distance", "error", "bias", "80 % intervals hold", "interval score")
+        )
+        for row in self.accuracy():
+            numbers = f"{row['error']:.4f}", f"{row['bias']:+.4f}", f"{row['held']} of {row['predictions']}"
+            place = row["method"], row["group"], _truth(row), f"{1 / row['cut']:.2g}x"
+            lines.append(_line(*place, *numbers, f"{row['score']:.3f}"))
+        worst = self.worst()
+        lines += ["", f"Furthest behind the best pilot's n, {first}:"] if worst else []
+        lines += [
+            f"- {row.pilot}: n = {row.group_size} loses {row.regret:.3f}, {lost:.3f} more than the best pilot's n"
+            for row, lost in worst
+        ]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tables and every row as plain data."""
+        worst = [{"pilot": row.pilot, "group_size": row.group_size, "behind": lost} for row, lost in self.worst()]
+        tables = {"regrets": self.regrets(), "accuracy": self.accuracy(), "worst": worst}
+        return {"kind": "backtest", "methods": list(self.methods), **tables, "rows": [asdict(row) for row in self.rows]}
+
+    def to_frame(self) -> Frame:
+        """Every row as a polars frame."""
+        return frame_of({field.name: [getattr(row, field.name) for row in self.rows] for field in fields(Row)})
 
 
-def judge(every: Iterable[Pilot], methods: Mapping[str, Method] = METHODS) -> Backtest:
-    """Ask every method about every pilot."""
-    choices: list[Choice] = []
-    predictions: list[Prediction] = []
-    for pilot in every:
-        about = pilot.sweep.provenance
-        place = (pilot.sweep.name, about.family, about.group, pilot.name, pilot.cut, pilot.seed, pilot.same_run)
-        best = max(pilot.truth, key=pilot.truth.__getitem__)
-        for name, method in methods.items():
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    answer = method(pilot)
-            except IsoComputeError:
-                choices.append(Choice(*place, name, None, best, None))
-                continue
-            lost = pilot.truth[best] - pilot.truth[answer.group_size]
-            choices.append(Choice(*place, name, answer.group_size, best, lost))
-            if answer.mean_N is not None and answer.low_N is not None and answer.high_N is not None:
-                predictions += [
-                    Prediction(*place, name, n, true, float(mean), float(low), float(high))
-                    for (n, true), mean, low, high in zip(
-                        pilot.truth.items(), answer.mean_N, answer.low_N, answer.high_N, strict=True
-                    )
-                ]
-    return Backtest(tuple(choices), tuple(predictions))
+def _heading(titles: Sequence[str]) -> list[str]:
+    return [_line(*titles), "|---" * len(titles) + "|"]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _lost(row: Mapping[str, Any], asked: int) -> str:
+    """Mean and worst regret, with the number of answers where some are missing."""
+    if not row["answers"]:
+        return "no answer"
+    some = "" if row["answers"] == asked else f" ({row['answers']} answers)"
+    return f"{row['mean']:.4f}, {row['worst']:.3f}{some}"
+
+
+def clustered(clusters: Sequence[str], values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and its standard error with whole clusters as units; None of no value, and of one cluster."""
+    names = sorted(set(clusters))
+    if not names:
+        return None, None
+    mean = float(np.mean(values))
+    if len(names) < 2:
+        return mean, None
+    off = [sum(v - mean for c, v in zip(clusters, values, strict=True) if c == name) for name in names]
+    return mean, math.sqrt(sum(o * o for o in off) * len(names) / (len(names) - 1)) / len(values)
+
+
+def _split(rows: Iterable[Row], *keys: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
+    return list(found.items())
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _truth(row: Mapping[str, Any]) -> str:
+    return "same run" if row["same_run"] else "other seeds"

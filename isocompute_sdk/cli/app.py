@@ -12,7 +12,7 @@ from isocompute_sdk.cli import backends, schema
 from isocompute_sdk.cli.planning import allocate, fit, forecast, launch, plan, plot, published, replan, report
 from isocompute_sdk.cli.planning import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
-from isocompute_sdk.cli.reading import audit, doctor, ingest
+from isocompute_sdk.cli.reading import audit, backtest, doctor, ingest, listing
 from isocompute_sdk.cli.running import probe, problems, run, scorecard, status, stop, sweep
 from isocompute_sdk.cli.running.watch import command as watch
 from isocompute_sdk.cli.shared.output import say
@@ -54,6 +54,7 @@ for _name, _function in (
     ("ingest", ingest.ingest),
     ("doctor", doctor.doctor),
     ("audit", audit.audit),
+    ("backtest", backtest.backtest),
     ("launch", launch.launch),
     ("sweep", sweep.sweep),
     ("run", run.run),
@@ -64,6 +65,7 @@ for _name, _function in (
     ("watch", watch.watch),
     ("report", report.report),
     ("scorecard", scorecard.scorecard),
+    ("list", listing.list_),
     ("published", published.published),
     ("backends", backends.backends),
     ("schema", schema.schema),

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs.base import Spec, Text
-from isocompute_sdk.specs.syntax.quantities import Items, Number, Quantity
+from isocompute_sdk.specs.syntax.quantities import Items, Quantity
 from isocompute_sdk.specs.syntax.spec_files import load_spec
 
 TABLES = (".csv", ".parquet")
@@ -42,9 +42,11 @@ class Provenance(Spec):
     """Unit that is left out as a whole where something is learned from sweeps."""
     group: Text
     """Line of the tables that the sweep belongs to."""
-    metric: Text
-    """Metric that n is chosen for."""
-    evaluation_sd: Annotated[float, Number(gt=0)] | None = None
+    metrics: Annotated[tuple[Text, ...], Items()]
+    """Metrics that n is chosen for, one after the other."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """Range of the metrics."""
+    evaluation_sd: Quantity | None = None
     """Standard deviation of one evaluation, for drawn curves that carry no noise. None for measured evaluations."""
     targets: Annotated[tuple[Quantity, ...], Items()] | None = None
     """Budgets in rollouts that n is chosen for. None for the largest compute of any run."""
@@ -73,6 +75,11 @@ def sweeps(folder: str | Path | None = None) -> tuple[RecordedSweep, ...]:
             "isocompute list sweeps --help describes the form.",
         )
     return tuple(_read(path) for path in tables)
+
+
+def holds_sweeps(folder: str | Path) -> bool:
+    """Whether a folder has tables with provenance beside them."""
+    return any(path.suffix in TABLES and path.with_suffix(".yaml").is_file() for path in Path(folder).glob("*"))
 
 
 def _read(table: Path) -> RecordedSweep:

@@ -22,7 +22,7 @@ def drawn_curves() -> Callable[[str, str], Fits]:
 
     def fitted(which: str, points: str) -> Fits:
         if (which, points) not in known:
-            runs = RunSet.from_columns(digitised(f"reward_curves_{which}_bp32.csv"), metric="avg@4")
+            runs = RunSet.from_columns(digitised(f"sweeps/qwen2.5-7b-{which}.csv"))
             known[which, points] = iso.fit(runs, metric="avg@4", method="paper", points=points)
         return known[which, points]
 
@@ -87,7 +87,7 @@ def test_the_frontier_changes_hands_at_the_handovers(drawn_curves: Callable[[str
 
 def test_a_curve_takes_part_only_from_its_first_observed_compute_on(drawn_curves: Callable[[str, str], Fits]) -> None:
     fits = drawn_curves("easy", "all")
-    table = digitised("reward_curves_easy_bp32.csv")
+    table = digitised("sweeps/qwen2.5-7b-easy.csv")
     for curve in fits.select():
         observed = table["C"][table["n"] == curve.group_size]
         assert (curve.first_compute, curve.last_compute) == (observed.min(), observed.max())
@@ -154,8 +154,8 @@ def test_at_3m_on_easy_256_and_512_tie_and_64_does_not(drawn_curves: Callable[[s
 
 
 def test_the_main_line_from_the_papers_csv_to_a_script(tmp_path: Path, repository: Path) -> None:
-    source = repository / "isocompute_sdk" / "laws" / "data" / "reward_curves_easy_bp32.csv"
-    runs = RunSet.read(source, metric="avg@4")
+    source = repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "qwen2.5-7b-easy.csv"
+    runs = RunSet.read(source)
     plan = iso.Planner(iso.fit(runs, method="paper")).allocate("3M")
     assert (plan.group_size, plan.problems_per_batch) == (512, 32)
     assert 0.97 * 3e6 <= plan.rollouts <= 3e6

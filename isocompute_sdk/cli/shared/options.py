@@ -28,6 +28,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes a
 EvalSet = Annotated[
     str | None, typer.Option("--eval-set", help="Evaluation set; needed where the metric was measured on several.")
 ]
+Sweeps = Annotated[Path | None, typer.Option("--sweeps", help="Folder of sweeps with provenance that join the corpus.")]
 Pool = Annotated[
     list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
 ]

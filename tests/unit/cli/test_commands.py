@@ -21,9 +21,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def curves_csv(tmp_path: Path) -> Path:
     """The paper's fitted Easy curves as a user's CSV file."""
-    table = digitised("reward_curves_easy_bp32.csv")
+    table = digitised("sweeps/qwen2.5-7b-easy.csv")
     path = tmp_path / "curves.csv"
-    rows = zip(*(table[name] for name in ("Bp", "n", "C", "reward")), strict=True)
+    rows = zip(*(table[name] for name in ("Bp", "n", "C", "avg@4")), strict=True)
     path.write_text("Bp,n,C,reward\n" + "".join(f"{bp:g},{n:g},{c:.17g},{r:.17g}\n" for bp, n, c, r in rows))
     return path
 

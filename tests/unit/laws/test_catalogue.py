@@ -90,14 +90,12 @@ def test_a_law_that_is_not_published_is_refused_with_what_is(name: str) -> None:
         iso.published(name).law("group_size_vs_steps")
 
 
-@pytest.mark.parametrize(
-    ("name", "file"), [(EASY, "reward_curves_easy_bp32.csv"), (HARD, "reward_curves_hard_bp32.csv")]
-)
+@pytest.mark.parametrize(("name", "file"), [(EASY, "sweeps/qwen2.5-7b-easy.csv"), (HARD, "sweeps/qwen2.5-7b-hard.csv")])
 def test_reward_curves_reproduce_the_digitised_ones(name: str, file: str) -> None:
     fits, table = iso.published(name), digitised(file)
     for n in fits.group_sizes:
         rows = table["n"] == n
-        drawn, curve = table["reward"][rows], fits.curves[n, 32]
+        drawn, curve = table["avg@4"][rows], fits.curves[n, 32]
         # The figures were read to 0.0003.
         assert np.max(np.abs(curve.predict(table["C"][rows]) - drawn)) < 1e-3
         assert curve.shape == "saturating_exponential"

@@ -155,7 +155,7 @@ def test_far_forecasts_and_few_evaluations_are_noted() -> None:
 
 def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
     """On the recorded hard set one short run cannot show its second rise; runs of other n have shown it."""
-    runs = RunSet.read(repository / "benchmarks" / "data" / "recorded" / "hard_sets.csv")
+    runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "mul31-hard.csv")
     name = "hard-600k-n16-s0"
     live = runs.filter((pl.col("run_id") != name) | (pl.col("rollouts") <= 150_000))
     (whole,) = runs.filter(run_id=name).series("avg@4")

@@ -19,7 +19,7 @@ from isocompute_sdk.records.rewards import best_beside
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = np.array([4.0, 16.0, 64.0, 256.0])
-RECORDED = Path(__file__).parents[4] / "benchmarks" / "data" / "recorded" / "other_tasks.csv"
+RECORDED = Path(__file__).parents[4] / "isocompute_sdk" / "laws" / "data" / "sweeps" / "mul31-hard-t1.csv"
 
 
 def with_best(runs: Sequence[SurfaceRun], slope: float, after: float = 0.0) -> list[SurfaceRun]:

@@ -23,7 +23,7 @@ def read_shipped(name: str, **options) -> RunSet:
 
 
 def test_reward_curves_give_one_run_per_configuration_with_fractional_steps():
-    runs = read_shipped("reward_curves_easy_bp32.csv", metric="avg@4")
+    runs = read_shipped("sweeps/qwen2.5-7b-easy.csv")
     assert [(info.problems_per_batch, info.group_size) for info in runs.runs()] == [
         (32, n) for n in (8, 32, 128, 256, 512)
     ]
@@ -95,12 +95,12 @@ def test_a_column_without_any_entry_is_as_if_it_were_not_there(tmp_path: Path):
 
 
 def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
-    raw = (DATA / "reward_curves_hard_bp32.csv").read_bytes()
-    expected = read_shipped("reward_curves_hard_bp32.csv", metric="avg@4").to_polars()
+    raw = (DATA / "sweeps" / "qwen2.5-7b-hard.csv").read_bytes()
+    expected = read_shipped("sweeps/qwen2.5-7b-hard.csv").to_polars()
     path = tmp_path / "cut.csv"
     for length in range(raw.index(b"\n") + 400, len(raw) - 1, 37):
         path.write_bytes(raw[:length])
-        kept = RunSet.read(path, metric="avg@4", on_truncated="drop").to_polars()
+        kept = RunSet.read(path, on_truncated="drop").to_polars()
         assert kept.join(expected, on=["run_id", "rollouts", "value"], how="anti").is_empty()
 
 

@@ -1,0 +1,85 @@
+"""`isocompute backtest`: what the planner and simple rules would have chosen on the past of real sweeps."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@with_option_groups
+def backtest(
+    *,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Your runs, or a folder of sweeps with provenance. Default: the corpus.", readable=False),
+    ] = None,
+    reading: ReadingOptions,
+    eval_set: opt.EvalSet = None,
+    sweeps: opt.Sweeps = None,
+    cuts: Annotated[
+        list[float] | None,
+        typer.Option(help="Share of the compute that a pilot sees; repeatable. Default: 1/8, .3, .5."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Pilots per cut, each of one seed.")] = 1,
+    min_evaluations: Annotated[int, typer.Option(min=1, help="Evaluations that an n needs in a pilot.")] = 4,
+    csv: Annotated[Path | None, typer.Option(help="Write every row here.", rich_help_panel="Output")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Cut past sweeps at a part of their compute, let the planner choose n, and look up what each n then reached.
+
+    Beside the planner: the n of the best pilot run, the largest n, the paper's workflow, its published law. Every
+    method chooses among the n that were run. Nothing is trained.
+
+    Examples:
+        isocompute backtest
+
+        isocompute backtest runs/ --json
+    """
+    from isocompute_sdk.auditing.backtest import CUTS
+    from isocompute_sdk.auditing.backtest import backtest as conduct
+    from isocompute_sdk.laws.sweeps import holds_sweeps
+    from isocompute_sdk.laws.sweeps import sweeps as corpus
+
+    begun = said = time.monotonic()
+
+    def progress(done: int, count: int, name: str) -> None:
+        nonlocal said
+        if done and time.monotonic() - said > SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            left = (said - begun) / done * (count - done)
+            print(f"{done} of {count} pilots, about {left:.0f} s left; {name}", file=sys.stderr, flush=True)
+
+    if logs and len(logs) == 1 and holds_sweeps(logs[0]):
+        source = corpus(logs[0])
+    elif logs or reading.map is not None:
+        source = reading.read(logs, reading.metric)
+    else:
+        source = corpus() if sweeps is None else (*corpus(), *corpus(sweeps))
+    found = conduct(
+        source,
+        metric=reading.metric,
+        eval_set=eval_set,
+        cuts=cuts or CUTS,
+        seeds=seeds,
+        min_evaluations=min_evaluations,
+        progress=progress,
+    )
+    if csv is not None:
+        found.to_frame().write_csv(csv)
+    if json:
+        emit_json(found.to_dict())
+        return
+    say(found.table())
+    if csv is not None:
+        say(f"wrote {csv}")
