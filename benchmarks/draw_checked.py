@@ -1,15 +1,13 @@
 """Draw what benchmarks measured: the pictures of docs/checked.md, from committed numbers only.
 
-python benchmarks/decisions/recorded.py --json rows.json   # forecasts on recorded runs, a minute
-python benchmarks/draw_checked.py --forecasts rows.json    # keep them in benchmarks/data/, and draw
-python benchmarks/draw_checked.py                          # draw from benchmarks/data/ and the tables of docs/
+isocompute backtest --csv benchmarks/data/backtest.csv   # predictions on the corpus, minutes
+python benchmarks/draw_checked.py                        # draw from benchmarks/data/ and the tables of docs/
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,31 +16,23 @@ from typing import Any
 from isocompute_sdk.plots import figure_of, style
 
 ROOT = Path(__file__).resolve().parents[1]
-FORECASTS = ROOT / "benchmarks" / "data" / "recorded_forecasts.csv"
+FORECASTS = ROOT / "benchmarks" / "data" / "backtest.csv"
 ALLOCATION = ROOT / "docs" / "allocation.md"
 IMAGES = ROOT / "docs" / "images"
-FIELDS = ("set", "origin", "factor", "n", "measured", "error", "held")
+FIGURES = "figures of language models"
 FIRST, SECOND = style.PLAN, style.RAMP[3]
 """Colours of what is shown, and of what it is compared with."""
 
 
-def keep(rows: Path) -> None:
-    """Write the forecasts among the rows of recorded.py as a table."""
-    found = [row for row in json.loads(rows.read_text(encoding="utf-8")) if "held" in row]
-    with FORECASTS.open("w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(FIELDS)
-        for row in found:
-            writer.writerow([round(row[name], 5) if isinstance(row[name], float) else row[name] for name in FIELDS])
-
-
 def forecasts() -> list[dict[str, Any]]:
-    """One forecast a row."""
+    """One prediction of the planner a row: group, cut, true and predicted reward, and whether the interval holds."""
     with FORECASTS.open(encoding="utf-8") as handle:
-        return [
-            {**row, "held": row["held"] == "True"} | {name: float(row[name]) for name in FIELDS[1:-1]}
-            for row in csv.DictReader(handle)
-        ]
+        rows = [row for row in csv.DictReader(handle) if row["method"] == "planner"]
+    numbers = [{name: float(row[name]) for name in ("cut", "true", "predicted", "low", "high")} for row in rows]
+    return [
+        {"group": row["group"], **one, "held": one["low"] <= one["true"] <= one["high"]}
+        for row, one in zip(rows, numbers, strict=True)
+    ]
 
 
 def table(text: str, first: str) -> dict[str, dict[str, str]]:
@@ -81,41 +71,45 @@ def regret() -> dict[str, list[float]]:
 def coverage() -> dict[str, list[float]]:
     """Share of 80 % intervals that hold at 1, 3, 10 and 30 times, by family."""
     text = ALLOCATION.read_text(encoding="utf-8")
-    rows = table(text[text.index("\n## Intervals") :], "family")
+    rows = table(text[text.index("\n### Intervals") :], "family")
     return {family: numbers(next(iter(row.values()))) for family, row in rows.items()}
 
 
 @style.styled
 def draw_forecasts(path: Path) -> None:
-    """Measured against predicted reward of recorded runs."""
+    """Measured against predicted reward on the corpus."""
     both = style.panels(2, size=(3.8, 3.9))
-    for axes, title, factors in zip(
-        both, ("2 and 3 times the pilot", "8 times the pilot"), ((2, 3), (8,)), strict=True
+    for axes, title, cuts in zip(
+        both, ("2 and 3.3 times the pilot", "8 times the pilot"), ((0.3, 0.5), (0.125,)), strict=True
     ):
-        for name, colour in (("easy", FIRST), ("hard", SECOND)):
-            rows = [row for row in forecasts() if row["set"] == name and row["factor"] in factors]
+        for place, (label, colour) in enumerate((("language models", FIRST), ("small tasks", SECOND))):
+            rows = [
+                row
+                for row in forecasts()
+                if row["cut"] in cuts and (row["group"] == FIGURES) == (label == "language models")
+            ]
             for held in (True, False):
                 part = [row for row in rows if row["held"] is held]
                 axes.scatter(
-                    [row["measured"] - row["error"] for row in part],
-                    [row["measured"] for row in part],
+                    [row["predicted"] for row in part],
+                    [row["true"] for row in part],
                     s=18,
                     color=colour if held else "none",
                     edgecolor=colour,
                     linewidth=0.8,
                     alpha=0.8,
                 )
-            share = sum(row["held"] for row in rows) / len(rows)
+            share = sum(row["held"] for row in rows)
             axes.text(
                 0.03,
-                0.97 if name == "easy" else 0.9,
-                f"{name}: {share:.0%} of {len(rows)} intervals hold",
+                0.97 - 0.07 * place,
+                f"{label}: {share} of {len(rows)} intervals hold",
                 transform=axes.transAxes,
                 color=colour,
                 va="top",
             )
         axes.plot([0, 1], [0, 1], color=style.MUTED, lw=0.8)
-        axes.set(title=title, xlabel="predicted best avg@4", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set(title=title, xlabel="predicted best reward", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     both[0].set_ylabel("measured")
     style.save_figure(figure_of(both[0]), path)
 
@@ -160,11 +154,8 @@ def draw_coverage(path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--forecasts", type=Path, help="rows of recorded.py --json, to keep in benchmarks/data/")
     parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
     options = parser.parse_args(arguments)
-    if options.forecasts is not None:
-        keep(options.forecasts)
     draw_forecasts(options.folder / "checked_forecasts.svg")
     draw_regret(options.folder / "checked_regret.svg")
     draw_coverage(options.folder / "checked_intervals.svg")

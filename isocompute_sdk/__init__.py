@@ -2,7 +2,7 @@
 
     import isocompute_sdk as iso
 
-    fits = iso.fit(iso.RunSet.read("runs.csv"))
+    fits = iso.fit(iso.read("runs.csv"))
     plan = iso.Planner(fits).allocate("3M")
     print(plan.launch_script(train_data="train.jsonl", eval_data="validation.jsonl", reward="reward.py"))
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
     from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
+    from isocompute_sdk.ingest.reader import read
     from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, sweeps
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
@@ -94,6 +95,7 @@ _HOMES = {
     "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
     "isocompute_sdk.fitting.least_squares.fit_status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
+    "isocompute_sdk.ingest.reader": ("read",),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
     "isocompute_sdk.planning": (
@@ -178,6 +180,7 @@ __all__ = [
     "load_study",
     "published",
     "published_prior",
+    "read",
     "refit",
     "report",
     "split_by_difficulty",

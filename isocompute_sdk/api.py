@@ -41,6 +41,7 @@ from isocompute_sdk.records.rewards import (
 )
 from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
+from isocompute_sdk.records.trends import no_rise, no_rise_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
@@ -177,6 +178,7 @@ class _Question:
         found = self._fit(measured)
         context = common_context(series)
         notes = [
+            *([no_rise_note(metric, len(series))] if no_rise([one.value_T for one in series]) else []),
             *chosen,
             *found.notes,
             *confounded(series, self.pool),

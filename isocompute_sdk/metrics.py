@@ -21,6 +21,8 @@ from isocompute_sdk.errors import RecordError
 
 Insufficient = Literal["error", "nan", "skip"]
 _AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
+UNKNOWN_AVERAGE = "avg@?"
+"""An average over a number of samples that nothing says."""
 _LEADING = ("best@4", "best@8", "best@2")
 LEADING = (*_LEADING, *(f"{name}:bootstrap" for name in _LEADING))
 """Metrics that lead avg@k, in order of preference; 4 is the one that all numbers were measured with. Values drawn with

@@ -25,6 +25,10 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
+# Tests start hundreds of short programs, which would compile the same modules again and again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -70,12 +74,12 @@ def isocompute(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command in a folder outside the repository, without a process of its own: whatever is no error raises."""
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, columns: int = 120) -> subprocess.CompletedProcess[str]:
         words = list(map(str, arguments))
         with monkeypatch.context() as changed:
             changed.chdir(tmp_path)
             changed.setattr(sys, "argv", ["isocompute", *words])
-            for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}.items():
+            for name, value in {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}.items():
                 changed.setenv(name, value)
             capfd.readouterr()
             with pytest.raises(SystemExit) as ended:

@@ -9,6 +9,7 @@ last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import sys
 import time
@@ -20,6 +21,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
+from isocompute_sdk.run_folders.wrapper import open_own
 from isocompute_torch.failures import InputError, is_out_of_memory
 from isocompute_torch.runner.configuration import Configuration, load_configuration
 from isocompute_torch.runner.problems import file_digest
@@ -84,9 +86,10 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:
+        from isocompute_torch.policy.loading import choose_device
         from isocompute_torch.runner import assembly, checkpoint
         from isocompute_torch.runner.loop import Loop
-        from isocompute_torch.runner.progress_display import RunConsole
+        from isocompute_torch.runner.progress_display import BEST_AGAIN, RunConsole
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
@@ -95,7 +98,9 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     step = checkpoint.latest_step(configuration.folder)
     problems = assembly.load_problems(configuration)
     context = {**run.context(), "n_problems": len(problems["train"])}
-    journal.begin(resumed_step=step, **context, versions=_versions(configuration))
+    device = choose_device(configuration.options.device).type
+    planned = {"device": device, "evaluations": len(configuration.evaluation_steps) + BEST_AGAIN}
+    journal.begin(resumed_step=step, **context, **planned, versions=_versions(configuration, device))
     with ExitStack() as stack:
         dtype = None if step is None else checkpoint.saved_dtype(configuration.folder, step)
         parts = assembly.assemble(configuration, problems, stack, dtype)
@@ -103,7 +108,9 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
-        console = stack.enter_context(RunConsole(run.run_id, run.update_steps, counters.step))
+        console = stack.enter_context(
+            RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
+        )
         note = parts.learner.policy.architecture.note
         if note is not None and configuration.options.merge_duplicates:
             console.note(note)
@@ -229,23 +236,20 @@ def _lock(folder: Path, stack: ExitStack) -> None:
     Raises:
         InputError: another process trains this run.
     """
-    file = stack.enter_context((folder / LOCK_FILE).open("w"))
+    file = stack.enter_context(os.fdopen(open_own(folder / LOCK_FILE), "r+"))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise InputError(f"another process trains the run in {folder}", "Wait until it ends, or stop it.") from error
 
 
-def _versions(configuration: Configuration) -> dict[str, str]:
+def _versions(configuration: Configuration, device: str) -> dict[str, str]:
     from importlib import metadata
     from platform import python_version
 
-    from isocompute_torch.policy.loading import choose_device
-
     names = ("isocompute", "torch", "transformers")
     versions = {"python": python_version(), **{name: metadata.version(name) for name in names}}
-    options, installed = configuration.options, vllm_is_installed()
-    sampler, _ = chosen_sampler(options.sampler, choose_device(options.device).type, installed=installed)
+    sampler, _ = chosen_sampler(configuration.options.sampler, device, installed=vllm_is_installed())
     return versions | ({"vllm": vllm_version()} if sampler == "vllm" else {})
 
 

@@ -183,6 +183,7 @@ FORMAT = LogFormat(
     # One reward function of several each; their names often say accuracy or correctness.
     components=r"(train/|eval[_/])?rewards/.+",
     update_steps=r".*global_step.*",
+    tokens_tag=r"(train/)?num_tokens",
     configurations=(
         Configuration("trl", "num_generations", _fields, _batch),
         Configuration("trl", _TOTAL, _nothing, rollouts=_rollouts),

@@ -1,110 +1,101 @@
-"""Forecasts of single runs of the corpus from their first half or quarter, beside carrying the last reward forward.
+"""Forecasts of one run from its first half, on every run of the corpus, beside the last value and a line.
 
     python benchmarks/decisions/forecast.py
-    python benchmarks/decisions/forecast.py --sweeps FOLDER
+    python benchmarks/decisions/forecast.py --share 0.25
 
-Each run is forecast alone, by the surface that is fitted to it: the answer of a plan for the same run. Measured is the
-mean of the evaluations within a factor of 1.3 of the target. Digitised curves get the noise of one evaluation.
+Every run of the corpus is shown up to a share of its compute and forecast at its end. The truth is the mean of the
+evaluations within a factor of 1.3 of it. Drawn curves get the noise of an evaluation. Line: in log compute, through the
+second half of what was shown; last value: the mean of the last three evaluations.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.pilots import WINDOW
-from isocompute_sdk.fitting.one_run.forecast import FEWEST
-from isocompute_sdk.laws.sweeps import sweeps
+from isocompute_sdk.auditing.pilots import WINDOW, as_runs, seen
 
-CUTS = (0.5, 0.25)
+MIN_EVALUATIONS = 8
+"""Evaluations after step 0 that the shown part needs."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run at one cut."""
+    """One run."""
 
     group: str
-    cut: float
+    family: str
+    run: str
     error: float
-    """Measured less predicted."""
+    """Forecast less measured, at the end of the run."""
     held: bool
-    score: float
-    """Width of the 80 % interval and ten times the miss."""
-    carried: float
-    """Measured less the last reward."""
+    last: float
+    """Error of the last value."""
+    line: float
 
 
-def near(compute: np.ndarray, reward: np.ndarray, at: float) -> float:
-    """Mean reward within `WINDOW` of a compute."""
-    chosen = (compute > 0) & (np.abs(np.log(np.maximum(compute, 1.0) / at)) <= np.log(WINDOW))
-    return float(reward[chosen].mean())
+def examine(sweep: iso.RecordedSweep, share: float) -> Iterator[Row]:
+    """Every run of a sweep that is long enough."""
+    about = sweep.provenance
+    for metric in about.metrics:
+        for one in sweep.runs.series(metric):
+            # The truth looks at both sides of its compute.
+            end = float(one.rollouts_T[-1]) / math.sqrt(WINDOW)
+            at, value = seen(
+                (one.rollouts_T, one.value_T), share * end, about.evaluation_sd, f"{sweep.name} {one.run_id}"
+            )
+            after = at > 0
+            if after.sum() < MIN_EVALUATIONS:
+                continue
+            near = (one.rollouts_T > 0) & (np.abs(np.log(np.maximum(one.rollouts_T, 1) / end)) <= math.log(WINDOW))
+            true = float(one.value_T[near].mean())
+            runs = as_runs(sweep, metric, {one.group_size: (one.run_id, (at, value))}, share * end)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ratio = end / float(at[-1])
+                ahead = iso.forecast(runs, one.run_id, metric, to=ratio).at(ratio)
+            log, late = np.log(at[after]), value[after]
+            half = slice(len(log) // 2, None)
+            line = float(np.polyval(np.polyfit(log[half], late[half], 1), math.log(end)))
+            last = float(late[-3:].mean())
+            held = ahead.low <= true <= ahead.high
+            yield Row(about.group, about.family, one.run_id, ahead.reward - true, held, last - true, line - true)
 
 
-def rows(folder: Path | None) -> Iterator[Row]:
-    """Every run of the corpus, or of a folder in its form, at every cut."""
-    for sweep in sweeps(folder):
-        about = sweep.provenance
-        for run in sweep.runs.series(about.metrics[0]):
-            rng = np.random.default_rng(zlib.crc32(f"{sweep.name} {run.run_id}".encode()))
-            noise = (about.evaluation_sd or 0.0) * rng.standard_normal(len(run.value_T))
-            compute, reward = run.rollouts_T, np.clip(run.value_T + noise, 0.0, 1.0)
-            for cut in CUTS:
-                shown = compute <= cut * compute[-1] * 1.0001
-                if np.count_nonzero(compute[shown] > 0) < FEWEST:
-                    continue
-                table = {"C": compute[shown], "avg@4": reward[shown]}
-                one = iso.RunSet.from_columns(
-                    table,
-                    run_id=run.run_id,
-                    group_size=run.group_size,
-                    problems_per_batch=run.problems_per_batch or 1,
-                )
-                end = float(compute[shown][-1])
-                ahead = iso.forecast(one, to=float(compute[-1]) / end).ahead[-1]
-                measured = near(compute, run.value_T, float(compute[-1]))
-                missed = max(ahead.low - measured, 0.0, measured - ahead.high)
-                yield Row(
-                    about.group,
-                    cut,
-                    measured - ahead.reward,
-                    missed == 0.0,
-                    ahead.high - ahead.low + 10.0 * missed,
-                    measured - near(compute[shown], reward[shown], end),
-                )
-
-
-def table(found: Sequence[Row]) -> str:
-    """A Markdown table by target and group."""
-    lines = ["| x | group | runs | rms error | bias | 80 % holds | score | carried forward |", "|---|" + "---|" * 7]
-    for cut in CUTS:
-        for group in (*dict.fromkeys(row.group for row in found), "all"):
-            mine = [row for row in found if row.cut == cut and group in (row.group, "all")]
-            if mine:
-                error, carried = (np.array([getattr(row, name) for row in mine]) for name in ("error", "carried"))
-                lines.append(
-                    f"| {1 / cut:g} | {group} | {len(mine)} | {np.sqrt(np.mean(error**2)):.3f} | {error.mean():+.3f} | "
-                    f"{sum(row.held for row in mine)} | {np.mean([row.score for row in mine]):.3f} | "
-                    f"{np.sqrt(np.mean(carried**2)):.3f} |"
-                )
+def table(rows: Sequence[Row]) -> str:
+    """Errors and intervals by group and of all, as a Markdown table."""
+    lines = ["| group | runs | rms error | bias | 80 % intervals hold | last value | line |", "|---" * 7 + "|"]
+    for group in (*dict.fromkeys(row.group for row in rows), "all"):
+        mine = [row for row in rows if group in (row.group, "all")]
+        rms = {
+            name: float(np.sqrt(np.mean([getattr(r, name) ** 2 for r in mine]))) for name in ("error", "last", "line")
+        }
+        bias, held = float(np.mean([row.error for row in mine])), sum(row.held for row in mine)
+        cells = [group, str(len(mine)), f"{rms['error']:.4f}", f"{bias:+.4f}", f"{held} of {len(mine)}"]
+        lines.append(f"| {' | '.join(cells)} | {rms['last']:.4f} | {rms['line']:.4f} |")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--sweeps", type=Path, help="folder of sweeps in the corpus' form")
-    options = parser.parse_args(arguments)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        sys.stdout.write(table(list(rows(options.sweeps))) + "\n")
+    parser.add_argument("--share", type=float, default=0.5, help="share of a run that is shown")
+    parser.add_argument("--sweeps", type=Path, help="folder of sweeps in place of the corpus")
+    parser.add_argument("--csv", type=Path, help="write every run here")
+    given = parser.parse_args(arguments)
+    rows = [row for sweep in iso.sweeps(given.sweeps) for row in examine(sweep, given.share)]
+    sys.stdout.write(f"{table(rows)}\n")
+    if given.csv is not None:
+        pl.DataFrame(rows).write_csv(given.csv)
     return 0
 
 

@@ -3,7 +3,7 @@
     python benchmarks/decisions/problems.py
     python benchmarks/decisions/problems.py --alone
 
-120 problems, each with its own pass rate and speed (`learned` of `forecast.py`), are trained with three to five n. A
+120 problems, each with its own pass rate and speed (`learned`), are trained with three to five n. A
 rollout is worth n^-.6 steps, so that larger n come later. The runs end where the smallest n has made 10 to 90 % of its
 gain; the surface predicts the best reward at 2, 3 and 8 times that compute. `--alone`: it sees avg@4 only.
 """
@@ -15,10 +15,10 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from forecast import learned
-from recorded import FACTORS, METRIC
+import numpy.typing as npt
 
 import isocompute_sdk as iso
 
@@ -30,6 +30,32 @@ SHOWN = 5.0
 """Log compute from the first evaluation to the last."""
 END = 1e5
 PROBLEMS_PER_BATCH = 16
+FACTORS = (2.0, 3.0, 8.0)
+METRIC = "avg@4"
+
+Array = npt.NDArray[np.float64]
+
+
+def learned(
+    time: npt.NDArray[np.floating[Any]], size: float, start: Array, talent: Array, pull: float
+) -> tuple[Array, Array]:
+    """avg@1 and best@4 over log time of problems whose pass rates p grow at a speed like p (1 - p) (1 - (1 - p)^n).
+
+    Args:
+        time: in steps of .1.
+        size: n.
+        start: logit of each problem's p at first.
+        talent: speed of each problem.
+        pull: of the logits back to their start.
+    """
+    logit, passes = start.copy(), np.empty((len(time), len(start)))
+    for i, now in enumerate(time):
+        p = 1.0 / (1.0 + np.exp(-logit))
+        signal = talent * (1.0 - (1.0 - p) ** size) * (1.0 - p) * np.sqrt(np.maximum(p, 1e-3))
+        step = 0.1 * np.exp(now)
+        logit = logit + np.clip(step * (signal - pull * (logit - start)) / (1.0 + step * (1.0 + pull)), -0.4, 0.4)
+        passes[i] = 1.0 / (1.0 + np.exp(-logit))
+    return passes.mean(axis=1), (1.0 - (1.0 - passes) ** 4).mean(axis=1)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ NEVER = "<never>"
 """The end token, one past the model's vocabulary."""
 
 
-def environment() -> dict[str, str]:
-    """The environment of every measured process: one thread, and this checkout's packages."""
-    packages = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
+def environment(root: Path = ROOT) -> dict[str, str]:
+    """The environment of every measured process: one thread, and the packages of a checkout, by default this one."""
+    packages = os.pathsep.join([str(root), str(root / "backends")])
     return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -80,19 +80,19 @@ def prepare_run(task: Path, folder: Path, *, steps: int, group_size: int, proble
         "output_dir": str(folder),
     }
     run = RunSpec.model_validate({**values, **changes})
-    document = {"kind": "torch-run", "schema_version": 1, **run.model_dump(mode="json")}
+    document = {"kind": "torch-run", "schema_version": 1, **run.model_dump(mode="json", exclude_none=True)}
     (folder / "run.json").write_text(json.dumps(document))
     return folder
 
 
-def start(arguments: list[str], cwd: Path) -> str:
-    """Run one measured process to its end; returns what it wrote.
+def start(arguments: list[str], cwd: Path, root: Path = ROOT) -> str:
+    """Run one measured process to its end, with the packages of a checkout; returns what it wrote.
 
     Raises:
         SystemExit: it failed; its output is shown.
     """
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, check=False, env=environment(), cwd=cwd, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, env=environment(root), cwd=cwd, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout

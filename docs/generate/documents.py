@@ -14,7 +14,8 @@ def pages() -> Iterator[tuple[str, str]]:
     about = (
         "# Saved files\n\nEvery JSON file that a command saves, and the JSON lines of a run's journal, with the fields "
         "of their top level. `isocompute schema KIND` prints the whole JSON schema. Each carries `kind` and "
-        "`schema_version`; an older version is read, or refused by name."
+        "`schema_version`, and a `digest` of all it holds where only isocompute writes it: a changed file, or another "
+        "version, is refused."
     )
     yield "documents.md", "\n\n".join([about, *(_section(kind) for kind in DOCUMENTS)]) + "\n"
 

@@ -35,7 +35,7 @@ SECTIONS = (
         "Runs",
         "Evaluations of training runs as one table, and metrics of single responses.",
         "isocompute_sdk",
-        ("RunSet", "avg_at_k", "best_at_k", "worst_at_k", "DifficultySplit", "split_by_difficulty"),
+        ("read", "RunSet", "avg_at_k", "best_at_k", "worst_at_k", "DifficultySplit", "split_by_difficulty"),
     ),
     Section(
         "specs",

@@ -31,6 +31,7 @@ CARRIED = (
     "base-reward-unmeasured",
     "group-size-confounded",
     "one-seed-per-cell",
+    "no-rise-seen",
     "rise-not-seen",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""

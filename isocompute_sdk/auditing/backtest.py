@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LEVEL = 0.8
 """Coverage of the intervals that are judged."""
+MATERIAL = 0.01
+"""Regret that a verdict is held against."""
 FAR_BEHIND = 0.03
 """Reward behind the best pilot's n from which a choice is listed by name."""
 PUBLISHED = "qwen2.5-7b-instruct/guru-math-easy"
@@ -44,6 +46,8 @@ class Answer:
     """Predicted reward of the best checkpoint up to the target; None if the method predicts none."""
     low_N: Array | None = None
     high_N: Array | None = None
+    verdict: str | None = None
+    """Kind of the plan's verdict."""
 
 
 Method = Callable[[Pilot], Answer]
@@ -54,7 +58,8 @@ def planner(pilot: Pilot) -> Answer:
     """The n of the plan among those that were run, with its predictions."""
     odds = pilot.fits.group_size_odds(pilot.target, pilot.sizes, pilot.problems_per_batch)
     found = pilot.fits.predict(pilot.target, pilot.sizes, pilot.problems_per_batch, level=LEVEL)
-    return Answer(int(odds.group_size[odds.best()]), *found)
+    plan = Planner(pilot.fits).allocate(pilot.target, problems_per_batch=pilot.problems_per_batch)
+    return Answer(int(odds.group_size[odds.best()]), *found, plan.verdict.kind)
 
 
 def best_pilot(pilot: Pilot) -> Answer:
@@ -155,6 +160,12 @@ class Row:
     predicted: float | None = None
     low: float | None = None
     high: float | None = None
+    verdict: str | None = None
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the interval holds the truth; None without one."""
+        return None if self.low is None or self.high is None else self.low <= self.true <= self.high
 
 
 def judge(
@@ -180,15 +191,14 @@ def judge(
                     answer = method(pilot)
                 except IsoComputeError:
                     continue
-            said = [
-                [None if a is None else float(a[i]) for a in (answer.mean_N, answer.low_N, answer.high_N)]
-                for i in range(len(pilot.sizes))
-            ]
-            rows += [
-                Row(*place, name, n, n == answer.group_size, true, (pilot.best - true) / pilot.scale, *three)
-                for (n, true), three in zip(pilot.truth.items(), said, strict=True)
-                if n == answer.group_size or answer.mean_N is not None
-            ]
+            for i, (n, true) in enumerate(pilot.truth.items()):
+                if answer.mean_N is None and n != answer.group_size:
+                    continue
+                said = (answer.mean_N, answer.low_N, answer.high_N)
+                mean, low, high = (None if value_N is None else float(value_N[i]) for value_N in said)
+                lost = (pilot.best - true) / pilot.scale
+                chosen = n == answer.group_size
+                rows.append(Row(*place, name, n, chosen, true, lost, mean, low, high, answer.verdict))
     return Backtest(tuple(rows), tuple(methods))
 
 
@@ -260,6 +270,14 @@ class Backtest:
             )
         return found
 
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Per verdict of the first method: choices, and how many of them lose more than `MATERIAL`."""
+        said = [row for row in self.choices if row.method == self.methods[0] and row.verdict is not None]
+        return [
+            {"verdict": kind, "choices": len(rows), "lose": sum(row.regret > MATERIAL for row in rows)}
+            for (kind,), rows in _split(said, "verdict")
+        ]
+
     def worst(self) -> list[tuple[Row, float]]:
         """Choices of the first method `FAR_BEHIND` the best pilot's n, the worst first; at least the worst three."""
         ordered = sorted(self.behind().items(), key=lambda item: -item[1])
@@ -284,6 +302,9 @@ class Backtest:
             numbers = f"{row['error']:.4f}", f"{row['bias']:+.4f}", f"{row['held']} of {row['predictions']}"
             place = row["method"], row["group"], _truth(row), f"{1 / row['cut']:.2g}x"
             lines.append(_line(*place, *numbers, f"{row['score']:.3f}"))
+        if verdicts := self.verdicts():
+            lines += ["", *_heading(("verdict", "choices", f"lose more than {MATERIAL:g}"))]
+            lines += [_line(*map(str, row.values())) for row in verdicts]
         worst = self.worst()
         lines += ["", f"Furthest behind the best pilot's n, {first}:"] if worst else []
         lines += [
@@ -295,7 +316,7 @@ class Backtest:
     def to_dict(self) -> dict[str, Any]:
         """The tables and every row as plain data."""
         worst = [{"pilot": row.pilot, "group_size": row.group_size, "behind": lost} for row, lost in self.worst()]
-        tables = {"regrets": self.regrets(), "accuracy": self.accuracy(), "worst": worst}
+        tables = {"regrets": self.regrets(), "accuracy": self.accuracy(), "verdicts": self.verdicts(), "worst": worst}
         return {"kind": "backtest", "methods": list(self.methods), **tables, "rows": [asdict(row) for row in self.rows]}
 
     def to_frame(self) -> Frame:

@@ -13,7 +13,7 @@ from isocompute_sdk.ingest.finding.paths import closed_tables, find_files, label
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import FoundLogs, LogRequest, find_all_logs
 from isocompute_sdk.ingest.log_runs import read_logs as read_found
-from isocompute_sdk.ingest.reader import UnknownName, asked_tag
+from isocompute_sdk.ingest.reader import UnknownName
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
 
@@ -57,8 +57,7 @@ def _framework_logs(
     named = {name: value for name, value in options.items() if canonical(name) is not None}
     constants = {**options.get("set", {}), **named}
     shared = {name: options[name] for name in ("eval_set", "ignore", "rename", "step_unit") if name in options}
-    shared["rename"] = {**asked_tag(metric), **shared.get("rename", {})}
-    request = LogRequest(**shared, constants=constants)
+    request = LogRequest(**shared, constants=constants, metric=metric)
     left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
     if not found:
         return None, left
@@ -128,7 +127,7 @@ def _read(files: Sequence[Path], metric: str | None, options: Mapping[str, Any],
     rest = {name: value for name, value in options.items() if name != "ignore"}
     while True:
         try:
-            runs = RunSet.read(files, metric=metric, ignore=ignore, on_truncated="drop", lenient=True, **rest)
+            runs = RunSet.read(files, metric=metric, ignore=ignore, on_truncated="drop", **rest)
             dropped = [name for note in runs.notes if note.code == "columns-left-out" for name in note.data["columns"]]
             left |= {f"column {name}": "text, and not a known column" for name in dropped}
             return runs

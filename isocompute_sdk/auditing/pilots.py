@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -108,39 +109,48 @@ def pilots(
     Args:
         sweep: runs with provenance, of which the most usual B_p is used.
         cuts: shares of the target that a pilot sees.
-        seeds: pilots per cut, of the seeds that most n were run with.
+        seeds: pilots per cut, of the seeds that most n were run with; of drawn curves, draws of the noise.
         min_evaluations: evaluations after step 0 that an n needs in a pilot; pilots of fewer than two n are left out.
         leave_seed_out: leave the pilot's seed out of the truth where every n has another.
     """
     about = sweep.provenance
     for metric in about.metrics:
         curves, bp = _curves(sweep.runs, metric)
-        seen = sorted({seed for found in curves.values() for seed in found}, key=lambda seed: seed or 0)
-        shared = {seed: sum(seed in found for found in curves.values()) for seed in seen}
-        whole = [seed for seed in seen if shared[seed] == max(shared.values())]
+        known = sorted({seed for found in curves.values() for seed in found}, key=lambda seed: seed or 0)
+        shared = {seed: sum(seed in found for found in curves.values()) for seed in known}
+        whole = [seed for seed in known if shared[seed] == max(shared.values())]
+        # Of drawn curves, which have no seeds, each draw of the noise is one.
+        drawn = [(whole[0], draw) for draw in range(seeds)] if about.evaluation_sd else [(s, 0) for s in whole[:seeds]]
         longest = max(curve[0][-1] for found in curves.values() for _, curve in found.values())
-        for target in about.targets or (float(longest),):
-            for cut in cuts:
-                for seed in whole[:seeds]:
-                    shown: dict[int, tuple[str, Curve]] = {}
-                    for n, found in curves.items():
-                        if seed in found:
-                            run, curve = found[seed]
-                            part = _seen(curve, cut * target, about.evaluation_sd, f"{sweep.name} {run} {cut:.4f}")
-                            if np.sum(part[0] > 0) >= min_evaluations:
-                                shown[n] = run, part
-                    if len(shown) < 2:
-                        continue
-                    apart = leave_seed_out and all(len(curves[n]) > 1 for n in shown)
-                    others = {
-                        n: [curve for other, (_, curve) in curves[n].items() if other != seed or not apart]
-                        for n in shown
-                    }
-                    truth = {n: float(np.mean([best_smoothed(c, target) for c in others[n]])) for n in shown}
-                    runs = _as_runs(sweep, metric, shown, cut * target)
-                    known = {n: curve for n, (_, curve) in shown.items()}
-                    best = max(truth.values())
-                    yield Pilot(sweep, metric, cut, seed, target, runs, known, truth, not apart, bp, best)
+        for target, cut, (seed, draw) in product(about.targets or (float(longest),), cuts, drawn):
+            shown: dict[int, tuple[str, Curve]] = {}
+            for n, found in curves.items():
+                if seed in found:
+                    run, curve = found[seed]
+                    noise = f"{sweep.name} {run} {cut:.4f}{f' {draw}' if draw else ''}"
+                    part = seen(curve, cut * target, about.evaluation_sd, noise)
+                    if np.sum(part[0] > 0) >= min_evaluations:
+                        shown[n] = run, part
+            if len(shown) < 2:
+                continue
+            apart = leave_seed_out and all(len(curves[n]) > 1 for n in shown)
+            truth: dict[int, float] = {}
+            for n in shown:
+                judging = [curve for other, (_, curve) in curves[n].items() if other != seed or not apart]
+                truth[n] = float(np.mean([best_smoothed(curve, target) for curve in judging]))
+            yield Pilot(
+                sweep=sweep,
+                metric=metric,
+                cut=cut,
+                seed=draw if about.evaluation_sd else seed,
+                target=target,
+                runs=as_runs(sweep, metric, shown, cut * target),
+                curves={n: curve for n, (_, curve) in shown.items()},
+                truth=truth,
+                same_run=not apart,
+                problems_per_batch=bp,
+                best=max(truth.values()),
+            )
 
 
 def _curves(runs: RunSet, metric: str) -> tuple[dict[int, dict[int | None, tuple[str, Curve]]], int]:
@@ -155,7 +165,7 @@ def _curves(runs: RunSet, metric: str) -> tuple[dict[int, dict[int | None, tuple
     return found, bp
 
 
-def _seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str) -> Curve:
+def seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str) -> Curve:
     """A curve up to a compute; a drawn one gets the noise of its evaluations."""
     at, value = (array[curve[0] <= rollouts * 1.0001] for array in curve)
     if evaluation_sd is not None:
@@ -164,7 +174,8 @@ def _seen(curve: Curve, rollouts: float, evaluation_sd: float | None, name: str)
     return at, value
 
 
-def _as_runs(sweep: RecordedSweep, metric: str, shown: Mapping[int, tuple[str, Curve]], rollouts: float) -> RunSet:
+def as_runs(sweep: RecordedSweep, metric: str, shown: Mapping[int, tuple[str, Curve]], rollouts: float) -> RunSet:
+    """The shown runs of a sweep up to a compute, n -> name and curve; drawn ones with the noise of `shown`."""
     import polars as pl
 
     mine = pl.col("run_id").is_in([run for run, _ in shown.values()])

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, IsoComputeError
+from isocompute_sdk.run_folders.wrapper import open_own
 
 CONTROL_FILE = ".controller.lock"
 """Lock of a study's folder, with the controller that holds it or held it last."""
@@ -78,7 +79,7 @@ def _control(folder: Path) -> Generator[None]:
                 _held[folder] = (me, _held[folder][1] - 1)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / CONTROL_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = open_own(folder / CONTROL_FILE)
     try:
         _take(descriptor, folder)
         with _guard:
@@ -126,7 +127,7 @@ def controller_of(folder: str | Path) -> Controller | None:
     """Who controls the runs of a study now; None if nobody does, or if the file system has no locks."""
     path = Path(folder) / CONTROL_FILE
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:

@@ -25,6 +25,8 @@ class Cost:
     """With evaluations, start and lost attempts."""
     evaluation_hours: float | None
     usd: float | None
+    on_cpu: bool = False
+    """Whether the hours are those of a CPU: they count against a budget in hours, and are no GPU-hours elsewhere."""
 
     def amount(self, unit: str) -> float | None:
         """In one unit of a budget."""
@@ -54,6 +56,7 @@ def run_cost(
         gpu_hours=hours if seen.rollouts else 0.0,
         evaluation_hours=spent.evaluation_hours * gpus if spent.hours else None,
         usd=(None if hours is None or price is None else hours * price) if seen.rollouts else 0.0,
+        on_cpu=spent.cpu_hours > 0,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Study
+from isocompute_sdk.timing.spending import seconds_left, spending
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow
 
@@ -83,7 +84,7 @@ class Overview:
     """Of the budget, in its unit; None without a budget or where what was spent is unknown."""
     controller: Controller | None
     seconds_left: float | None
-    """Until the runs that are under way are done; None if no run says how fast it is."""
+    """Until the runs that go on or wait are done; None if no run says how fast it is."""
     seconds_of_budget: float | None
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
     stage: str
@@ -189,6 +190,8 @@ def _by_kind(
     kinds = {kind: Spent() for kind in KINDS}
     for status in statuses:
         cost = run_cost(status.folder, backend, study.throughput, study.hardware, status)
+        if cost.on_cpu and (study.budget is None or not study.budget.timed):
+            cost = replace(cost, gpu_hours=None, evaluation_hours=None, usd=None)
         training, evaluation = _split(cost)
         kinds["evaluation"] += evaluation
         for kind, part in _parts(status, taken).items():
@@ -233,10 +236,7 @@ def _controller(folder: Path, places: Sequence[Path]) -> Controller | None:
 
 
 def _seconds_left(statuses: Sequence[RunStatus], left: float | None) -> tuple[float | None, float | None]:
-    """Until the slowest run that is under way is done, and until `left` rollouts are, each run at its mean speed."""
-    from isocompute_sdk.timing.spending import spending
-
-    found: list[float] = []
+    """Until the runs are done, and until `left` rollouts are, each run that is under way at its mean speed."""
     speed = 0.0
     for status in statuses:
         if status.state != "running" or not status.step or status.update_steps is None:
@@ -244,9 +244,8 @@ def _seconds_left(statuses: Sequence[RunStatus], left: float | None) -> tuple[fl
         hours = spending([status.folder])
         used = 3600 * (hours.training_hours + hours.evaluation_hours)
         if used:
-            found.append(used / status.step * max(status.update_steps - status.step, 0))
             speed += status.rollouts / used
-    return max(found, default=None), left / speed if left is not None and speed else None
+    return seconds_left(statuses), left / speed if left is not None and speed else None
 
 
 def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Decisions | None) -> str:

@@ -133,14 +133,21 @@ def _improved(run: RunTraces, rollouts_T: Array) -> np.ndarray[tuple[int], np.dt
     return reward.known_at(better_T.astype(float), rollouts_T) == 1.0
 
 
-TRUNCATED, TRUNCATED_GROWTH = 0.1, 2.0
-"""Share of truncated responses that is too many, and its growth over the start from which training causes it."""
+TRUNCATED, TRUNCATED_GROWTH, EVERY = 0.1, 2.0, 0.99
+"""Share of truncated responses that is too many, its growth over the start from which training causes it, and the share
+that is all of them."""
 
 
 def truncation(run: RunTraces) -> list[Finding]:
-    """Many responses are truncated: `truncated-responses`, a warning if their share grew, else info."""
+    """Many responses are truncated: `truncated-responses`, a warning if their share grew, else info.
+
+    Where all end at the limit throughout and are rewarded, that is the length of the task's answers.
+    """
     trace = run.traces.get("truncated_share")
     if trace is None:
+        return []
+    reward = run.traces.get("train_reward", run.traces.get(REWARD))
+    if np.nanmin(trace.value_T) >= EVERY and reward is not None and np.nanmax(reward.value_T) > 0:
         return []
     level_T = trace.level_T
     start = start_of(level_T)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.assistant.mapping import RunMap
     from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
     from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
-    from isocompute_sdk.ingest.reader import read_runs
+    from isocompute_sdk.ingest.reader import read
 
 __all__ = [
     "Diagnosis",
@@ -22,8 +22,8 @@ __all__ = [
     "diagnose",
     "diagnose_map",
     "propose",
+    "read",
     "read_mapped",
-    "read_runs",
 ]
 
 _HOMES = {
@@ -31,7 +31,7 @@ _HOMES = {
     "assistant.mapping": ("RunMap",),
     "assistant.propose": ("propose", "read_mapped"),
     "formats.log_format": ("LogFormat", "LogStore", "Tag"),
-    "reader": ("read_runs",),
+    "reader": ("read",),
 }
 
 

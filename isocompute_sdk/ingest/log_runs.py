@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
+from isocompute_sdk.ingest.assistant.twins import twins, undecided
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import belongs_to_journal
 from isocompute_sdk.ingest.finding.log_sources import (
@@ -28,7 +28,8 @@ from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields
+from isocompute_sdk.records.columns import BATCH, PER_RUN, PLACEHOLDERS, batch_asked, canonical, check_fields
+from isocompute_sdk.records.copies import repeated
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build, join, sizes_note
 
@@ -54,7 +55,7 @@ class FoundLogs(Mapping[str, LogSource]):
 
 @dataclass(frozen=True)
 class LogRequest:
-    """What was asked of every log; see `read_runs`."""
+    """What was asked of every log; see `read`."""
 
     eval_set: str | None = None
     ignore: Sequence[str] = ()
@@ -63,6 +64,7 @@ class LogRequest:
     step_unit: StepUnit | None = None
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     without_sizes: bool = False
+    metric: str | None = None
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> tuple[FoundLogs, list[Listing]]:
@@ -119,7 +121,7 @@ def read_logs(
     *,
     seen: dict[str, None] | None = None,
 ) -> RunSet:
-    """Read every log; see `read_runs`. A log that repeats another one is left out.
+    """Read every log; see `read`. A log that repeats another one is left out.
 
     Args:
         found: the logs.
@@ -142,24 +144,28 @@ def read_logs(
         del logs[name]
     copies = shared_sizes(logs, saved, request)
     notes = [*broken(), *found.notes]
+    asked = batch_asked([_sizes(log, saved[name], request.runs.get(name, {}))[0] for name, log in logs.items()])
     frames: list[Any] = []
     kept: list[str] = []
     for name, log in logs.items():
         if name in copies:
             continue
         try:
-            reading, told = _reading(name, log, saved[name], request)
+            reading, told = _reading(name, log, saved[name], request, asked)
             table = tabulate(log, reading)
             frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
             frames.append(build(frame, Options())[0])
         except RecordError as error:
+            if len(logs) > 1 and any(option.startswith("--set group_size") for option in error.options):
+                # One n for all runs would be wrong for most of them.
+                error.options = ()
             losses.take(name, error)
             continue
         kept.append(name)
         notes += [*told, *table.notes]
     if losses.errors and not frames:
         raise losses.errors[0]
-    notes += [*losses.notes(), *(_repeated(name, of) for name, of in copies.items())]
+    notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]
     return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
 
 
@@ -308,7 +314,9 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
     return read_logs(FoundLogs({one.name: one for one in sources}, roots), LogRequest())
 
 
-def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
+def _reading(
+    name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest, batch_asked: str
+) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
     batch = given.pop(BATCH.name, None)
     told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
@@ -335,13 +343,13 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
         elif steps is not None and steps % 1 == 0:
             values["updates_per_batch"], steps = int(steps), None
     if unknown and not request.without_sizes:
-        _refuse_unknown(name, log, saved, unknown)
+        _refuse_unknown(name, log, saved, unknown, batch_asked)
     values |= dict.fromkeys(unknown, 1)
     notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
     notes += [sizes_note([name], unknown)] if unknown else []
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
-    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps), notes
+    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps, request.metric), notes
 
 
 def _refuse_disagreement(name: str, log: RunLog, apart: Mapping[str, Sequence[Said]]) -> None:
@@ -367,16 +375,17 @@ def _problems_of(name: str, log: RunLog, rollouts: Said, size: Any) -> dict[str,
     return {"problems_per_batch": rollouts.value // size}
 
 
-def _refuse_unknown(name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str]) -> NoReturn:
+def _refuse_unknown(name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str], batch: str) -> NoReturn:
     column = unknown[0]
+    asked = [batch if one == "problems_per_batch" else one for one in unknown]
     where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
     raise RecordError(
         f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
-        f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
+        f"Give it for all runs as {asked[0]}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
         "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
-        options=tuple(f"--set {one}={_SHORT[one]}" for one in unknown),
+        options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
     ).in_shell(
-        f"Add --set {column}=... if it is the same for all runs, or let "
+        f"Add --set {asked[0]}=... if it is the same for all runs, or let "
         "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
     )
 
@@ -386,8 +395,6 @@ _ACCEPTED = {
     "problems_per_batch": "a whole number >= 1",
     "updates_per_batch": "optimiser updates made with one batch of rollouts, 1 unless the trainer reuses them",
 }
-_SHORT = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
-"""What stands for a number in a command."""
 
 
 def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
@@ -418,11 +425,6 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
     named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
     return frame.with_columns(eval_set=named)
-
-
-def _repeated(name: str, kept: str) -> Note:
-    message = f"run {name!r}: {told(kept)}. It is left out, since it would count twice."
-    return Note("run-repeated", "warning", message, {"run_id": name, "same_as": kept})
 
 
 def _not_read(path: Path, others: Sequence[Path]) -> Note:

@@ -1,4 +1,4 @@
-"""`read_runs`: files in, one `RunSet` out.
+"""`read`: files or a table in, one `RunSet` out.
 
 Two ways lead there: tables, which say themselves what n and B_p were, and logs of frameworks, which do not and take it
 from arguments or from the configuration that was saved beside them.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.finding.paths import (
@@ -23,6 +23,7 @@ from isocompute_sdk.ingest.finding.paths import (
     find_files,
     format_of,
     holds_journals,
+    is_path,
     label,
     readable,
     refuse_locked,
@@ -33,7 +34,7 @@ from isocompute_sdk.ingest.formats.registry import journals
 from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
-from isocompute_sdk.ingest.tables.jsonl import read_jsonl
+from isocompute_sdk.ingest.tables.jsonl import columns_of, read_jsonl
 from isocompute_sdk.ingest.tables.parquet import read_parquet
 from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.tables.wandb_csv import (
@@ -46,18 +47,19 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
 )
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Source, to_series
+from isocompute_sdk.records.cells import Source, row_in_memory, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
-from isocompute_sdk.records.input_table import OnDuplicate, Options
-from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward
+from isocompute_sdk.records.columns import fields as named_columns
+from isocompute_sdk.records.copies import once, repeated
+from isocompute_sdk.records.input_table import OnDuplicate, Options, as_mapping
 from isocompute_sdk.records.table import build, join
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def read_runs(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+def read(
+    source: object,
     format: str = "auto",
     *,
     metric: str | None = None,
@@ -69,13 +71,16 @@ def read_runs(
     runs: Mapping[str, Mapping[str, object]] | None = None,
     step_unit: StepUnit | None = None,
     set: Mapping[str, object] | None = None,
-    lenient: bool = False,
     without_sizes: bool = False,
     partly: bool = False,
     seen: dict[str, None] | None = None,
     **constants: object,
 ) -> RunSet:
-    """Read evaluations from a file, every known file of a folder, or a glob; those of text may be packed with gzip.
+    """Runs from files, folders or globs, or from a table in memory; with the names and guesses of the commands.
+
+    Columns of text are left out of tables with a note; a column `reward` that `metric` does not name is the training
+    reward if a trainer's quantities stand beside it, else an evaluation, with a warning; of values that are repeated
+    and were not asked about the last counts. `RunSet.from_columns` takes nothing for granted.
 
     Logs of frameworks are read by their `LogFormat`: resumed runs are stitched, and rollouts counted as generated.
     Folders that a launch script filled say everything about their run; n, B_p and context of other logs come from
@@ -89,7 +94,8 @@ def read_runs(
     run.
 
     Args:
-        path: file, folder or glob, or several of them.
+        source: file, folder or glob (text may be packed with gzip), or several of them; or a pandas or Polars frame,
+            an Arrow table, a list of dicts such as a trainer's log history, or a mapping from column to values.
         format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases), `isocompute`
             (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out),
             `tensorboard`, `verl` (its file log), `trl` (trainer_state.json) or the store of an installed log format.
@@ -106,9 +112,6 @@ def read_runs(
             the update after step 100 on.
         step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
         set: any column or context field -> one value for all rows.
-        lenient: leave columns of text out of tables, with a note, and take a column `reward` without `metric` for the
-            training reward if a trainer's quantities stand beside it, else for avg@4, with a warning. Commands read
-            tables so.
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
             the note `sizes-unknown`: for questions that need neither.
         partly: accept names in `rename` and `ignore` that are in no file, since another call reads the others.
@@ -121,8 +124,12 @@ def read_runs(
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
     constants = {**(set or {}), **constants}
-    paths = as_paths(path)
     described = _described(runs or {})
+    request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described, partly)
+    options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
+    if not is_path(source):
+        return _read_tables([_in_memory(source, request)], request, options, {})
+    paths = as_paths(source)
     found: list[RunSet] = []
     seen = {} if seen is None else seen
     with readable():
@@ -131,26 +138,25 @@ def read_runs(
         logs, rest = find_all_logs(listings, format)
         if logs:
             of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
-            renamed = {**asked_tag(metric), **(rename or {})}
-            wanted = LogRequest(eval_set, tuple(ignore), renamed, of_logs, step_unit, constants, without_sizes)
+            wanted = LogRequest(
+                eval_set, tuple(ignore), rename or {}, of_logs, step_unit, constants, without_sizes, metric
+            )
             found.append(read_logs(logs, wanted, seen=seen))
             described = {name: told for name, told in described.items() if name not in of_logs}
             if not (rest or partly):
                 refuse_unknown_names([*(rename or ()), *ignore], list(seen))
         if rest:
-            options = Options(
-                metric, eval_set, on_duplicate, constants=constants, lenient=lenient, without_sizes=without_sizes
-            )
-            request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described, partly)
-            found.append(_read_tables(rest, request, options, seen))
-    return found[0].concat(*found[1:], on_duplicate=on_duplicate)
-
-
-def asked_tag(metric: str | None) -> dict[str, str]:
-    """A metric that was asked for as a name for the tag of that name, which a log may have unknown to its format."""
-    if metric is None:
-        return {}
-    return {metric: f"{metric} on {TRAIN_SET}" if is_training_reward(metric) else metric}
+            request = replace(request, runs=described, paths=tuple(str(one.path) for one in rest))
+            files = list(dict.fromkeys(file for one in rest for file in find_files(one, format)))
+            tables = _read_tables([_load(file, request) for file in files], request, options, seen)
+            left_out = [note for one in rest if format == "auto" for note in _left_out(one)]
+            found.append(RunSet(tables.to_polars(), [*tables.notes, *left_out]))
+    if len(found) == 1:
+        return found[0]
+    frames, copies = once([runs.to_polars() for runs in found])
+    notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
+    first, *rest_ = (RunSet(one, runs.notes) for one, runs in zip(frames, found, strict=True) if not one.is_empty())
+    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*rest_, on_duplicate=on_duplicate)
 
 
 class UnknownName(RecordError):
@@ -165,17 +171,16 @@ def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
     """
     for name in names:
         if name not in seen:
-            near = difflib.get_close_matches(name, seen, n=3, cutoff=0.5)
+            folded = {one.lower(): one for one in seen}
+            near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
             raise UnknownName(
                 f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
                 f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
             )
 
 
-def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options, seen: dict[str, None]) -> RunSet:
-    format, on_duplicate = request.format, shared.on_duplicate
-    files = list(dict.fromkeys(file for one in listings for file in find_files(one, format)))
-    loaded = [_load(file, request) for file in files]
+def _read_tables(loaded: Sequence[_Loaded], request: _Request, shared: Options, seen: dict[str, None]) -> RunSet:
+    files = [file.path for file in loaded]
     seen |= {name: None for file in loaded for name in file.names}
     if not request.partly:
         refuse_unknown_names([*request.rename, *request.ignore], list(seen))
@@ -193,16 +198,17 @@ def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options
         except RecordError as error:
             if len(loaded) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all files would be wrong for most of them.
-                where = " ".join(quote(str(one.path)) for one in listings)
+                where = " ".join(map(quote, request.paths))
                 asks = "Their names may say it, and the rest is asked"
                 error.options = ()
                 error.in_shell(f"{asks}: isocompute ingest {where} --propose map.yaml")
             raise
         frames.append(frame)
         notes += found
-    notes += [note for one in listings if format == "auto" for note in _left_out(one)]
-    frames = _told_apart(frames, loaded)
-    return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
+    frames, copies = once(_told_apart(frames, loaded))
+    notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
+    kept = {str(file.path): frame for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()}
+    return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
 
 
 def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Loaded]) -> list[pl.DataFrame]:
@@ -251,6 +257,8 @@ class _Request:
     rename: Mapping[str, str]
     runs: Mapping[str, Mapping[str, object]]
     partly: bool = False
+    paths: tuple[str, ...] = ()
+    """The paths of the tables, as they were given."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +291,22 @@ def _load(path: Path, request: _Request) -> _Loaded:
         table = read_parquet(path)
     else:
         table = read_csv(path, request.on_truncated)
+    ours = journal is not None
+    return _understood(path, table, kind, request, journal=ours, begun=ours and not table.columns["value"])
+
+
+def _in_memory(source: object, request: _Request) -> _Loaded:
+    """A table that somebody holds."""
+    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in cast("Sequence[object]", source)):
+        source = columns_of(cast("Sequence[Mapping[str, Any]]", source))
+    columns = {name: to_series(name, values) for name, values in as_mapping(source).items()}
+    return _understood(Path("table"), RawTable(columns, row_in_memory), "csv", request)
+
+
+def _understood(
+    path: Path, table: RawTable, kind: str, request: _Request, *, journal: bool = False, begun: bool = False
+) -> _Loaded:
+    """A table with its tags in our names, where they are those of a framework or of W&B."""
     names, notes = list(table.columns), table.notes
     written = tuple(names)
     ignore = [name for name in request.ignore if name in names]
@@ -300,8 +324,7 @@ def _load(path: Path, request: _Request) -> _Loaded:
             ignore += [name for name in INTERNAL if name in names and name not in ignore]
         notes = table.notes
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
-    begun = journal is not None and not table.columns["value"]
-    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, journal is not None, begun, notes)
+    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, journal, begun, notes)
 
 
 def _with_run_columns(
@@ -310,7 +333,8 @@ def _with_run_columns(
     """Add what `runs=` says about each run as columns."""
     if not runs:
         return table, frozenset()
-    names = {canonical(rename.get(name, name)): name for name in table.columns}
+    written = {rename.get(name, name): name for name in table.columns}
+    names = {column: written[name] for name, column in named_columns(written).items()}
     if "run_id" not in names:
         raise RecordError(
             f"{path} has no column run_id to find the runs of runs= by; it has: {', '.join(table.columns)}",

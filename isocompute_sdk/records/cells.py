@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -186,9 +187,9 @@ def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) ->
 
 
 def blank_to_null(series: pl.Series) -> pl.Series:
-    """Text with cells of nothing but white space made null."""
-    blank = series.str.strip_chars() == ""
-    return series.set(blank, None) if blank.any() else series
+    """Text without white space around it; cells of nothing else are null."""
+    stripped = series.str.strip_chars()
+    return stripped.set(stripped == "", None)
 
 
 def _texts(series: pl.Series, column: Column, source: Source) -> pl.Series:
@@ -213,6 +214,27 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
         f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
         NAN_HINT if is_nan else "Correct the value, or drop the row.",
     )
+
+
+CLOCK = 5e8
+"""Seconds since 1970 are larger in every log of a training run, and no run has so many updates."""
+
+
+def refuse_clock(steps: float | None, column: str) -> None:
+    """Raise on steps that are clock times.
+
+    Args:
+        steps: the largest.
+        column: its column.
+
+    Raises:
+        RecordError: it is as large as a time in seconds or milliseconds.
+    """
+    if steps is not None and steps >= CLOCK:
+        raise RecordError(
+            f"column {column!r} holds clock times, up to {steps:.6g}; accepted: update steps, below {CLOCK:g}",
+            "Add a column of update steps, and leave this one out.",
+        ).in_shell(f"Add a column of update steps, and --ignore {quote(column)}.")
 
 
 def require(series: pl.Series, source: Source, hint: str) -> None:

@@ -89,6 +89,7 @@ _STEP = (
     "Step",
     "_step",
     "update_steps",
+    "update_step",
     "M",
     "global_step",
     "train/global_step",
@@ -112,7 +113,7 @@ COLUMNS: tuple[Column, ...] = (
         0,
     ),
     Column("metric", "text", "name of the metric, kept as written"),
-    Column("eval_set", "text", "name of the set the metric was measured on"),
+    Column("eval_set", "text", "name of the set the metric was measured on", ("set", "split")),
     Column("value", "number", "the measured value", ("reward",)),
     Column("tokens", "number", "tokens sampled so far", minimum=0),
     Column(
@@ -121,7 +122,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
     Column("framework", "text", "what trained the run: openrlhf, verl, trl, torch or another", per_run=True),
     _context("model", "text", "base model", None, "model_name", "model_name_or_path", "base_model"),
-    _context("train_data", "text", "training problems", None, "dataset_name"),
+    _context("train_data", "text", "training problems", None, "dataset_name", "dataset", "data_set"),
     _context("algorithm", "text", "grpo, ppo, cispo or another", None, "algo"),
     _context("learning_rate", "number", "peak learning rate", 0, "lr"),
     _context("kl_coef", "number", "coefficient of the KL term", None, "kl_coeff", "kl_loss_coef"),
@@ -141,6 +142,21 @@ COLUMNS: tuple[Column, ...] = (
 
 BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; in place of B_p", _BATCH, 1)
 """A column that is accepted on the way in, and gives `problems_per_batch`."""
+PLACEHOLDERS = {"group_size": "N", "problems_per_batch": "BP", BATCH.name: "R", "updates_per_batch": "U"}
+"""What stands for a number that a person has to fill in, in `--set group_size=N`."""
+
+
+def batch_asked(sizes: Iterable[object]) -> str:
+    """What to ask for where B_p is unknown: what all runs may share.
+
+    Several n may have had one n B_p, as trainers that count completions keep it; one B_p for all would be wrong then.
+
+    Args:
+        sizes: every n.
+    """
+    return BATCH.name if len({str(size) for size in sizes}) > 1 else "problems_per_batch"
+
+
 COUNTED_DIFFERENTLY = "train_batch_size"
 """Counts problems in veRL and SkyRL, rollouts in TRL and OpenRLHF: taken for problems, with a warning beside
 `OTHER_COUNTS`."""
@@ -148,6 +164,8 @@ OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_pe
 """Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
 WANDB_STEPS = ("_step", "Step")
 """W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
+_WEAK = {"name": "run_id", "samples": "group_size", "eval_step": "step"}
+"""Names that stand for a column where no other name in the table does."""
 
 _INPUT = (*COLUMNS, BATCH)
 BY_NAME: dict[str, Column] = {column.name: column for column in _INPUT}
@@ -185,6 +203,17 @@ def canonical(name: str) -> str | None:
     return _CANONICAL.get(name) or _FOLDED.get(folded(name))
 
 
+def fields(names: Iterable[str]) -> dict[str, str | None]:
+    """Name -> canonical name of its column, None for any other name.
+
+    Of several names of one column, a weak one gives way and has None.
+    """
+    found = {name: canonical(name) for name in names}
+    strong = {column for name, column in found.items() if name not in WANDB_STEPS}
+    weak = {name: column for name in found if (column := _WEAK.get(folded(name))) not in {None, *found.values()}}
+    return {name: None if name in WANDB_STEPS and column in strong else column for name, column in found.items()} | weak
+
+
 def known_names() -> str:
     """Every accepted column with a few of its aliases, for error messages."""
     return ", ".join(" / ".join((column.name, *column.aliases[:3])) for column in _INPUT)
@@ -204,7 +233,14 @@ def misspelt(name: str) -> str | None:
         return squeezed
     # Names of other lengths cannot be that near; tables may have thousands of columns.
     near = (spelling for spelling in _CANONICAL if len(spelling) >= 4 and 0.8 < len(name) / len(spelling) < 1.25)
-    return close(name, near, cutoff=0.9)
+    found = close(name, near, cutoff=0.9)
+    return found if found is not None and alike(name, found) else None
+
+
+def alike(name: str, other: str) -> bool:
+    """Whether two names have as many words, each like its fellow: `mean_length` is no slip of `max_length`."""
+    mine, theirs = (re.split(r"[^a-z0-9]+", text.lower()) for text in (name, other))
+    return len(mine) == len(theirs) and all(close(a, [b]) is not None for a, b in zip(mine, theirs, strict=True))
 
 
 _SQUEEZED = {_squeezed(spelling): spelling for spelling in reversed(_CANONICAL)}

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.metrics import UNKNOWN_AVERAGE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, require, to_series, typed
+from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, refuse_clock, require, to_series, typed
 from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, TRAIN_SET, headline, is_training_reward, rank
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Options:
     """Put before run ids that are made from the configuration."""
     lenient: bool = False
     """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
-    stand beside it, else for avg@4; each with a note."""
+    stand beside it, else for an evaluation; each with a note."""
     without_sizes: bool = False
     """Put 1 in place of an unknown n or B_p."""
     run_name: str = "run"
@@ -81,9 +82,13 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     """
     import polars as pl
 
-    table = _as_mapping(given)
-    ignored = set(options.ignore)
-    for name in (*options.rename, *options.ignore):
+    as_given = as_mapping(given)
+    table = {name.strip(): values for name, values in as_given.items()}
+    if len(table) < len(as_given):
+        raise RecordError(f"columns are there twice, but for blanks: {', '.join(as_given)}", "Rename or remove one.")
+    ignored = {name.strip() for name in options.ignore}
+    rename = {name.strip(): new.strip() for name, new in options.rename.items()}
+    for name in (*rename, *ignored):
         if name not in table:
             raise RecordError(
                 f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
@@ -92,37 +97,48 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
-    for raw, values in table.items():
-        if raw in ignored:
+    names = {raw: rename.get(raw, raw) for raw in table if raw not in ignored}
+    meant = schema.fields(names.values())
+    for raw, name in names.items():
+        column = meant[name]
+        if column is None and name in schema.WANDB_STEPS:
             continue
-        name = options.rename.get(raw, raw).strip()
-        column = schema.canonical(name)
-        if (column or name) in known or name in others:
-            first = written.get(column or name, name)
-            if column == "step" and (first in schema.WANDB_STEPS) != (raw in schema.WANDB_STEPS):
-                if raw in schema.WANDB_STEPS:
-                    continue
-            else:
-                raise RecordError(
-                    f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them",
-                    f"Remove one, or pass ignore=[{raw!r}].",
-                ).in_shell(f"Remove one, or add --ignore {quote(raw)}.")
-        series = to_series(raw, values)
+        series = to_series(raw, table[raw])
+        if (column or name) in written:
+            first = written[column or name]
+            if column is not None and known[column].equals(series.alias(column)):
+                continue
+            raise RecordError(
+                f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them",
+                f"Remove one, or pass ignore=[{raw!r}].",
+            ).in_shell(f"Remove one, or add --ignore {quote(raw)}.")
         written[column or name] = raw
         if column is None:
             others[name] = series
         else:
-            known[column] = series
-    if "run_id" not in known:
-        named = next((name for name in others if name.lower() in _NAMES and others[name].dtype == pl.String), None)
-        if named is not None:
-            known["run_id"], written["run_id"] = others.pop(named), written.pop(named)
+            known[column] = series.alias(column)
+    if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
+        known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
     _check_lengths({**known, **others}, written)
+    _by_their_values(known, others, written)
     return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
 
 
-_NAMES = ("name", "id")
-"""Columns of text that name the run where no other does, as in tables of W&B."""
+def _by_their_values(known: dict[str, pl.Series], others: dict[str, pl.Series], written: dict[str, str]) -> None:
+    """Mend what two names alone do not say: `samples` that keep growing are no n, and a run has one training set."""
+    import polars as pl
+
+    size = written.get("group_size", "")
+    if schema.folded(size) == "samples" and FEWEST_TO_JUDGE * known["group_size"].n_unique() > len(known["group_size"]):
+        others[size], written[size] = known.pop("group_size").alias(size), written.pop("group_size")
+    if "run_id" in known and "eval_set" not in known and schema.folded(written.get("train_data", "")) in _SETS:
+        runs = pl.DataFrame([known["run_id"], known["train_data"]]).group_by("run_id").agg(pl.all().n_unique())
+        if (runs["train_data"] > 1).any():
+            known["eval_set"], written["eval_set"] = known.pop("train_data"), written.pop("train_data")
+
+
+_SETS = ("dataset", "data_set")
+"""Names of what a run was trained on, or evaluated on if it has several."""
 
 
 def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:
@@ -138,7 +154,7 @@ def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note
     return (Note("batch-taken-for-problems", "warning", message, {"column": batch}),)
 
 
-def _as_mapping(table: object) -> dict[str, object]:
+def as_mapping(table: object) -> dict[str, object]:
     """A mapping, or a polars or pandas frame, as name -> column."""
     if isinstance(table, Mapping):
         mapping = cast(Mapping[object, object], table)
@@ -203,10 +219,12 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         given[name] = constant.new_from_index(0, named.height)
+    if "step" in given and "rollouts" not in given:
+        refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))
     if options.without_sizes:
         for name in sizes_unknown(given):
             given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
-            if "run_id" not in given:
+            if name == "group_size" and "run_id" not in given:
                 given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
     absent = ["group_size"] if "group_size" not in given else []
     if "step" not in given and "rollouts" not in given:
@@ -271,7 +289,7 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
 _LIKELY: dict[str, str] = {
     "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n_gen\w*",
     "problems_per_batch": r"b|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
-    "step": r"iter|iters|iteration|iterations|update|updates|policy_step|rl_step|t|epoch_step|step_idx|steps",
+    "step": r"(\w+_)?steps?|iter|iters|iteration|iterations|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
 }
 """What people call the columns that a table cannot do without: suggested, never taken unasked."""
@@ -281,11 +299,12 @@ def _suggested(wanted: str, present: Sequence[str]) -> str | None:
     """The column of the table that is most likely `wanted`."""
     column = schema.BY_NAME[wanted]
     likely = re.compile(_LIKELY[wanted])
-    return (
-        schema.close(wanted, present)
-        or next((found for alias in column.aliases if (found := schema.close(alias, present, cutoff=0.8))), None)
-        or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
+    near = (
+        found
+        for spelling in (wanted, *column.aliases)
+        if (found := schema.close(spelling, present, cutoff=0.8)) is not None and schema.alike(found, spelling)
     )
+    return next(near, None) or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
 
 
 def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection[str]) -> None:
@@ -296,17 +315,17 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
     wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
-    unset = "problems_per_batch" not in named.known and "problems_per_batch" not in set_for_all
+    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    unset = {"problems_per_batch", schema.BATCH.name, "rollouts"}.isdisjoint((*named.known, *set_for_all))
     for name in [*absent, *(["problems_per_batch"] if unset else [])]:
-        if name == "problems_per_batch" and "rollouts" in named.known:
-            continue
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
         left = [column for column in free if column not in renamed]
         found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
         if found is not None:
             renamed[found[0]] = found[1]
         elif name != "rollouts":
-            values[name] = "N" if name == "group_size" else "BP"
+            asked = batch if name == "problems_per_batch" else name
+            values[asked] = schema.PLACEHOLDERS[asked]
     options = (
         *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
         *(f"--set {name}={value}" for name, value in values.items()),
@@ -529,8 +548,8 @@ def _metric_columns(
     return wide, notes
 
 
-USUAL_METRIC = "avg@4"
-"""What a lone reward of a table of evaluations is called unless somebody names it: the metric of a fit by default."""
+USUAL_METRIC = "reward"
+"""What a lone reward of a table of evaluations is called unless somebody names it."""
 
 
 def _of_updates(frame: pl.DataFrame, beside: Collection[str]) -> bool:
@@ -560,7 +579,8 @@ def _taken_for_training(column: str) -> Note:
 
 
 def _check_named_metric(options: Options, found: Sequence[str]) -> None:
-    if options.metric is not None and options.metric not in found:
+    # An average over an unknown number of samples may be the one that is asked about.
+    if options.metric is not None and options.metric not in found and UNKNOWN_AVERAGE not in found:
         likely = headline((name, schema.DEFAULT_EVAL_SET) for name in found)
         raise RecordError(
             f"metric {options.metric!r} is not in the table; it holds: {', '.join(found)}",

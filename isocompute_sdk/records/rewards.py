@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import LEADING, average_of
+from isocompute_sdk.metrics import LEADING, UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS, check_fields
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.records.runset import RunSeries, RunSet
 
 TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
-_COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
+_COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*|\?)")
 _NO_REWARD = re.compile(
     r"(.*[/_. ])?(epochs?|loss|.+_loss|entropy|.*kl|.*grad(ient)?_norm|lr|learning_rate|.*clip(ped)?(_.*|frac)?|"
     r".*(len(gth)?s?|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
@@ -26,6 +26,10 @@ _NO_REWARD = re.compile(
     re.IGNORECASE,
 )
 """Names of diagnostics, counters and settings."""
+_LENGTH = re.compile(
+    r"(.*[/_. -])?(len(gth)?s?|tokens?)([/_@. -].*)?(?<!reward)(?<!score)(?<!acc)(?<!accuracy)", re.IGNORECASE
+)
+"""Sizes of responses, wherever the word stands."""
 _COMPONENT = re.compile(r"(.*/)?rewards/.+")
 """One reward function of several."""
 _SCORES = (
@@ -38,6 +42,9 @@ _EVALUATION = re.compile(
 """Names that people give to rewards and evaluations."""
 _SCORE = re.compile(rf"(.*[/_. -])?({_SCORES})([/_@. 0-9-].*)?", re.IGNORECASE)
 """Those that say what is measured, and not only where: of `eval/turns` and `eval/reward` the second is the reward."""
+_WHERE = r"([/_@. 0-9-]|eval|val|valid|validation|test|mean|avg|total|final|overall)*"
+_WHOLE = re.compile(rf"{_WHERE}({_SCORES}){_WHERE}", re.IGNORECASE)
+"""Those that say no more, so that they name no part: `eval/reward` beside `eval/format_reward`."""
 _TRAINING = re.compile(
     r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
     r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
@@ -61,13 +68,15 @@ def rank(metric: str, eval_set: str) -> int | None:
     if is_training_reward(metric):
         return 6
     if eval_set in TRAIN_SETS:
-        # A metric of evaluations that was measured on training problems.
-        return 5 if average_of(metric) else None
-    kinds = (metric == "avg@4", average_of(metric), metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
+        # A metric of evaluations that was measured on training problems, or a reward by another name.
+        named = _SCORE.fullmatch(metric) and not _COMPONENT.fullmatch(metric)
+        return 5 if average_of(metric) else 6 if named else None
+    average = metric == UNKNOWN_AVERAGE or average_of(metric) is not None
+    kinds = (metric == "avg@4", average, metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
     known = next((i for i, holds in enumerate(kinds) if holds), None)
     if known is not None:
         return known
-    if _NO_REWARD.fullmatch(metric) or _COMPONENT.fullmatch(metric):
+    if any(kind.fullmatch(metric) for kind in (_NO_REWARD, _LENGTH, _COMPONENT)):
         return None
     return 4 if _EVALUATION.fullmatch(metric) else OTHER
 
@@ -75,8 +84,8 @@ def rank(metric: str, eval_set: str) -> int | None:
 def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """The reward among (metric, evaluation set) pairs, one for every value; None without a reward.
 
-    Ties go to the most frequent one, then to a name that says what is measured, then to the most samples, then to
-    `validation`, then to the alphabet.
+    Ties go to the most frequent one, then to a name that says what is measured and no part of it, then to the most
+    samples, then to `validation`, then to the alphabet.
     """
     counts = Counter(measured)
     found = [one for one in counts if rank(*one) is not None]
@@ -87,10 +96,17 @@ def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     )
 
 
-def _tie(metric: str, eval_set: str) -> tuple[bool, int, bool, str, str]:
+def _tie(metric: str, eval_set: str) -> tuple[bool, bool, int, bool, str, str]:
     """Order of measurements of one rank."""
     said = _SCORE.fullmatch(metric) is not None
-    return not said, -(average_of(metric) or 0), eval_set != DEFAULT_EVAL_SET, metric, eval_set
+    return (
+        not said,
+        _WHOLE.fullmatch(metric) is None,
+        -(average_of(metric) or 0),
+        eval_set != DEFAULT_EVAL_SET,
+        metric,
+        eval_set,
+    )
 
 
 _CLASS = (0, 0, 0, 0, 1, 2, 2, 3)

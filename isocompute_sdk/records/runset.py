@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,13 +100,19 @@ class RunSet:
 
     A table in which n or B_p of a run changes gives a run for every configuration, see `records.size_changes`.
 
-    Made by `RunSet.from_columns` and `RunSet.read`; the constructor takes a frame that is known to be good.
+    Made by `isocompute_sdk.read`, or by `RunSet.from_columns`, which guesses nothing; the constructor takes the
+    frame of another one.
     """
 
     __slots__ = ("_frame", "_notes")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, frame: pl.DataFrame, notes: Iterable[Note] = ()) -> None:
+        if [*getattr(frame, "columns", ())] != [column.name for column in COLUMNS]:
+            raise RecordError(
+                f"RunSet: received a {type(frame).__name__} of other columns; accepted: what RunSet.to_polars returns",
+                "Read any other table with isocompute_sdk.read(table).",
+            )
         self._frame = frame
         self._notes = unique(notes)
 
@@ -153,44 +158,22 @@ class RunSet:
         return cls(*build(columns, options))
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame | pd.DataFrame | ArrowTable, **options: Any) -> RunSet:
-        """Read a pandas or Polars frame (an index of a known name is a column too), or an Arrow table.
-
-        Args:
-            frame: in long or wide form, as `from_columns` takes it.
-            **options: arguments of `from_columns`: `metric`, `rename={theirs: ours}`, `set={column: value}`, ...
-
-        Raises:
-            RecordError: as `from_columns`.
-        """
-        return cls.from_columns(frame, **options)
+    def from_frame(cls, frame: object, **options: Any) -> RunSet:
+        """`isocompute_sdk.read` of a table in memory: a frame, an Arrow table, a list of dicts or columns by name."""
+        return cls.read(frame, **options)
 
     @classmethod
-    def read(
-        cls,
-        path: str | PathLike[str] | Sequence[str | PathLike[str]],
-        format: str = "auto",
-        *,
-        metric: str | None = None,
-        eval_set: str | None = None,
-        on_duplicate: OnDuplicate = "error",
-        on_truncated: Literal["error", "drop"] = "error",
-        ignore: Sequence[str] = (),
-        rename: Mapping[str, str] | None = None,
-        runs: Mapping[str, Mapping[str, object]] | None = None,
-        step_unit: Any = None,
-        set: Mapping[str, object] | None = None,
-        **constants: Any,
-    ) -> RunSet:
-        """Read files, folders or globs: tables, W&B CSV exports or logs of frameworks; see `ingest.read_runs`.
+    def read(cls, source: object, format: str = "auto", **options: Any) -> RunSet:
+        """`isocompute_sdk.read`: files, folders or globs with tables, W&B exports or logs; or a table in memory.
 
-        The parameters are those of `ingest.read_runs`; further ones are columns with one value for all runs.
+        Args:
+            source: where the runs are.
+            format: see `isocompute_sdk.read`, as for the options.
+            **options: its other arguments.
         """
-        from isocompute_sdk.ingest import read_runs
+        from isocompute_sdk.ingest import read
 
-        given: dict[str, Any] = {"metric": metric, "eval_set": eval_set, "on_duplicate": on_duplicate, "set": set}
-        given |= {"on_truncated": on_truncated, "ignore": ignore, "rename": rename, "runs": runs}
-        return read_runs(path, format, step_unit=step_unit, **given, **constants)
+        return read(source, format, **options)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> RunSet:
@@ -428,10 +411,9 @@ def check_runs(runs: object) -> RunSet:
     """
     if isinstance(runs, RunSet):
         return runs
-    read = "from_columns" if isinstance(runs, Mapping) or hasattr(runs, "columns") else "read"
     raise RecordError(
         f"runs: received {' '.join(repr(runs).split()):.60} ({type(runs).__name__}); accepted: a RunSet",
-        f"Make one first: RunSet.{read}(...).",
+        "Make one first: isocompute_sdk.read(...).",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import Source
@@ -22,6 +23,7 @@ from isocompute_sdk.records.input_table import (
     to_rows,
     typed_frame,
 )
+from isocompute_sdk.records.rewards import headline
 from isocompute_sdk.records.run_ids import fill_runs, name_runs
 
 if TYPE_CHECKING:
@@ -53,7 +55,49 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
-    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
+    rows = _with_samples(rows, options.metric)
+    again: tuple[Note, ...] = ()
+    if options.lenient and told_apart:
+        rows, again = _without_repeats(rows, options.metric, named.source)
+    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out, *again)
+
+
+def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
+    """An average over an unknown number of samples by its name, where a column or the metric asked about says k."""
+    import polars as pl
+
+    if not (rows["metric"] == UNKNOWN_AVERAGE).any():
+        return rows
+    k = pl.coalesce("eval_samples", pl.lit(None if asked is None else average_of(asked), dtype=pl.Int64))
+    named = pl.when((pl.col("metric") == UNKNOWN_AVERAGE) & k.is_not_null()).then(pl.format("avg@{}", k))
+    return rows.with_columns(named.otherwise("metric").alias("metric"))
+
+
+def _without_repeats(rows: pl.DataFrame, asked: str | None, source: Source) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Rows without those that repeat an evaluation with its value, or one of a metric that nobody asked about."""
+    import polars as pl
+
+    place = [*KEY, _place()]
+    if not rows.select(place).is_duplicated().any():
+        return rows, ()
+    likely = headline(zip(rows["metric"].to_list(), rows["eval_set"].to_list(), strict=True))
+    decides = asked or (likely[0] if likely is not None else None)
+    kept = rows.with_columns(_place()).unique([*KEY, _PLACE, "value"], keep="first", maintain_order=True)
+    kept = pl.concat(
+        [
+            kept.filter(pl.col("metric") == decides),
+            kept.filter(pl.col("metric") != decides).unique([*KEY, _PLACE], keep="last", maintain_order=True),
+        ]
+    ).drop(_PLACE)
+    dropped = rows.join(kept.select(ROW, "metric", "eval_set"), on=[ROW, "metric", "eval_set"], how="anti")
+    if dropped.is_empty():
+        return rows, ()
+    names = ", ".join(dropped["metric"].unique().sort())
+    message = (
+        f"{source.locate(dropped[ROW][0])}: the run has {names} twice at this step ({dropped.height} such values); the "
+        "last one counts."
+    )
+    return kept, (Note("rows-repeated", "info", message, {"values": dropped.height}),)
 
 
 def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
@@ -99,13 +143,14 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     index = frame["rollouts"].is_null().arg_max() if frame["rollouts"].null_count() else None
     if index is not None:
         empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
+        batch = schema.batch_asked(frame["group_size"].unique().to_list())
         raise RecordError(
             f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
             f"problems_per_batch, for want of {' and '.join(empty)}",
-            "Give rollouts, or step and problems_per_batch (problems_per_batch=32 sets it for all rows).",
+            f"Give rollouts, or step and {batch} ({batch}=256 sets it for all rows).",
         ).in_shell(
-            "Give rollouts, or step and problems_per_batch (--set problems_per_batch=32 sets it for all rows).",
-            ("--set problems_per_batch=BP",) if empty == ["problems_per_batch"] else (),
+            f"Give rollouts, or step and {batch} (--set {batch}=256 sets it for all rows).",
+            (f"--set {batch}={schema.PLACEHOLDERS[batch]}",) if empty == ["problems_per_batch"] else (),
         )
     return frame
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from isocompute_sdk.run_folders import wrapper
 from isocompute_sdk.run_folders.wrapper import process_ref
 
-__all__ = ["find_process", "holders", "is_running", "process_ref", "submitting", "try_lock"]
+__all__ = ["find_holder", "find_process", "holders", "holds", "is_running", "process_ref", "submitting", "try_lock"]
 
 _SUBMIT_FILE = ".submit.lock"
 
@@ -36,20 +37,37 @@ def is_running(folder: str | Path) -> bool:
 
 def holders(folder: str | Path) -> tuple[int, ...]:
     """Ids of other processes of this user, on this machine, that have inherited the lock of whoever started the run."""
-    lock = os.path.realpath(Path(folder) / wrapper.LOCK_FILE)
-    found: set[int] = set()
-    for path in Path("/proc").glob("[0-9]*/fd/*"):
-        # Processes end meanwhile, and those of others show nothing.
+    found = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    return tuple(sorted(pid for pid in found if pid != os.getpid() and holds(folder, pid)))
+
+
+def holds(folder: str | Path, pid: int) -> bool:
+    """Whether a process of this user, on this machine, has inherited the lock of whoever started the run."""
+    # A link in the place of the lock leads to files of others; who only looks opens the lock for reading.
+    lock = f"{os.path.realpath(folder)}/{wrapper.LOCK_FILE}"
+
+    def is_lock(path: str) -> bool:
+        # Processes end meanwhile.
         with suppress(OSError):
-            if os.readlink(path) == lock:
-                found.add(int(path.parts[2]))
-    return tuple(sorted(found - {os.getpid()}))
+            return os.readlink(path) == lock and bool(os.lstat(path).st_mode & stat.S_IWUSR)
+        return False
+
+    # Processes of others show nothing.
+    with suppress(OSError):
+        return any(is_lock(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd"))
+    return False
+
+
+def find_holder(folder: str | Path, ref: object) -> int | None:
+    """Process id behind a reference of `process_ref`; None if the process has ended, or does not hold the folder."""
+    pid = find_process(str(ref))
+    return pid if pid is not None and holds(folder, pid) else None
 
 
 @contextmanager
 def submitting(folder: str | Path) -> Generator[None]:
     """Let one controller at a time hand this run to an engine."""
-    descriptor = os.open(Path(folder) / _SUBMIT_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = wrapper.open_own(Path(folder) / _SUBMIT_FILE)
     try:
         # On a file system without locks, the name of the job still keeps the engine from starting it twice.
         with suppress(OSError):

@@ -370,7 +370,7 @@ def read_abandoned(folder: str | Path) -> str:
 
 def request_stop(folder: str | Path) -> None:
     """Ask whoever starts this run not to start it again."""
-    (Path(folder) / STOP_FILE).touch()
+    os.close(wrapper.open_own(Path(folder) / STOP_FILE))
 
 
 def stop_requested(folder: str | Path) -> bool:

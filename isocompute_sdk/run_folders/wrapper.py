@@ -26,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -56,7 +57,6 @@ _ENDED = frozenset("ZX")
 """States in /proc/PID/stat of a process that has ended and waits for its parent."""
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _WATCHED = frozenset({signal.SIGCHLD, *_ASKED})
-_PROBE_FILE = ".clock"
 
 
 def main(argv: list[str]) -> int:
@@ -261,7 +261,7 @@ def take_lock(folder: Path) -> int | None:
     On a file system without locks the descriptor locks nothing: there the beat keeps attempts apart.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    low = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    low = open_own(folder / LOCK_FILE)
     # Scripts use descriptors below 10 for files of their own, which would drop the lock that they have inherited.
     descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
     os.close(low)
@@ -278,9 +278,18 @@ def take_lock(folder: Path) -> int | None:
     return descriptor
 
 
+def open_own(path: Path) -> int:
+    """A file of a run folder, made if it is missing, for reading and writing; never one to which a link leads.
+
+    Raises:
+        OSError: it is a link, or cannot be opened.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
 def is_locked(path: Path) -> bool:
     """Whether a process holds a lock file."""
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:
         try:
@@ -311,10 +320,8 @@ def is_beating(folder: Path, own: str | None = None) -> bool:
         if time.time() - renewed < STALE_SECONDS:
             return True
         # The clock of the file system decides: that of this machine may be ahead.
-        probe = folder / _PROBE_FILE
-        probe.write_bytes(b"")
-        now = probe.stat().st_mtime
-        probe.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            now = os.fstat(probe.fileno()).st_mtime
     except OSError:
         return False
     return now - renewed < STALE_SECONDS
@@ -368,7 +375,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, value: object) -> None:
     """Replace a JSON file atomically."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    temporary.unlink(missing_ok=True)
+    with temporary.open("x", encoding="utf-8") as file:
         file.write(json.dumps(value, indent=1) + "\n")
         file.flush()
         os.fsync(file.fileno())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.stores.journal import Stopwatch
 from isocompute_sdk.run_folders.progress import JOURNAL
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
-from isocompute_sdk.run_folders.store import METRICS_FILE
+from isocompute_sdk.run_folders.store import METRICS_FILE, RunStatus, read_spec
+
+RECENT = 20
+"""Updates whose mean time is that of the ones to come."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Spending:
     rollouts: float = 0.0
     """Sampled in training."""
     evaluation_rollouts: float = 0.0
+    cpu_hours: float = 0.0
+    """Those of all hours that a run used no GPU, by its own record."""
 
     def __add__(self, other: Spending) -> Spending:
         return Spending(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
@@ -69,7 +74,7 @@ def _of_run(folder: Path) -> Spending:
     for record in records:
         for name, value in stopwatch.read(record).items():
             total[name] = total.get(name, 0.0) + value
-    return Spending(
+    found = Spending(
         training_hours=total.get(STEP_SECONDS, 0.0) / 3600,
         evaluation_hours=total.get(EVALUATION_SECONDS, 0.0) / 3600,
         start_hours=total.get(STARTUP_SECONDS, 0.0) / 3600,
@@ -77,6 +82,51 @@ def _of_run(folder: Path) -> Spending:
         rollouts=max((float(r.get("rollouts", 0)) for r in records), default=0.0),
         evaluation_rollouts=total.get(EVALUATION_ROLLOUTS, 0.0),
     )
+    on_cpu = bool(records) and records[0].get("device") == "cpu"
+    return replace(found, cpu_hours=found.hours) if on_cpu else found
+
+
+def seconds_left(statuses: Sequence[RunStatus]) -> float | None:
+    """Until all of these runs are done; None if none that goes on has logged the time of an update.
+
+    Updates to come take as long as the newest ones of their run, and evaluations as long as its last one. Runs that
+    wait take as long per rollout as those seen, and as many go on at a time as now.
+    """
+    left, per_rollout, waiting, going = list[float](), list[float](), 0.0, 0
+    for status in statuses:
+        rollouts = float((status.update_steps or 0) * (status.group_size or 0) * (status.problems_per_batch or 0))
+        seen = _time_of(status) if rollouts else None
+        if seen is not None:
+            per_rollout.append(sum(seen) / rollouts)
+        if status.state == "running":
+            going += 1
+            if seen is not None:
+                left.append(seen[1])
+                continue
+        waiting += rollouts if status.state in ("running", "waiting") else 0.0
+    if not left:
+        return None
+    return max(*left, (sum(left) + waiting * sum(per_rollout) / len(per_rollout)) / going)
+
+
+def _time_of(status: RunStatus) -> tuple[float, float] | None:
+    """Seconds that a run has used, and those to come; None before its first update, or without a length."""
+    records, spec = _lines(status.folder / METRICS_FILE), read_spec(status.folder)
+    if spec is None or status.update_steps is None:
+        return None
+    stopwatch, steps, evaluations = Stopwatch(), list[float](), dict[float, float]()
+    for record in records:
+        found = stopwatch.read(record)
+        if STEP_SECONDS in found:
+            steps.append(found[STEP_SECONDS])
+        if EVALUATION_SECONDS in found:
+            evaluations[record["step"]] = evaluations.get(record["step"], 0.0) + found[EVALUATION_SECONDS]
+    if not steps:
+        return None
+    planned = records[0].get("evaluations") or len(spec.evaluation.steps(status.update_steps))
+    to_come = sum(steps[-RECENT:]) / len(steps[-RECENT:]) * max(status.update_steps - status.step, 0)
+    to_come += next(reversed(evaluations.values()), 0.0) * max(planned - len(evaluations), 0)
+    return sum(steps) + sum(evaluations.values()), to_come
 
 
 def _lost(attempts: list[Start], records: list[dict[str, Any]]) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 from tests.documents.document import REPOSITORY
@@ -28,22 +27,17 @@ def test_pictures_are_those_of_the_committed_numbers(program: ModuleType, tmp_pa
         assert committed.count("<use ") == (tmp_path / name).read_text(encoding="utf-8").count("<use ")
 
 
-def test_committed_forecasts_are_those_of_the_page_on_recorded_runs(
-    program: ModuleType,
-) -> None:
-    text = (REPOSITORY / "docs" / "recorded_runs.md").read_text(encoding="utf-8")
+def test_committed_predictions_are_those_of_the_page_on_the_backtest(program: ModuleType) -> None:
+    text = (REPOSITORY / "docs" / "allocation.md").read_text(encoding="utf-8")
+    lines = [program.cells(line) for line in text.splitlines()]
+    table = [cells for cells in lines if len(cells) == 8 and cells[0] == "planner"]
+    assert len(table) >= 15
     rows = program.forecasts()
-    compared = 0
-    for line in text.splitlines():
-        found = program.cells(line)
-        if found and found[0] in ("Easy", "Hard") and found[1] in ("2x", "3x", "8x"):
-            mine = [r for r in rows if r["set"] == found[0].lower() and r["factor"] == float(found[1][:-1])]
-            bias, held = (float(part) for part in found[-2].split("/"))
-            compared += 1
-            assert len(mine) == int(found[-1])
-            assert np.mean([r["error"] for r in mine]) == pytest.approx(bias, abs=0.005)
-            assert np.mean([r["held"] for r in mine]) == pytest.approx(held, abs=0.05)
-    assert compared == 6
+    for _, group, _, distance, *_ in table:
+        cells = [c for c in table if (c[1], c[3]) == (group, distance)]
+        mine = [r for r in rows if r["group"] == group and f"{1 / r['cut']:.2g}x" == distance]
+        said = [[int(number) for number in c[6].split(" of ")] for c in cells]
+        assert [sum(r["held"] for r in mine), len(mine)] == [sum(column) for column in zip(*said, strict=True)]
 
 
 def test_tables_are_read_as_written(program: ModuleType) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.documents.document import REPOSITORY, blocks, missing, printed, run_markdown, run_notebook
 
-SLOW = {"01_closed_loop", "10_design_a_pilot"}
+SLOW = {"01_closed_loop", "09_fixed_batch", "10_design_a_pilot", "13_paper_figures"}
 PACKAGES = {"02_write_a_backend", "03_add_a_log_format"}
 """Their files are installed and tested in tests/backends/third_party."""
 TUTORIALS = sorted((REPOSITORY / "tutorials").glob("[0-9]*.md"))

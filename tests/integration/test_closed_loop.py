@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +22,7 @@ from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
 from isocompute_sdk.training import registry
 from isocompute_torch.tasks.settings import ModelShape
 from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+from tests.processes import wait_for
 
 REWARD = """
 def reward(prompt, response, answer):
@@ -75,6 +74,7 @@ def records(folder: Path) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.slow
 def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twice(place: Path) -> None:
     found = RunSet.read(place)
     assert {(run.group_size, run.rollouts) for run in found.runs()} == {(2, 320.0), (8, 320.0)}
@@ -96,6 +96,7 @@ def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twic
     assert [result.started for result in again] == [False, False]
 
 
+@pytest.mark.slow
 def test_a_campaign_fits_best_at_k_beside_its_reward(place: Path, tmp_path: Path) -> None:
     root, study = shutil.copytree(place, tmp_path / "copy"), make_study().replace(budget=2_000)
     fits = Campaign(study, root, executor=LocalExecutor(1), fit_options={"pool": ("learning_rate",)}).fit()
@@ -104,6 +105,7 @@ def test_a_campaign_fits_best_at_k_beside_its_reward(place: Path, tmp_path: Path
     assert RunSet.from_dict(fits.runs).metrics == ("avg@4", "best@2", "best@4")
 
 
+@pytest.mark.slow
 def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path, tmp_path: Path) -> None:
     runs, backend = make_study().expand()[:1], registry.load("torch")
     made(tmp_path)
@@ -119,14 +121,6 @@ def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path, tmp_pa
     assert records(stopped) == records(place / "runs" / "small" / stopped.name)
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 @pytest.mark.slow
 def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "quickstart", "--json"]
@@ -137,8 +131,7 @@ def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Pa
     out = tmp_path / "isocompute-quickstart"
     for reached in ("runs/pilot/n8-bp16-seed0/metrics.jsonl", "decisions/planned-run.json"):
         process = start()
-        wait_for((out / reached).exists, process, 900)
-        time.sleep(3)
+        wait_for((out / reached).exists, process)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     process = start()

@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,9 +18,11 @@ import pytest
 import torch
 import transformers
 
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import find_runs, read_best
 from tests.backends.torch_runner.conftest import configurations, tokenizer
+from tests.processes import wait_for
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,9 +40,17 @@ recipe:
   min_problems_per_batch: 4
 sweep: {{group_size: {groups}, problems_per_batch: 4, rollouts: {rollouts}}}
 evaluation: {{every_steps: 5, samples: 4, temperature: 1.0}}
-options: {{threads: 1, device: cpu, save_every_steps: 5}}
+options: {{threads: 1, device: cpu, save_every_steps: 5, reward_timeout_seconds: 600}}
 """
-FIRST_DIGIT = "def reward(prompt, response, answer):\n    return float(response[:1] == str(answer))\n"
+FIRST_DIGIT = """
+import itertools, os, time
+calls = itertools.count()
+def reward(prompt, response, answer):
+    while next(calls) > 150 and os.path.exists(HOLD):
+        time.sleep(0.02)
+    return float(response[:1] == str(answer))
+"""
+"""Waits in the course of the training while a file is there."""
 
 
 def write_study(folder: Path, isocompute: Command, family: str, reward: str, groups: list[int], rollouts: int) -> None:
@@ -55,7 +64,7 @@ def write_study(folder: Path, isocompute: Command, family: str, reward: str, gro
         options = ("--reward", "reward.py") if reward == "maths" else ()
         assert isocompute("problems", f"{name}.csv", "--output", f"{name}.jsonl", *options).returncode == 0
     if reward != "maths":
-        (folder / "reward.py").write_text(FIRST_DIGIT)
+        (folder / "reward.py").write_text(FIRST_DIGIT.replace("HOLD", repr(str(folder / "hold"))))
     (folder / "study.yaml").write_text(STUDY.format(groups=groups, rollouts=rollouts))
 
 
@@ -70,19 +79,19 @@ def processes(folder: Path) -> Iterator[int]:
 def kill_while_it_trains(folder: Path, run: str, steps: int) -> None:
     """Start `isocompute run`, and kill it with all it started once a run has done some steps."""
     command = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "run", "study.yaml"]
-    with (folder / "first.log").open("w") as log:
-        controller = subprocess.Popen([*command, "--parallel", "1"], cwd=folder, stdout=log, stderr=log)
+    (folder / "hold").touch()
+    controller = subprocess.Popen([*command, "--parallel", "1"], cwd=folder, stdout=subprocess.DEVNULL)
     journal = folder / "runs" / "mine" / run / "metrics.jsonl"
-    deadline = time.monotonic() + 240
-    while not [one for one in journal_records.read(journal) if one["kind"] == "step" and one["step"] >= steps]:
-        assert controller.poll() is None, (folder / "first.log").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(
+        lambda: [one for one in journal_records.read(journal) if one["kind"] == "step" and one["step"] >= steps],
+        controller,
+    )
     controller.kill()
     controller.wait()
     for process in list(processes(folder)):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
+    (folder / "hold").unlink()
 
 
 def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups: list[int], rollouts: int) -> None:
@@ -115,6 +124,17 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
     plan = json.loads(planned.stdout)
     assert plan["group_size"] * plan["problems_per_batch"] * plan["update_steps"] == plan["rollouts"] <= 4000
     assert "finished" in isocompute("status", "runs/mine").stdout
+    found = RunSet.read(folder)
+    assert {(run.group_size, run.rollouts) for run in found.runs()} == {(n, float(rollouts)) for n in groups}
+    assert {"avg@4", "best@4", "train_reward"} <= set(found.metrics)
+    assert found.series("avg@4", "validation")[0].step_T[0] == 0
+    (context, _), *others = found.context_groups(ignore=("learning_rate",))
+    assert (context["model"], context["algorithm"], context["n_problems"]) == ("model", "grpo", 32)
+    assert not others
+    if reward != "maths":
+        # The recipe's learning rate is high enough for this to be learned at once.
+        rises = [series.value_T[-3:].mean() - series.value_T[:3].mean() for series in found.series("train_reward")]
+        assert min(rises) > 0.3
 
 
 def test_a_study_on_a_model_of_ones_own_is_trained_killed_resumed_and_planned_from(

@@ -18,6 +18,7 @@ from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training import registry
 from tests.integration.test_closed_loop import made, make_study, place, records
+from tests.processes import wait_for
 
 __all__ = ["place"]
 CONTROLLER = """
@@ -59,13 +60,9 @@ def steps(folder: Path, study: Study) -> int:
 
 def train_until(folder: Path, study: Study, new_steps: int, controller: subprocess.Popen[bytes]) -> bool:
     """Wait until the runs have done so many more steps; False if the controller ends before."""
-    begin, deadline = steps(folder, study), time.monotonic() + 240
-    while steps(folder, study) < begin + new_steps:
-        if controller.poll() is not None:
-            return False
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return True
+    goal = steps(folder, study) + new_steps
+    wait_for(lambda: steps(folder, study) >= goal or controller.poll() is not None)
+    return controller.poll() is None
 
 
 def kill(folder: Path, study: Study, parts: tuple[str, ...]) -> None:
@@ -111,12 +108,9 @@ def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path
         controller.kill()
     assert stop_runs([place / run.output_dir for run in study.expand()]).foreign == ()
     # A run that has just finished is not stopped, and takes a moment to leave.
-    deadline = time.monotonic() + 20
-    while training(place) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert training(place) == []
+    wait_for(lambda: not training(place))
     with start(place) as controller:
-        assert controller.wait(400) == 0
+        assert controller.wait() == 0
     assert {run.run_id: records(place / run.output_dir) for run in study.expand()} == expected
     assert not (place / "clashes").exists()
     assert training(place) == []
@@ -147,7 +141,7 @@ def test_a_whole_campaign_of_the_built_in_runner_is_the_same_after_three_kills(t
     designed(whole)
     began = time.monotonic()
     with start(whole, CAMPAIGN) as controller:
-        assert controller.wait(500) == 0
+        assert controller.wait() == 0
     seconds = time.monotonic() - began
     designed(killed)
     met = 0
@@ -164,7 +158,7 @@ def test_a_whole_campaign_of_the_built_in_runner_is_the_same_after_three_kills(t
                 os.killpg(leader, signal.SIGKILL)
     assert met == 3
     with start(killed, CAMPAIGN) as controller:
-        assert controller.wait(500) == 0
+        assert controller.wait() == 0
     assert measured(killed) == measured(whole)
     assert not (killed / "clashes").exists()
     assert training(killed) == []

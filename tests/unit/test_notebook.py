@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.ingest import read_runs
 from isocompute_sdk.notebook import MOST_ROWS, table
 
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -54,17 +52,9 @@ def test_dir_lists_public_names_only() -> None:
     assert set(dir(iso)) == {*iso.__all__, "ingest", "plots", "__version__", "__doc__"}
 
 
-def test_read_names_the_options_of_the_reader() -> None:
-    ours, theirs = (inspect.signature(one).parameters for one in (iso.RunSet.read, read_runs))
-    shared = [name for name, one in ours.items() if one.kind is one.KEYWORD_ONLY]
-    assert len(shared) > 6
-    for name in shared:
-        assert ours[name].default == theirs[name].default
-
-
 def test_an_editor_completes_the_options_of_the_reader() -> None:
     import jedi
 
-    typed = "import isocompute_sdk as iso\niso.RunSet.read('runs.csv', "
+    typed = "import isocompute_sdk as iso\niso.read('runs.csv', "
     offered = {one.name for one in jedi.Script(typed).complete()}
     assert {"metric=", "rename=", "set=", "on_duplicate="} <= offered

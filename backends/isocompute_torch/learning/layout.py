@@ -121,21 +121,26 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
     )
 
 
-def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int) -> list[Tensor]:
-    """Indices of the chosen rows in groups whose padded size is within the budget, the shortest rows first.
+def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int, longest_tree: int = 0) -> list[Tensor]:
+    """Indices of the chosen rows in groups whose padded size is within the budget.
 
-    A row that exceeds the budget alone forms its own group.
+    The shortest rows come first; rows of at most `longest_tree` tokens stay in their order, by prompt, so that they can
+    share it. A row that exceeds the budget alone forms its own group.
     """
     prompt_P = torch.tensor([len(prompt) for prompt in rows.prompt_ids], device=rows.prompt_index_U.device)
     length_U = prompt_P[rows.prompt_index_U] + rows.mask_UT.sum(-1).long()
     lengths: list[int] = length_U[chosen_U].tolist()
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    order = list(range(len(lengths)))
+    if max(lengths, default=0) > longest_tree:
+        order.sort(key=lengths.__getitem__)
     groups: list[list[int]] = []
     current: list[int] = []
+    longest = 0
     for i in order:
-        if current and (len(current) + 1) * lengths[i] > token_budget:
+        longest = max(longest, lengths[i])
+        if current and (len(current) + 1) * longest > token_budget:
             groups.append(current)
-            current = []
+            current, longest = [], lengths[i]
         current.append(i)
     if current:
         groups.append(current)

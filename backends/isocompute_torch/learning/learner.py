@@ -101,6 +101,7 @@ class Learner:
         self.token_budget = token_budget
         self.merge = merge
         self.checkpointing = checkpointing
+        self._longest_tree = policy.architecture.longest_tree if merge else 0
         common: dict[str, Any] = {
             "betas": recipe.adam_betas,
             "weight_decay": recipe.weight_decay,
@@ -174,7 +175,7 @@ class Learner:
         advantages, targets = self._targets(rows, reward_R)
         trained_U = self._trained(targets)
         stats: defaultdict[str, float] = defaultdict(float, {"loss": 0.0, "policy_loss": 0.0})
-        for chosen_U in micro_batches(rows, trained_U, self.token_budget):
+        for chosen_U in micro_batches(rows, trained_U, self.token_budget, self._longest_tree):
             with self._recomputing():
                 loss, measured = self._loss(rows, chosen_U, targets)
                 _finite("loss", measured["loss"])
@@ -253,7 +254,7 @@ class Learner:
             return None, None
         every_U = torch.arange(len(rows), device=rows.first_U.device)
         with torch.no_grad():
-            for chosen_U in micro_batches(rows, every_U, self.token_budget):
+            for chosen_U in micro_batches(rows, every_U, self.token_budget, self._longest_tree):
                 layout = self._layout(rows, chosen_U)
                 width = layout.mask_UT.shape[1]
                 if kl_UT is not None:
@@ -327,10 +328,9 @@ class Learner:
         return trained_U.nonzero().squeeze(-1)
 
     def _layout(self, rows: Rows, chosen_U: Tensor) -> Layout:
-        layout = None
-        if self.merge and self.policy.architecture.reads_trees:
-            layout = tree_layout(rows, chosen_U, self.policy.codec.pad_id, self.policy.dtype)
-        return layout or plain_layout(rows, chosen_U, self.policy.codec.pad_id)
+        pad_id = self.policy.codec.pad_id
+        layout = tree_layout(rows, chosen_U, pad_id, self.policy.dtype, self._longest_tree)
+        return layout or plain_layout(rows, chosen_U, pad_id)
 
     def _reference_logprob(self, layout: Layout) -> Tensor:
         assert self.reference is not None, "a KL term needs the reference"

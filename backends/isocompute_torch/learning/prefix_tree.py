@@ -1,14 +1,16 @@
-"""Rollouts of a prompt laid out as a tree of shared prefixes: the same scores up to rounding, from fewer tokens.
+"""Rollouts laid out as trees of shared prefixes: the same scores up to rounding, from fewer tokens.
 
-Rows of one prompt are sorted by their tokens, so that each row shares a prefix with the row before it and adds the
-rest. Written in that order, the added tokens are a depth-first walk through a tree: the subtree of a token follows it
-without a gap, and a token attends to exactly its ancestors and itself. A tree that is too long for one sequence
-continues in the next, which repeats the prompt; a sequence may hold several trees.
+Rows, prompts included, are sorted by their tokens, so that each row shares a prefix with the row before it and adds the
+rest: rollouts of one problem share its prompt, problems a system prompt. Written in that order, the added tokens are a
+depth-first walk through a tree: the subtree of a token follows it without a gap, and a token attends to exactly its
+ancestors and itself. A tree that is too long for one sequence continues in the next, which repeats the row from its
+beginning; a sequence may hold several trees.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,9 +19,15 @@ from torch import Tensor
 
 from isocompute_torch.learning.layout import Layout, Rows
 from isocompute_torch.policy.architecture import LONGEST_TREE
+from isocompute_torch.policy.text import shared_beginning
 
 SHORTEST = 64
 """Tokens of a sequence, unless a row needs more."""
+ROOMS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+"""Lengths of sequences to choose from, in lengths of the longest row."""
+ATTENTION = 2_048
+"""Length of a sequence at which attention to all places costs as much as the rest of a model of width 350; less in
+wider ones."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that no row of attention weights becomes NaN."""
 
@@ -28,109 +36,131 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Walk:
-    """Rows sorted by prompt and tokens (axis W), and the tokens that each adds to the row before."""
+    """Where rows sorted by their tokens (axis W) stand."""
 
-    prompt_W: Ints
-    length_W: Ints
-    agreed_W: Ints
-    """Leading tokens shared with the row before, in the same sequence."""
     known_W: Ints
-    """How many of these are in the sequence already: a row's last token is scored but not written."""
+    """Leading tokens of a row that the row before has written to the same sequence."""
+    agreed_W: Ints
+    """Leading tokens of its response that are scored with the row before."""
     sequence_W: Ints
     start_W: Ints
     """Place of the first token that the row adds to its sequence."""
-    root_W: Ints
-    """Place of the last token of its prompt."""
+    room: int
+    """Tokens of the longest sequence."""
+
+    @property
+    def places(self) -> int:
+        """Tokens of all sequences, padding included."""
+        return (int(self.sequence_W[-1]) + 1) * self.room
+
+    @property
+    def cost(self) -> float:
+        """Of a pass over the sequences, in tokens without attention."""
+        return self.places * (1 + self.room / ATTENTION)
 
 
-def tree_layout(rows: Rows, chosen_U: Tensor, pad_id: int, dtype: torch.dtype) -> Layout | None:
-    """The chosen rows as trees; None if trees would not hold fewer tokens than one sequence per row.
+def tree_layout(
+    rows: Rows, chosen_U: Tensor, pad_id: int, dtype: torch.dtype, longest_tree: int = LONGEST_TREE
+) -> Layout | None:
+    """The chosen rows as trees; None if they would cost as much as one sequence per row.
 
     Args:
         rows: distinct rollouts.
         chosen_U: indices of the rows to lay out.
         pad_id: fills the rest of a sequence.
         dtype: number format of the attention scores.
+        longest_tree: most tokens of a sequence.
     """
     chosen: Ints = chosen_U.cpu().numpy()
     mask_UT = rows.mask_UT[chosen_U]
     length_U: Ints = (mask_UT > 0).sum(-1).cpu().numpy()
     width = int(length_U.max())
-    prompt_U: Ints = rows.prompt_index_U.cpu().numpy()[chosen]
-    token_UT: Ints = rows.response_UT[chosen_U, :width].cpu().numpy()
-    size_P = np.array([len(prompt) for prompt in rows.prompt_ids])
-    longest = int((size_P[prompt_U] + length_U).max()) - 1
-    room = max(SHORTEST, longest)
-    if room > LONGEST_TREE or int(length_U.min()) < 1:
+    mask_UT = mask_UT[:, :width]
+    size_U = np.array([len(prompt) for prompt in rows.prompt_ids])[rows.prompt_index_U.cpu().numpy()[chosen]]
+    # A row's last token is scored but not written.
+    longest = int((size_U + length_U).max()) - 1
+    if longest > longest_tree or int(length_U.min()) < 1:
         return None
-    order_W = np.lexsort((*token_UT.T[::-1], prompt_U))
-    walk = _walk(prompt_U[order_W], token_UT[order_W], length_U[order_W], size_P, room)
-    if (int(walk.sequence_W[-1]) + 1) * room >= len(chosen) * longest:
+    used = sorted(set(rows.prompt_index_U[chosen_U].tolist()), key=rows.prompt_ids.__getitem__)
+    rank_P = np.zeros(len(rows.prompt_ids), dtype=np.int64)
+    rank_P[used] = np.arange(len(used))
+    rank_U: Ints = rank_P[rows.prompt_index_U.cpu().numpy()[chosen]]
+    prompts = [rows.prompt_ids[i] for i in used]
+    response_UT: Ints = rows.response_UT[chosen_U, :width].cpu().numpy()
+    order_W = np.lexsort((*response_UT.T[::-1], rank_U))
+    rank_W, response_WT, length_W = rank_U[order_W], response_UT[order_W], length_U[order_W]
+    alike_W = _alike(rank_W, response_WT, length_W, prompts)
+    least = max(SHORTEST, longest)
+    rooms = ROOMS if least > SHORTEST else (1.0,)
+    walks = [_walk(alike_W, size_U[order_W], length_W, min(int(part * least), longest_tree)) for part in rooms]
+    walk = min(walks, key=lambda walk: walk.cost)
+    # Plain sequences need no mask, and half of the attention.
+    if walk.cost >= len(chosen) * longest * (1 + longest / ATTENTION / 2):
         return None
-    return _layout(walk, order_W, token_UT[order_W], rows.prompt_ids, room, pad_id, mask_UT[:, :width], dtype)
+    return _layout(walk, order_W, [prompts[i] for i in rank_W], response_WT, length_W, pad_id, mask_UT, dtype)
 
 
-def _walk(prompt_W: Ints, token_WT: Ints, length_W: Ints, size_P: Ints, room: int) -> _Walk:
-    same_VT = (token_WT[1:] == token_WT[:-1]) & (prompt_W[1:] == prompt_W[:-1])[:, None]
-    alike_W = np.concatenate(([0], np.logical_and.accumulate(same_VT, axis=1).sum(1)))
-    alike_W[1:] = np.minimum(alike_W[1:], np.minimum(length_W[1:], length_W[:-1]))
-    size_W = size_P[prompt_W]
-    found: list[tuple[int, int, int, int, int]] = []
-    sequence, used, root, prompt, before = 0, 0, 0, -1, 0
-    for owner, alike, length, size in zip(
-        prompt_W.tolist(), alike_W.tolist(), length_W.tolist(), size_W.tolist(), strict=True
-    ):
-        agreed, known = alike, min(alike, length - 1, before - 1)
-        if owner != prompt or used + length - 1 - known > room:
-            agreed = known = 0
-            if used + size + length - 1 > room:
-                sequence, used = sequence + 1, 0
-            root, used = used + size - 1, used + size
-        found.append((agreed, known, sequence, used, root))
-        used += length - 1 - known
-        prompt, before = owner, length
-    agreed_W, known_W, sequence_W, start_W, root_W = np.array(found, dtype=np.int64).T
-    return _Walk(prompt_W, length_W, agreed_W, known_W, sequence_W, start_W, root_W)
+def _alike(rank_W: Ints, response_WT: Ints, length_W: Ints, prompts: list[list[int]]) -> Ints:
+    """Leading tokens that each row shares with the row before; those of two prompts end with the shorter one."""
+    same_VT = (response_WT[1:] == response_WT[:-1]) & (rank_W[1:] == rank_W[:-1])[:, None]
+    answer_V = np.minimum(np.logical_and.accumulate(same_VT, axis=1).sum(1), np.minimum(length_W[1:], length_W[:-1]))
+    between = [0, *(shared_beginning(pair) for pair in pairwise(prompts))]
+    size_V = np.array([len(prompt) for prompt in prompts])[rank_W[1:]]
+    prompt_V = np.where(rank_W[1:] == rank_W[:-1], size_V, np.array(between)[rank_W[1:]])
+    return np.concatenate(([0], prompt_V + answer_V))
+
+
+def _walk(alike_W: Ints, size_W: Ints, length_W: Ints, room: int) -> _Walk:
+    found: list[tuple[int, int, int, int]] = []
+    sequence, used, before, longest = 0, 0, 0, 0
+    for alike, size, length in zip(alike_W.tolist(), size_W.tolist(), length_W.tolist(), strict=True):
+        written = size + length - 1
+        known, agreed = min(alike, written, before), max(alike - size, 0)
+        if used + written - known > room:
+            sequence, used, known, agreed = sequence + 1, 0, 0, 0
+        found.append((known, agreed, sequence, used))
+        used += written - known
+        before, longest = written, max(longest, used)
+    known_W, agreed_W, sequence_W, start_W = np.array(found, dtype=np.int64).T
+    return _Walk(known_W, agreed_W, sequence_W, start_W, max(longest, SHORTEST))
 
 
 def _layout(
     walk: _Walk,
     order_W: Ints,
-    token_WT: Ints,
-    prompt_ids: list[list[int]],
-    room: int,
+    prompt_W: list[list[int]],
+    response_WT: Ints,
+    length_W: Ints,
     pad_id: int,
     mask_UT: Tensor,
     dtype: torch.dtype,
 ) -> Layout:
-    step_T = np.arange(token_WT.shape[1])
+    room, places = walk.room, walk.places
+    size_W = np.array([len(prompt) for prompt in prompt_W])
+    written_W = size_W + length_W - 1
+    step_F, step_T = np.arange(int(written_W.max())), np.arange(response_WT.shape[1])
     # Places of a row's tokens: its own from `known` on, before that those of the last row that wrote them.
-    place_WT = walk.sequence_W[:, None] * room + _from_writer(walk.start_W, walk.known_W, step_T)
-    read_WT = step_T < (walk.length_W - 1)[:, None]
-    added_WT = read_WT & (step_T >= walk.known_W[:, None])
-    scored_WT = (step_T >= walk.agreed_W[:, None]) & (step_T < walk.length_W[:, None])
-    first_W = np.concatenate(([0], scored_WT.sum(1).cumsum()[:-1]))
-    node_WT = np.where(step_T < walk.length_W[:, None], _from_writer(first_W, walk.agreed_W, step_T), 0)
-    root_W = walk.sequence_W * room + walk.root_W
-    before_WT = np.concatenate((root_W[:, None], place_WT[:, :-1]), axis=1)
-    source_J, pick_K = np.unique(before_WT[scored_WT], return_inverse=True)
-    # The tokens that a row adds end here; the subtrees of its ancestors reach at least as far.
-    stop_W = walk.sequence_W * room + walk.start_W + walk.length_W - 1 - walk.known_W
-    places = (int(walk.sequence_W[-1]) + 1) * room
+    place_WF = walk.sequence_W[:, None] * room + _from_writer(walk.start_W, walk.known_W, step_F)
+    read_WF = step_F < written_W[:, None]
+    added_WF = read_WF & (step_F >= walk.known_W[:, None])
+    stop_W = walk.sequence_W * room + walk.start_W + written_W - walk.known_W
+    token_WF = np.full(place_WF.shape, pad_id)
+    for row, prompt in enumerate(prompt_W):
+        token_WF[row, : len(prompt)] = prompt[: len(step_F)]
+    inside_WT = step_T < (length_W - 1)[:, None]
+    token_WF[inside_WT.nonzero()[0], (size_W[:, None] + step_T)[inside_WT]] = response_WT[inside_WT]
     ids_N = np.full(places, pad_id, dtype=np.int64)
     position_N = np.zeros(places, dtype=np.int64)
     end_N = np.arange(1, places + 1)
-    ids_N[place_WT[added_WT]] = token_WT[added_WT]
-    size_W = np.array([len(prompt) for prompt in prompt_ids])[walk.prompt_W]
-    position_N[place_WT[added_WT]] = (size_W[:, None] + step_T)[added_WT]
-    np.maximum.at(end_N, place_WT[read_WT], np.broadcast_to(stop_W[:, None], read_WT.shape)[read_WT])
-    roots, root_index_W = np.unique(root_W, return_index=True)
-    for root, row, stop in zip(
-        roots.tolist(), root_index_W.tolist(), [*root_index_W[1:].tolist(), len(root_W)], strict=True
-    ):
-        prompt = prompt_ids[walk.prompt_W[row]]
-        trunk = slice(root + 1 - len(prompt), root + 1)
-        ids_N[trunk], position_N[trunk], end_N[trunk] = prompt, np.arange(len(prompt)), max(root + 1, stop_W[stop - 1])
+    ids_N[place_WF[added_WF]] = token_WF[added_WF]
+    position_N[place_WF[added_WF]] = np.broadcast_to(step_F, added_WF.shape)[added_WF]
+    # The tokens that a row adds end here; the subtrees of its ancestors reach at least as far.
+    np.maximum.at(end_N, place_WF[read_WF], np.broadcast_to(stop_W[:, None], read_WF.shape)[read_WF])
+    scored_WT = (step_T >= walk.agreed_W[:, None]) & (step_T < length_W[:, None])
+    first_W = np.concatenate(([0], scored_WT.sum(1).cumsum()[:-1]))
+    node_WT = np.where(step_T < length_W[:, None], _from_writer(first_W, walk.agreed_W, step_T), 0)
+    row_K, step_K = scored_WT.nonzero()
+    source_J, pick_K = np.unique(place_WF[row_K, size_W[row_K] - 1 + step_K], return_inverse=True)
     back_U = np.empty_like(order_W)
     back_U[order_W] = np.arange(len(order_W))
     device = mask_UT.device
@@ -144,7 +174,7 @@ def _layout(
         position_ids_SL=sent(position_N.reshape(-1, room)),
         source_J=sent(source_J),
         pick_K=sent(pick_K),
-        token_K=sent(token_WT[scored_WT]),
+        token_K=sent(response_WT[scored_WT]),
         node_UT=sent(node_WT[back_U]),
         mask_UT=mask_UT,
     )

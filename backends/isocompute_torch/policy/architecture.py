@@ -22,8 +22,10 @@ KNOWN = frozenset(
     }
 )
 """Model types that the tests compare with the plain forward pass, gradients included."""
-LONGEST_TREE = 256
-"""Most tokens of a sequence that holds trees. A sliding window of at least this size hides nothing in it."""
+LONGEST_TREE = 2_048
+"""Most tokens of a sequence that holds trees; attention to all places of longer ones would cost as much as it saves."""
+SHORTEST_WINDOW = 256
+"""Least sliding window of a model that reads trees. A window hides nothing in a sequence that is not longer."""
 RULES = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
 """Configuration keys of rules that neither a causal mask nor the output head expresses: soft caps, and attention to
 later tokens."""
@@ -40,6 +42,8 @@ class Architecture:
     not."""
     obstacle: str | None
     """Why prefixes are not shared and the head is not applied separately; None if both are exact."""
+    longest_tree: int
+    """Most tokens of a sequence that holds trees; 0 if the model reads none."""
 
     @property
     def reads_trees(self) -> bool:
@@ -65,7 +69,9 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     """
     model_type = str(config.get("model_type"))
     text = config.get("text_config") or config
-    return Architecture(model_type, bool(text.get("attn_logit_softcapping")), _obstacle(model_type, text))
+    obstacle = _obstacle(model_type, text)
+    longest = min(_window(text) or LONGEST_TREE, LONGEST_TREE) if obstacle is None else 0
+    return Architecture(model_type, bool(text.get("attn_logit_softcapping")), obstacle, longest)
 
 
 def architecture_in(folder: str | Path) -> Architecture | None:
@@ -86,7 +92,12 @@ def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:
     kinds = set(config.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
     if kinds:
         return f"model type {model_type} has layers of {', '.join(sorted(kinds))}"
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    if window is not None and window < LONGEST_TREE:
-        return f"model type {model_type} has a sliding window of {window} tokens, shorter than {LONGEST_TREE}"
+    window = _window(config)
+    if window is not None and window < SHORTEST_WINDOW:
+        return f"model type {model_type} has a sliding window of {window} tokens, shorter than {SHORTEST_WINDOW}"
     return None
+
+
+def _window(config: Mapping[str, Any]) -> int | None:
+    """Tokens that a token sees, itself included; None for all."""
+    return config.get("sliding_window") if config.get("use_sliding_window", True) else None

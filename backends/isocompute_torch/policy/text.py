@@ -10,6 +10,12 @@ from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
 
 
+def shared_beginning(prompts: Sequence[Sequence[int]]) -> int:
+    """Number of tokens that all prompts begin with."""
+    least, most = min(prompts), max(prompts)
+    return next((i for i, (one, other) in enumerate(zip(least, most, strict=False)) if one != other), len(least))
+
+
 class TextCodec:
     """Encodes prompts as the model reads them and decodes its responses.
 

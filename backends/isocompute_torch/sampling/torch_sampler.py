@@ -1,8 +1,8 @@
 """The sampler in torch: batched decoding with a KV cache, directly from the trained weights.
 
-The model reads each distinct prompt once, and its cache is copied to the n rollouts. Rows of finished rollouts leave
-the cache. With `merge`, rollouts with the same tokens so far share one row: the model reads every distinct prefix once,
-which changes results by rounding only.
+The model reads what all prompts begin with once, then each distinct prompt once, and its cache is copied to the n
+rollouts. Rows of finished rollouts leave the cache. With `merge`, rollouts with the same tokens so far share one row:
+the model reads every distinct prefix once, which changes results by rounding only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from isocompute_torch.failures import is_out_of_memory
 from isocompute_torch.policy.model import Policy, at_least_float32
+from isocompute_torch.policy.text import shared_beginning
 from isocompute_torch.sampling.sampler import Samples, check_finite, draw, log_distribution
 
 CACHE_BYTES_CPU = 2 * 2**30
@@ -24,6 +25,8 @@ CACHE_SHARE_CUDA = 0.35
 """Largest KV cache as a share of the GPU's total memory; a share of the free memory would vary between steps."""
 LOGITS_AT_ONCE = 2**28
 """Most logits computed at once, rows times vocabulary."""
+SHORTEST_BEGINNING = 16
+"""Tokens that all prompts must share to be read once: one more call of the model costs as much as a few tokens."""
 COMPACT_BELOW = 0.75
 """Share of live rows at which finished ones are removed from the cache; copying it costs as much as a token."""
 
@@ -182,8 +185,10 @@ class _Decoder:
         self.max_tokens = max_tokens
         self.merge = merge
         self.device = policy.device
-        longest = max(len(prompt) for prompt in prompts)
         self.cache = policy.new_cache()
+        longest = max(len(prompt) for prompt in prompts)
+        begun = self._begin(prompts) if merge and longest + max_tokens <= policy.architecture.longest_tree else 0
+        prompts, longest = [prompt[begun:] for prompt in prompts], longest - begun
         padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
         self.input_ids_KL = torch.tensor(padded, device=self.device)
         self.mask_KL: Tensor | None = None
@@ -191,14 +196,23 @@ class _Decoder:
         if any(len(prompt) < longest for prompt in prompts):
             missing_K = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
             position_KL = torch.arange(longest, device=self.device) - missing_K.unsqueeze(-1)
-            self.mask_KL = (position_KL >= 0).long()
-            self.position_ids_KL = position_KL.clamp(min=0)
+            self.mask_KL = torch.nn.functional.pad((position_KL >= 0).long(), (begun, 0), value=1)
+            self.position_ids_KL = begun + position_KL.clamp(min=0)
         self.state_A = torch.arange(len(prompts), device=self.device).repeat_interleave(
             torch.tensor(counts, device=self.device)
         )
         self._distinct = False
         """Whether no two rollouts read the same row."""
         self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
+
+    def _begin(self, prompts: list[list[int]]) -> int:
+        """Read the tokens that all prompts begin with, such as a system prompt, once; returns how many they are."""
+        shared = min(shared_beginning(prompts), *(len(prompt) - 1 for prompt in prompts))
+        if len(prompts) == 1 or shared < SHORTEST_BEGINNING:
+            return 0
+        self.policy.next_logits(torch.tensor([prompts[0][:shared]], device=self.device), self.cache)
+        self.cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=self.device))
+        return shared
 
     def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
         """Sample token after token until every rollout has ended or reached the limit."""

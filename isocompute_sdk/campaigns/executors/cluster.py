@@ -129,6 +129,8 @@ class ClusterExecutor:
         default_factory=dict[str, "tuple[float, EngineJob]"], init=False, repr=False, compare=False
     )
     """When the engine was last asked about a job, and what it said."""
+    _own: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
+    """The engine's names for jobs that carry the label of their run; no other is ended."""
     _gone: dict[str, float] = field(default_factory=dict[str, float], init=False, repr=False, compare=False)
     """Time at which the engine first called a job ended whose folder is silent, by its name for the job."""
 
@@ -152,6 +154,8 @@ class ClusterExecutor:
         over = ended is not None and ended.attempt == attempt
         if started is not None and started.attempt != attempt:
             started = None  # A later attempt was about to start.
+        if started is not None and started.engine == self.name and not self._is_own(job, started):
+            started = None
         if started is None and attempt and not over:
             started = self._find(job, attempt)
         if not locks.is_running(folder) and (over or started is None or started.engine != self.name):
@@ -181,6 +185,7 @@ class ClusterExecutor:
             except EngineSilent:
                 # The engine may have taken the job: `adopt` looks for it before anything is handed over again.
                 return None
+            self._own.add(ref)
             started = store.Started(attempt, self.name, ref)
             store.write_started(folder, started)
         self._active.add(_key(job))
@@ -205,8 +210,8 @@ class ClusterExecutor:
             return
         key, now = _key(handle.job), time.monotonic()
         with suppress(EngineSilent):
-            ref = started.ref or self.engine.find(handle.job, started.attempt) or ""
-            if ref:
+            ref = started.ref if started.ref in self._own else self.engine.find(handle.job, started.attempt)
+            if ref is not None:
                 self.engine.end(ref, at_once=key in self._asked)
         grace = self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds
         self._asked[key] = now if key in self._asked else now + grace
@@ -219,9 +224,24 @@ class ClusterExecutor:
             return store.Started(attempt, self.name, "")
         if ref is None:
             return None
+        self._own.add(ref)
         started = store.Started(attempt, self.name, ref)
         store.write_started(job.launch.folder, started)
         return started
+
+    def _is_own(self, job: Job, started: store.Started) -> bool:
+        """Whether the job that a folder names is not another one that goes on, by the label that it carries."""
+        if not started.ref or started.ref in self._own:
+            return True
+        try:
+            found = self.engine.find(job, started.attempt)
+        except EngineSilent:
+            return True  # Nothing can be ended meanwhile.
+        if found == started.ref:
+            self._own.add(started.ref)
+            return True
+        looked = self.engine.look([started.ref]).get(started.ref)
+        return looked is None or looked.state not in ACTIVE
 
     def _named(self, handle: Handle) -> Handle:
         """The handle with the engine's name for its job, if the engine did not answer when it was made."""
@@ -296,7 +316,7 @@ class ClusterExecutor:
         """End an attempt at once that has not ended in its time, such as one that was asked before it could hear."""
         key, started = _key(handle.job), handle.started
         late = time.monotonic() - self._asked[key]
-        if started is None or not started.ref or key in self._insisted or late < self.settle_seconds:
+        if started is None or started.ref not in self._own or key in self._insisted or late < self.settle_seconds:
             return
         with suppress(EngineSilent):
             self.engine.end(started.ref, at_once=True)
@@ -308,7 +328,7 @@ class ClusterExecutor:
         beat = wrapper.read_json(handle.job.launch.folder / wrapper.BEAT_FILE) or {}
         if beat.get("namespace") != wrapper.pid_namespace() or locks.find_process(str(beat.get("process"))) is not None:
             return
-        command = locks.find_process(str(beat.get("command")))
+        command = locks.find_holder(handle.job.launch.folder, beat.get("command"))
         overdue = time.monotonic() >= self._asked[key]
         if command is not None and (overdue or key not in self._orphans):
             self._orphans.add(key)

@@ -189,14 +189,14 @@ class LocalExecutor:
         return Seen("stopped")
 
     def _living(self, handle: Handle) -> tuple[int | None, int | None] | None:
-        """Process ids of the wrapper and the command of an attempt; None if both have ended or are unknown."""
+        """Process ids of the wrapper and the command of an attempt, as far as they hold its folder; None if neither."""
         child, started = self._children.get(_key(handle.job)), handle.started
         if started is None or started.engine != ENGINE:
             return None
         folder = handle.job.launch.folder
-        leader = child.pid if child is not None and child.poll() is None else locks.find_process(started.ref)
+        leader = child.pid if child is not None and child.poll() is None else locks.find_holder(folder, started.ref)
         beat = wrapper.read_json(folder / wrapper.BEAT_FILE) or {}
-        command = locks.find_process(str(beat.get("command"))) if beat.get("attempt") == started.attempt else None
+        command = locks.find_holder(folder, beat.get("command")) if beat.get("attempt") == started.attempt else None
         if leader is None and command is None and (self._said(handle) is None or _key(handle.job) in self._deadlines):
             # A wrapper that was killed at once has left no record of what it had just started.
             command = next(iter(_groups(folder)), None)

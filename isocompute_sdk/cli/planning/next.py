@@ -97,7 +97,9 @@ def next_runs(
     if json:
         emit_json(found.to_dict())
         return
-    for line in (*found.summary().splitlines(), *_about_mode(planning.mode)):
+    one = fits.first if isinstance(fits, Mapping) else fits
+    flat = [] if one is None else [note.message for note in one.notes if note.code == "no-rise-seen"]
+    for line in (*flat, *found.summary().splitlines(), *_about_mode(planning.mode)):
         say(line)
     if output is not None:
         say(f"wrote {output}")

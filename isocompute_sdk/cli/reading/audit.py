@@ -57,7 +57,7 @@ def audit(
 
     reading.refuse_both(logs, "`isocompute audit runs/`")
     if reading.map is not None:
-        runs, left_out = reading.read(None), {}
+        runs, left_out = reading.read(None, reading.metric), {}
     else:
         runs, left_out = read_logs(logs or [], reading.metric, **reading.arguments())
     found = conduct(
@@ -90,6 +90,10 @@ def _print(found: Audit) -> None:
     from isocompute_sdk.cli.shared.display import print_notes
 
     console = terminal()
+    for group in found.groups:
+        for note in group.notes:
+            if note.code == "no-rise-seen":
+                console.print(f"group {group.name}: {note.message}")
     console.print(found.headline())
     for group in found.groups:
         console.print()
@@ -99,7 +103,7 @@ def _print(found: Audit) -> None:
         _print_table(console, group)
         for line in group.proposal_lines():
             console.print(Padding(line.strip(), (0, 0, 0, 4 if line.startswith(" ") else 2)))
-        print_notes(group.notes)
+        print_notes(note for note in group.notes if note.code != "no-rise-seen")
     console.print()
     for line in found.closing():
         console.print(Padding(line.strip(), (0, 0, 0, 2 if line.startswith(" ") else 0)))

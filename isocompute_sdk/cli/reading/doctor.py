@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,12 +42,14 @@ def doctor(
 
     reading.refuse_both(paths, "`isocompute doctor runs/`")
     if reading.map is not None:
-        found = diagnose_map(reading.map)
+        found = diagnose_map(reading.map, reading.mapping(reading.metric))
+        found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
+    found = replace(found, runs=tuple(map(_with_collapse, found.runs)))
     if json:
         runs = [finding.to_dict() for finding in found.runs]
-        ending = {"verdict": found.verdict, "question": found.question, "next": found.next}
+        ending = {"remarks": found.remarks, "verdict": found.verdict, "question": found.question, "next": found.next}
         emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], **ending})
     else:
         _print(found)
@@ -57,9 +60,25 @@ def doctor(
         )
 
 
+def _with_collapse(finding: RunFinding) -> RunFinding:
+    """The finding, with where the reward of its run collapsed."""
+    from isocompute_sdk.health.detectors import findings
+    from isocompute_sdk.records.rewards import is_training_reward
+
+    if finding.runs is None or finding.metric is None:
+        return finding
+    asked = None if is_training_reward(finding.metric) else finding.metric
+    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code == "collapsed-run"]
+    problems = tuple(f"the reward collapsed, {one.where}: {one.seen}" for one in seen)
+    advice = ("use what came before; isocompute watch says what may have caused it",) * len(problems)
+    return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
+
+
 def _print(found: Diagnosis) -> None:
     names = Counter(finding.name for finding in found.runs)
     width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
+    for remark in found.remarks:
+        say(printable(remark))
     for finding in found.runs:
         say(describe(finding, width, with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):

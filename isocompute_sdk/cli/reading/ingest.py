@@ -85,7 +85,10 @@ def ingest(
     unsized = runs_without_sizes(runs)
     if output is not None:
         say(f"wrote {output}")
-        if unsized:
+        if len(unsized) > 1:
+            shown = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
+            say(f"n and B_p are unknown: collect what names and files say, {shown} --propose map.yaml")
+        elif unsized:
             say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
         else:
             say(f"next: {_next(runs, output, reading.metric)}")
@@ -102,7 +105,7 @@ def _paths(paths: list[Path] | None, map: Path | None) -> list[str]:
 def _read(reading: ReadingOptions, paths: list[Path] | None) -> RunSet:
     """The runs; those whose n or B_p nothing says with their steps as rollouts, and a note."""
     if reading.map is not None:
-        return reading.read(paths)
+        return reading.read(paths, reading.metric)
     return reading.read(paths, reading.metric, on_truncated="drop", without_sizes=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,15 +9,11 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 
-
-class Kind(StrEnum):
-    """What can be listed."""
-
-    SWEEPS = "sweeps"
+KINDS = ("sweeps",)
 
 
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[str, typer.Argument(help=f"What to list: {', '.join(KINDS)}.")],
     sweeps: opt.Sweeps = None,
     json: opt.Json = False,
 ) -> None:
@@ -33,9 +28,11 @@ def list_(
 
         isocompute list sweeps --sweeps my_sweeps
     """
+    from isocompute_sdk.errors import SpecError
     from isocompute_sdk.laws.sweeps import sweeps as corpus
 
-    del kind
+    if kind not in KINDS:
+        raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "isocompute list sweeps")
     every = corpus() if sweeps is None else (*corpus(), *corpus(sweeps))
     if json:
         rows = {one.name: {"runs": len(one.runs.run_ids), **one.provenance.model_dump(mode="json")} for one in every}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,9 +82,9 @@ def status(
         study = {} if unreadable else study_dict(folder)
         emit_json({"kind": "status", "runs": shown, "unreadable": damaged, **study})
     else:
-        for one in found:
+        for one, line in zip(found, described(found), strict=True):
             state = words.get(one.folder)
-            say(describe(one) + (f": {state}" if state else ""))
+            say(line + (f": {state}" if state else ""))
         say_spending([one.folder for one in found])
         for line in [] if unreadable else study_lines(folder):
             say(line)
@@ -183,6 +184,13 @@ def say_spending(folders: Sequence[Path]) -> None:
     used = spending(folders)
     if used.evaluation_rollouts:
         say(f"used: {used.summary()}")
+
+
+def described(statuses: Sequence[RunStatus]) -> list[str]:
+    """One line for each run, which names its study where there are several."""
+    if len({one.folder.parent for one in statuses}) > 1:
+        statuses = [replace(one, run_id=f"{one.folder.parent.name}/{one.run_id}") for one in statuses]
+    return [describe(one) for one in statuses]
 
 
 def describe(status: RunStatus) -> str:

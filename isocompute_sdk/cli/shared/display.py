@@ -36,6 +36,9 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
     from rich.text import Text
 
     console = terminal()
+    for note in fits.notes:
+        if note.code == "no-rise-seen":
+            console.print(note.message)
     model = f", {fits.model}" if fits.model else ""
     console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
     for line in () if fits.passport is None else fits.passport.lines():
@@ -93,7 +96,7 @@ def print_plan(
     else:
         known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT
         rows = [(label, text.replace(ASK_NEXT, known)) for label, text in answer(plan)]
-    if first is not None:
+    if first is not None and not any(note.code == "no-rise-seen" for note in plan.notes):
         rows[0] = ("verdict", f"Measure first: {first.reason}")
         runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
         rows[1:1] = [("run first", text) for text in runs]

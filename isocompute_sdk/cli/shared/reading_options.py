@@ -14,6 +14,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
+    from isocompute_sdk.ingest.assistant.mapping import RunMap
     from isocompute_sdk.records import RunSet
 
 PANEL = "What the columns mean"
@@ -51,10 +52,12 @@ class TableOptions:
         Raises:
             SpecError: a text that is not name=value, or a value still to be filled in.
         """
+        from isocompute_sdk.records.columns import PLACEHOLDERS
+
         renamed = {name: str(new) for name, new in opt.assignments(self.rename, "--rename").items()}
         constants = opt.assignments(self.set_, "--set")
         for name, value in constants.items():
-            if value in ("N", "BP", "U", "...", "?"):
+            if value in (*PLACEHOLDERS.values(), "...", "?"):
                 raise SpecError(f"--set {name}={value}; accepted: {name} with its number", "Fill in the number.")
         return {"rename": renamed, "ignore": tuple(self.ignore or ()), "set": constants}
 
@@ -64,7 +67,7 @@ class TableOptions:
         return [f"{flag} {quote(value)}" for flag, values in typed for value in values or ()]
 
     def refuse_both(self, paths: Sequence[Path] | None, example: str) -> None:
-        """Raise unless either paths or a mapping were given, and on a mapping with other options.
+        """Raise unless either paths or a mapping were given.
 
         Raises:
             SpecError: naming what was received.
@@ -72,11 +75,16 @@ class TableOptions:
         if (self.map is None) == (not paths):
             received = "paths and --map" if paths else "neither paths nor --map"
             raise SpecError(f"received {received}; accepted: PATHS, or --map FILE", f"For example {example}.")
-        if self.map is not None and self.words():
-            raise SpecError(
-                f"--map with {', '.join(self.words())}; accepted: one of them",
-                "Write what holds for all runs into its `shared`.",
-            )
+
+    def mapping(self, metric: str | None = None) -> RunMap:
+        """The mapping, with what the other options say.
+
+        Raises:
+            SpecError: the file is no mapping.
+        """
+        from isocompute_sdk.ingest.assistant.mapping import RunMap
+
+        return RunMap.load(self.map or "").told(metric, **self.arguments())
 
     def read(self, paths: Sequence[Path] | None, metric: str | None = None, **options: Any) -> RunSet:
         """Runs of files, folders or globs, or of the mapping; `options` are further arguments of `RunSet.read`.
@@ -90,8 +98,8 @@ class TableOptions:
 
         self.refuse_both(paths, "`runs/`, or --map map.yaml")
         if self.map is not None:
-            return read_mapped(self.map)
-        return RunSet.read(list(paths or ()), metric=metric, lenient=True, **self.arguments(), **options)
+            return read_mapped(self.map, self.mapping(metric))
+        return RunSet.read(list(paths or ()), metric=metric, **self.arguments(), **options)
 
 
 @dataclass(frozen=True, kw_only=True)

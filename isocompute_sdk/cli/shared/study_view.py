@@ -93,10 +93,10 @@ class _Look:
 
     def lines(self) -> list[str]:
         """Runs and study."""
-        from isocompute_sdk.cli.running.status import describe
+        from isocompute_sdk.cli.running.status import described
 
         found, statuses = self._seen()
-        runs = [printable(describe(status)) for status in statuses]
+        runs = [printable(line) for line in described(statuses)]
         return runs if found is None else [*runs, *_lines(found, self._best)]
 
     def document(self) -> dict[str, Any]:
@@ -147,10 +147,13 @@ class _Look:
         from isocompute_sdk.reporting.report import FILE, report
 
         seconds = int(SECONDS_BETWEEN_FITS) if self._goes_on else None
+        if (self.folder / FILE).is_symlink():
+            self.page = f"no report: {self.folder / FILE} is a link, which a look does not follow"
+            return
         try:
             path = report(self.folder, self.folder / FILE, study=study, refresh_seconds=seconds)
         except IsoComputeError as error:
-            self.page = printable(f"no report: {error.message}")
+            self.page = f"no report: {error.message}"
         else:
             self.page = f"the answer on one page: {path}"
 
@@ -184,9 +187,11 @@ def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
         yield f"left: {found.left:,.6g} of {budget}" + ("" if found.study.designed is not None else " for the plan")
     if found.seconds_left is not None:
         whole = (
-            "" if found.seconds_of_budget is None else f"; whole budget at this speed {_time(found.seconds_of_budget)}"
+            ""
+            if found.seconds_of_budget is None
+            else f"; whole budget at this speed {duration(found.seconds_of_budget)}"
         )
-        yield f"time left: runs under way {_time(found.seconds_left)}{whole}"
+        yield f"time left: runs {duration(found.seconds_left)}{whole}"
 
 
 def amounts(spent: Spent) -> str:
@@ -199,7 +204,8 @@ def amounts(spent: Spent) -> str:
     return " / ".join(parts)
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in a unit that people read."""
     for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"

@@ -22,7 +22,9 @@ SECONDS_BETWEEN_LINES = 15.0
 """Interval between lines of plain output."""
 
 SHARE_TO_FORECAST = 0.02
-"""Share of a stage after which plain output forecasts the remaining time."""
+"""Share of a stage after which its speed so far says how long the rest takes, where runs log no times."""
+MOST_REWARDS = 8
+"""Runs whose rewards are shown one by one."""
 
 
 @contextmanager
@@ -68,11 +70,11 @@ class WorkProgress:
     def __enter__(self) -> Self:
         console = terminal(stderr=True)
         if console.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-            clock = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-            self._bar = Progress(*columns, TextColumn("{task.fields[detail]}"), *clock, console=console)
+            clock = (TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+            self._bar = Progress(*columns, *clock, TextColumn("{task.fields[detail]}"), console=console)
             self._bar.__enter__()
         return self
 
@@ -92,7 +94,7 @@ class WorkProgress:
         self._begun[label] = time.monotonic(), 0
         self._said = time.monotonic()
         if self._bar is not None:
-            self._tasks[label] = self._bar.add_task(label, total=None, detail="")
+            self._tasks[label] = self._bar.add_task(label, total=None, detail="", left="")
         else:
             self._line(label)
 
@@ -102,14 +104,37 @@ class WorkProgress:
         if not statuses or label != self._current:
             return
         done, total = _rollouts(statuses)
+        if not self._begun[label][1]:
+            # What earlier starts did must not count as speed.
+            self._begun[label] = time.monotonic(), max(done, 1)
+            if self._bar is not None:
+                self._bar.update(self._tasks[label], total=total)
+        look = time.monotonic() - self._said >= SECONDS_BETWEEN_LINES
+        left = self._left(label, statuses, done, total) if look else ""
         if self._bar is not None:
-            task = self._tasks[label]
-            if self._bar.tasks[self._bar.task_ids.index(task)].total is None:
-                # What earlier starts did must not count as speed.
-                self._bar.reset(task, total=total, completed=done)
-            self._bar.update(task, completed=done, detail=_detail(statuses))
+            self._bar.update(self._tasks[label], completed=done, detail=_detail(statuses))
+            if look:
+                self._bar.update(self._tasks[label], left=left)
+                self._said = time.monotonic()
             return
-        self._plain(label, statuses, done, total)
+        self._plain(label, statuses)
+        if look:
+            done_so_far = f"{label}: {done / total:.0%} of {total:,} rollouts"
+            parts = [done_so_far, *_rewards(statuses), *[left] * bool(left)]
+            self._line(", ".join(parts))
+            self._said = time.monotonic()
+
+    def _left(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> str:
+        """Time to the end of a stage: by what its runs log of updates and evaluations, else by its speed so far."""
+        from isocompute_sdk.cli.shared.study_view import duration
+        from isocompute_sdk.timing.spending import seconds_left
+
+        began, at_start = self._begun[label]
+        left = seconds_left(statuses)
+        # Start-up is slow: a forecast from the first few steps would frighten people.
+        if left is None and done - at_start >= SHARE_TO_FORECAST * total:
+            left = (time.monotonic() - began) * (total - done) / (done - at_start)
+        return "" if left is None else f"about {duration(left)} left"
 
     def say(self, text: str) -> None:
         """A line of its own, above the bar."""
@@ -118,27 +143,16 @@ class WorkProgress:
         else:
             self._line(text)
 
-    def _plain(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> None:
-        now = time.monotonic()
+    def _plain(self, label: str, statuses: Sequence[RunStatus]) -> None:
+        """Say which runs have ended."""
         for status in statuses:
             if status.state in ("finished", "failed") and status.run_id not in self._ended:
                 self._ended.add(status.run_id)
                 value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
                 self._line(f"{label}: {status.run_id} {status.state}{value}")
-                self._said = now
             elif status.state == "stopped" and status.message and status.run_id not in self._ended:
                 self._ended.add(status.run_id)
                 self._line(f"{label}: {status.run_id} given up: {status.message}")
-        began, at_start = self._begun[label]
-        if not at_start:
-            self._begun[label] = now, max(done, 1)
-        elif now - self._said >= SECONDS_BETWEEN_LINES:
-            # Start-up is slow: a forecast from the first few steps would frighten people.
-            known = done - at_start >= SHARE_TO_FORECAST * total
-            left = (now - began) * (total - done) / (done - at_start) if known else None
-            tail = "" if left is None else f", about {left:.0f} s left"
-            self._line(f"{label}: {done / total:.0%} of {total:,} rollouts{tail}")
-            self._said = now
 
     def _close(self, *, completed: bool) -> None:
         """End the bar of the current stage: full if completed, else as it is."""
@@ -165,7 +179,14 @@ def _rollouts(statuses: Sequence[RunStatus]) -> tuple[int, int]:
 
 def _detail(statuses: Sequence[RunStatus]) -> str:
     finished = sum(status.state == "finished" for status in statuses)
-    found = [status.headline for status in statuses if status.headline]
-    values = [value for _, value in found]
-    span = f"{found[0][0]} {min(values):.2f}" + (f" to {max(values):.2f}" if len(values) > 1 else "") if values else ""
-    return f"{finished} of {len(statuses)} runs  {span}" if len(statuses) > 1 else span
+    counted = [f"{finished} of {len(statuses)} runs"] if len(statuses) > 1 else []
+    return "\n".join([*counted, *_rewards(statuses)])
+
+
+def _rewards(statuses: Sequence[RunStatus]) -> list[str]:
+    """The last evaluation of each run that goes on, or of all together if they are many."""
+    found = [(one.run_id, one.headline) for one in statuses if one.headline and one.state == "running"]
+    if len(found) <= MOST_REWARDS:
+        return [f"{run} {metric} {value:.3f}" for run, (metric, value) in found]
+    values = [value for _, (_, value) in found]
+    return [f"{found[0][1][0]} {min(values):.3f} to {max(values):.3f}"]

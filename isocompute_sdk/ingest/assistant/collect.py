@@ -16,15 +16,19 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
 from isocompute_sdk.ingest.finding.log_sources import LogSource, NoRewardLearning, is_log, with_generations
-from isocompute_sdk.ingest.finding.paths import holds_journals, label, readable, tables_among
+from isocompute_sdk.ingest.finding.paths import holds_journals, json_tables, label, readable, tables_among
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
-from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
+from isocompute_sdk.ingest.reader import read, refuse_unknown_names
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.copies import once
+
+MAY_HOLD = (".json", ".log", ".out", ".txt")
+"""Endings of files that may hold measurements and are read only if they are known for a log, or named."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class CollectedLog:
 
 @dataclass(frozen=True)
 class Told:
-    """What was said about the columns of tables and logs; see `read_runs`."""
+    """What was said about the columns of tables and logs; see `read`."""
 
     metric: str | None = None
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -56,9 +60,19 @@ class Collection:
     """Run -> its log."""
     tables: dict[Path, RunSet] = field(default_factory=dict[Path, RunSet])
     """Files, or folders of our own runs, that say everything themselves."""
+    copies: list[tuple[Path, RunSet, str]] = field(default_factory=list[tuple[Path, RunSet, str]])
+    """Runs of tables that repeat one of another table: file, run, name of the other one."""
     unreadable: dict[Path, IsoComputeError] = field(default_factory=dict[Path, IsoComputeError])
     columns: dict[str, None] = field(default_factory=dict[str, None])
     """Columns of the tables, as they are written."""
+    unread: Counter[str] = field(default_factory=Counter[str])
+    """Ending -> files that were not looked at and may hold measurements."""
+
+    @property
+    def not_looked_at(self) -> str:
+        """What was not looked at, in words."""
+        counts = ", ".join(f"{count} {ending}" for ending, count in self.unread.most_common())
+        return f"not looked at: {counts}. Name them to try."
 
 
 def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -> Collection:
@@ -79,6 +93,7 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
     logs = {name: one.log for name, one in found.logs.items()}
     gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
     found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
+    _once(found)
     if not (found.logs or found.tables or found.unreadable):
         endings = Counter(file.suffix or file.name for listing in listings for file in listing.files)
         shown = ", ".join(f"{count} {ending}" for ending, count in endings.most_common(10))
@@ -88,6 +103,15 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
         )
     _refuse_absent(found)
     return found
+
+
+def _once(found: Collection) -> None:
+    """Set aside runs of tables that repeat one of another table."""
+    tables = list(found.tables.items())
+    frames, copies = once([runs.to_polars() for _, runs in tables])
+    found.copies = [(tables[i][0], tables[i][1].filter(run_id=run), of) for (i, run), (_, of) in copies.items()]
+    parts = zip(tables, frames, strict=True)
+    found.tables = {path: RunSet(frame, runs.notes) for (path, runs), frame in parts if not frame.is_empty()}
 
 
 def _refuse_absent(found: Collection) -> None:
@@ -123,6 +147,12 @@ def _below(found: Collection, listing: Listing) -> None:
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
     inside.discard(listing.path)
     tables = [file for file in (() if journals else _tables(listing)) if inside.isdisjoint(file.parents)]
+    if not (tables or logs or journals):
+        tables = json_tables(listing.files)
+    taken = {*tables, *(path for source in logs.values() for path in source.paths)}
+    for file in listing.files:
+        if unpacked(file).suffix in MAY_HOLD and file not in taken and inside.isdisjoint(file.parents):
+            found.unread[unpacked(file).suffix] += 1
     stems = Counter(unpacked(file).stem for file in tables)
     for file in tables:
         # Of many files `metrics.csv` the folders tell the runs apart.
@@ -158,14 +188,13 @@ def _attempt(found: Collection, path: Path, read: Callable[[], None]) -> None:
 
 def _table(found: Collection, path: Path) -> None:
     told = found.told
-    found.tables[path] = read_runs(
+    found.tables[path] = read(
         path,
         metric=told.metric,
         rename=told.rename,
         ignore=told.ignore,
         set=told.set,
         on_truncated="drop",
-        lenient=True,
         partly=True,
         seen=found.columns,
     )

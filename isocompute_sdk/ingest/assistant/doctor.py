@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
@@ -15,16 +16,22 @@ from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
 from isocompute_sdk.ingest.finding.paths import as_paths
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.ingest.run_logs.log_table import tabulate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
+from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, undecided
 from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.trends import no_rise, no_rise_note
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FEW_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
@@ -60,6 +67,8 @@ class RunFinding:
     """What looks wrong."""
     advice: tuple[str, ...] = ()
     """What to do about it, in the same order."""
+    runs: RunSet | None = None
+    """What was measured; None if nothing was, or of a copy."""
 
     @property
     def readable(self) -> bool:
@@ -69,7 +78,7 @@ class RunFinding:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "runs"},
             "context": dict(self.context),
             "problems": list(self.problems),
             "advice": list(self.advice),
@@ -91,6 +100,8 @@ class Diagnosis:
     """Whether all that is there can be read, or what stands in the way."""
     question: str | None = None
     """What has to be answered first; None unless the verdict is `question`."""
+    remarks: tuple[str, ...] = ()
+    """What is to be known before any number: no rise anywhere, several models, files that were not looked at."""
 
 
 def diagnose(
@@ -119,14 +130,18 @@ def diagnose(
     return _diagnosis(found, mapping_of(found, every), [str(path) for path in every])
 
 
-def diagnose_map(path: str | os.PathLike[str]) -> Diagnosis:
+def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
     """Look at every run of a mapping.
+
+    Args:
+        path: its file; what it searched is relative to its folder.
+        mapping: its contents, if already loaded.
 
     Raises:
         SpecError: the file is no mapping.
         RecordError: there is nothing at all.
     """
-    mapping = RunMap.load(path)
+    mapping = RunMap.load(path) if mapping is None else mapping
     folder = Path(path).parent
     told = Told(mapping.metric, mapping.rename, mapping.ignore, mapping.set)
     found = collect([folder / searched for searched in mapping.searched], told)
@@ -142,15 +157,40 @@ def diagnose_map(path: str | os.PathLike[str]) -> Diagnosis:
 
 
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
+    looked = _judged(found, mapping, paths)
+    return replace(looked, remarks=(*_remarks(looked.runs), *([found.not_looked_at] if found.unread else [])))
+
+
+def _remarks(findings: Sequence[RunFinding]) -> list[str]:
+    """What all runs together show."""
+    measured = [(one.runs, one.metric, one) for one in findings if one.runs is not None and one.metric is not None]
+    curves: dict[str, list[NDArray[np.float64]]] = {}
+    for runs, metric, _ in measured:
+        sets = runs.filter(metric=metric).eval_sets
+        curves.setdefault(metric, []).extend(one.value_T for where in sets for one in runs.series(metric, where))
+    found = [no_rise_note(name, len(values)).message for name, values in curves.items() if no_rise(values)]
+    for field_ in ("model", "train_data"):
+        counts = Counter(str(one.context[field_]) for _, _, one in measured if one.context.get(field_) is not None)
+        if len(counts) > 1:
+            listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
+            found.append(
+                f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute ingest --where "
+                f"{field_}=... keeps its runs."
+            )
+    return found
+
+
+def _judged(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
     asked = found.told.metric
     findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
+    copies = [_of_copy(path, runs, of, asked) for path, runs, of in found.copies]
     findings += [_of_log(name, one, mapping, asked) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings += [
         RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
         for note in broken()
     ]
-    findings, groups = _grouped(findings)
+    findings, groups = _grouped([*findings, *copies])
     mend = next((error for error in found.unreadable.values() if _options(error)), None)
     open_ = any(not run.skip for run in mapping.runs.values()) and not mapping.confirmed
     usable = open_ or mend is not None or any(one.readable for one in findings)
@@ -169,7 +209,8 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if usable:
         # A copy of another run is readable, and read only once.
         skipped = {name for name, run in mapping.runs.items() if run.skip}
-        counted = [one for one in findings if one.name not in skipped]
+        aside = {(one.name, one.source) for one in copies}
+        counted = [one for one in findings if one.name not in skipped and (one.name, one.source) not in aside]
         return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
     advice = "nothing here can be read: see what each line says"
     return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
@@ -185,7 +226,10 @@ def _rewards_asked(found: Collection) -> list[str]:
 
 def _options(error: IsoComputeError) -> tuple[str, ...]:
     """Options that would make a file readable as they are; none where a number is still to be filled in."""
-    return () if any(option.endswith(("=N", "=BP", "=U")) for option in error.options) else error.options
+    return () if any(option.endswith(_OPEN) for option in error.options) else error.options
+
+
+_OPEN = tuple(f"={place}" for place in PLACEHOLDERS.values())
 
 
 def _of_options(options: Sequence[str]) -> str:
@@ -214,10 +258,9 @@ def _question(mapping: RunMap) -> str:
     nouns = [_NOUNS.get(field, field) for field in fields]
     named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
     about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
-    short = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
-    if not {*fields} <= short.keys():
+    if not {*fields} <= PLACEHOLDERS.keys():
         return f"{about} Answer in the file that the next command writes."
-    options = " ".join(f"--set {field}={short[field]}" for field in fields)
+    options = " ".join(f"--set {field}={PLACEHOLDERS[field]}" for field in fields)
     return f"{about} Answer in the file that the next command writes; or, if all runs share it, add {options}."
 
 
@@ -273,7 +316,7 @@ class _Command:
         told = self.told
         options: dict[str, Any] = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
         try:
-            runs = read_runs(paths, metric=told.metric, on_truncated="drop", lenient=True, **options)
+            runs = read(paths, metric=told.metric, on_truncated="drop", **options)
         except IsoComputeError:
             return 0
         return len(runs.run_ids)
@@ -297,6 +340,11 @@ def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
     ]
 
 
+def _of_copy(path: Path, runs: RunSet, original: str, asked: str | None) -> RunFinding:
+    found = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
+    return replace(found, problems=(told(original),), advice=("nothing: it is left out",), runs=None)
+
+
 def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
     owners = (None, name) if named else (name,)
     return [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
@@ -310,8 +358,8 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None
     answers = {key: q for key, q in mapping.questions.items() if q.answer is not None and name in q.runs}
     answered = {question.field for question in answers.values()}
     sizes = ("group_size", "problems_per_batch")
-    lacking = [f for f in sizes if getattr(entry, f) is None and not {f, "batch"} & answered]
-    if lacking or {"step_unit", "metrics"} & open_fields:
+    lacking = [f for f in sizes if getattr(entry, f) is None and not {f, "batch", BATCH.name} & answered]
+    if (lacking and asked) or {"step_unit", "metrics"} & open_fields:
         told = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
         open_ = "; ".join(_SHORT.get(question.field, question.field) for question in asked)
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in one.log.notes]
@@ -327,7 +375,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None
         table = tabulate(one.log, alone.readings()[name])
         finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
     except IsoComputeError as error:
-        return _unreadable(Path(source), error, name, attempts)
+        if not entry.skip:
+            return _unreadable(Path(source), error, name, attempts)
+        finding = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
     likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
     hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
     shown = [f"only likely: {', '.join(hints)}"] if hints else []
@@ -337,7 +387,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None
         *("confirm it in the proposed mapping" for _ in (*shown, *asks)),
         *("nothing: it is left out" for _ in twice),
     ]
-    return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
+    problems = (*finding.problems, *shown, *asks, *twice)
+    runs = None if twice else finding.runs
+    return replace(finding, problems=problems, advice=(*finding.advice, *advice), runs=runs)
 
 
 _RATE = "learning_rate"
@@ -345,6 +397,7 @@ _SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
 _NOUNS = {
     "group_size": "n",
     "problems_per_batch": "B_p",
+    BATCH.name: "n B_p (completions of an update, over all GPUs)",
     "batch": "the unit of the batch in the name (problems or rollouts)",
     "step_unit": "the unit of the steps",
     "metrics": "the evaluation among the values",
@@ -354,6 +407,7 @@ _NOUNS = {
 _SHORT = {
     "group_size": "n",
     "problems_per_batch": "B_p",
+    BATCH.name: "B_p",
     "batch": "whether the batch in the name counts problems or rollouts",
     "step_unit": "what its steps count",
     "metrics": "which value is the evaluation",
@@ -380,6 +434,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         context={key: value for key, value in infos[0].context.items() if value is not None},
         problems=problems,
         advice=advice,
+        runs=runs,
     )
 
 
@@ -399,7 +454,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     ]
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
-    elif is_training_reward(metric):
+    elif is_training_reward(metric) or runs.filter(metric=metric).eval_sets == (TRAIN_SET,):
         found.append(
             (
                 "only the training reward was logged, which keeps rising where a validation reward falls",
@@ -439,7 +494,7 @@ _ADVICE = {
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",
-    "evaluation-samples-unknown": "give eval_samples in the mapping",
+    "evaluation-samples-unknown": "add --set eval_samples=K",
     "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
     "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
     "reward-taken-for-training": "if it is an evaluation, name it, --metric avg@4",

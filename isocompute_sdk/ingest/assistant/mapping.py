@@ -7,7 +7,7 @@ entry but in a question with its candidates, and a mapping with an open question
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +18,14 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.run_logs.log_table import Reading
 from isocompute_sdk.phrases import listed
-from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, canonical, check_fields
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
 from isocompute_sdk.specs.syntax.spec_files import load_spec
 
 ON_TRAIN = f" on {TRAIN_SET}"
+_SIZES = ("group_size", "problems_per_batch")
 CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)
 """Fields of a run's `context`."""
 _HEADER = """\
@@ -116,6 +117,42 @@ class RunMap(Spec):
         """
         return load_spec(Path(path), cls)
 
+    def told(
+        self,
+        metric: str | None = None,
+        rename: Mapping[str, str] | None = None,
+        ignore: Sequence[str] = (),
+        set: Mapping[str, Any] | None = None,
+    ) -> RunMap:
+        """The same with more said about all runs, as by the options of a command; it holds before what the file says.
+
+        Raises:
+            RecordError: a value for all runs that is no column of a run.
+        """
+        renamed, given = dict(rename or {}), {canonical(name) or name: value for name, value in (set or {}).items()}
+        check_fields(given, (*_SIZES, BATCH.name, *CONTEXT), "value for all runs")
+        sizes = {name: given[name] for name in _SIZES if name in given}
+        if BATCH.name in given:
+            sizes |= {"problems_per_batch": None, "batch": given[BATCH.name]}
+        context = {name: value for name, value in given.items() if name in CONTEXT}
+        certain = dict.fromkeys(sizes, "certain: given with --set")
+        runs = {
+            name: run.replace(
+                **sizes,
+                metrics=run.metrics | renamed,
+                context=run.context | context,
+                evidence=run.evidence | certain,
+            )
+            for name, run in self.runs.items()
+        }
+        return self.replace(
+            metric=self.metric if metric is None else metric,
+            rename=self.rename | renamed,
+            ignore=(*self.ignore, *ignore),
+            set=self.set | dict(set or {}),
+            runs=runs,
+        )
+
     def open_questions(self) -> tuple[Question, ...]:
         """Questions that neither an answer nor the entries of their runs settle."""
         return tuple(question for question in self.questions.values() if self._is_open(question))
@@ -147,8 +184,10 @@ class RunMap(Spec):
         if problems is None:
             problems = _whole(answers.get("problems_per_batch"), where)
         if problems is None and run.batch is not None:
-            certain = run.evidence.get("batch", "").startswith("certain")
-            problems = _problems(run, size, "rollouts" if certain else answers.get("batch"), where)
+            problems = _problems(run, size, "rollouts" if _counts_rollouts(run) else answers.get("batch"), where)
+        if problems is None and BATCH.name in answers:
+            batch = _whole(answers[BATCH.name], where)
+            problems = _problems(run.replace(batch=batch), size, "rollouts", where)
         for field, value in (("group_size", size), ("problems_per_batch", problems)):
             if value is None:
                 raise RecordError(
@@ -163,7 +202,7 @@ class RunMap(Spec):
             named = f"{TRAIN_REWARD}{ON_TRAIN}" if is_training_reward(tag) else f"avg@{k}" if k else tag
             metrics.setdefault(tag, named)
         sizes: tuple[Any, Any] = (size, problems)
-        return Reading(*sizes, unit, metrics, self.ignore, context, run.steps_per_batch)
+        return Reading(*sizes, unit, metrics, self.ignore, context, run.steps_per_batch, self.metric)
 
 
 def _plain(mapping: RunMap) -> dict[str, Any]:
@@ -178,7 +217,7 @@ def _plain(mapping: RunMap) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value or key not in ("metric", "rename", "ignore", "set")}
 
 
-_ALWAYS = ("group_size", "problems_per_batch")
+_ALWAYS = _SIZES
 
 
 def _refuse_open(mapping: RunMap, source: str) -> None:
@@ -207,13 +246,17 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
 
 
 def _has(run: MappedRun, field: str, shared: Mapping[str, Any]) -> bool:
-    if field == "batch":
-        return run.problems_per_batch is not None
+    if field in ("problems_per_batch", "batch", BATCH.name):
+        return run.problems_per_batch is not None or _counts_rollouts(run)
     if field == "metrics":
         return any(not name.endswith(ON_TRAIN) for name in run.metrics.values())
     if field in CONTEXT:
         return field in run.context or field in shared
     return getattr(run, field) is not None
+
+
+def _counts_rollouts(run: MappedRun) -> bool:
+    return run.batch is not None and run.evidence.get("batch", "").startswith("certain")
 
 
 def _whole(answer: Any, where: str) -> int | None:

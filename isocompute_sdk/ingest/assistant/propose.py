@@ -19,17 +19,18 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import CONTEXT, ON_TRAIN, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
-from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.assistant.twins import twins
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.paths import as_paths
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET, VALIDATION
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import shared_sizes
 from isocompute_sdk.ingest.run_logs.log_table import logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, settled
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, canonical
+from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, batch_asked, canonical
+from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.table import build, join
@@ -78,14 +79,13 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
         sizes = [drafts[one].values.get(size) for one in (name, kept) for size in ("group_size", "problems_per_batch")]
         # Two logs that say the same n and B_p themselves and measured the same are one run.
         drafts[name].take("skip", True, "likely" if None in sizes else "certain", told(kept))
-        if None not in sizes:
-            drafts[name].questions.clear()
+        drafts[name].questions.clear()
     questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, draft in drafts.items():
         for key, question in draft.questions.items():
             questions.setdefault(key, (question, []))[1].append(name)
     asked = {
-        f"question-{i}": question.replace(runs=tuple(names))
+        f"question-{i}": _of_runs(question.replace(runs=tuple(names)), drafts)
         for i, (question, names) in enumerate(questions.values(), 1)
     }
     certain = all(text.startswith("certain") for draft in drafts.values() for text in draft.evidence.values())
@@ -99,6 +99,18 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
         set=dict(found.told.set),
         runs={name: draft.entry() for name, draft in drafts.items()},
     )
+
+
+def _of_runs(question: Question, drafts: Mapping[str, _Draft]) -> Question:
+    """The question, about what its runs can share: with several n the rollouts of an update in place of B_p."""
+    sizes = [str(drafts[name].values.get("group_size")) for name in question.runs]
+    if question.field != "problems_per_batch" or batch_asked(sizes) == question.field:
+        return question
+    asks = (
+        f"{question.asks} These runs differ in n: if all had the same n x B_p, how many completions had an update over "
+        "all GPUs? If not, write problems_per_batch into each entry."
+    )
+    return question.replace(asks=asks, field=BATCH.name)
 
 
 def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> RunSet:
@@ -203,12 +215,9 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
         if field_ in SIZES and field_ not in draft.values and field_ != STEPS_PER_BATCH:
             candidates = {_text(said.value): said.evidence for said in all_}
             draft.ask((field_, name), f"Sources disagree about {field_} of {name!r}. Which holds?", field_, candidates)
-    batch, size = given.get(BATCH.name), draft.values.get("group_size")
-    if isinstance(batch, int) and isinstance(size, int) and batch % size == 0:
-        draft.take("problems_per_batch", batch // size, "certain", "rollouts_per_batch / n, given with --set")
     _from_log(draft, one.log)
     _from_name(draft, name, hints)
-    _batch(draft, name, one, hints)
+    _batch(draft, name, one, hints, given.get(BATCH.name))
     for column in ("group_size", "problems_per_batch"):
         symbol = {"group_size": "n", "problems_per_batch": "B_p"}[column]
         if column == "problems_per_batch" and draft.evidence.get("batch", "").startswith("certain"):
@@ -270,13 +279,15 @@ def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
             )
 
 
-def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> None:
-    """Ask whether a batch size counts problems or rollouts."""
+def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints, given: int | None) -> None:
+    """Ask whether a batch size counts problems or rollouts; `given` counts rollouts."""
     batch = hints.values.get("batch")
     size = draft.values.get("group_size")
     if "problems_per_batch" in draft.values:
         return
     rollouts = None if one.config is None else one.config.rollouts
+    if given is not None:
+        rollouts = Said(given, "--set rollouts_per_batch")
     if rollouts is not None:
         if isinstance(size, int) and rollouts.value % size == 0:
             shown = f"{rollouts.evidence} rollouts with n = {size}"

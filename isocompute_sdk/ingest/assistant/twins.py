@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import RunLog, ScalarSeries
+from isocompute_sdk.ingest.finding.paths import SUFFIXES
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET
 from isocompute_sdk.ingest.stores import trainer_state
+from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.records.copies import MIN_CHANGES, changes
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
-LEAST_CHANGES = 6
-"""Fractions beyond the first of each measurement that have to be the same if whole logs are compared."""
 Configuration = tuple[Any, Any]
 """n and B_p, None if unknown."""
 _Fingerprint = tuple[str, str, bytes, bytes]
@@ -84,15 +85,16 @@ def _copies(measured: _Measured) -> Iterator[tuple[str, str]]:
     yield from (pair for pair in pairs if _whole(measured, *pair))
 
 
-def _whole(measured: _Measured, one: str, other: str, least: int = LEAST_CHANGES) -> bool:
+def _whole(measured: _Measured, one: str, other: str, least: int = MIN_CHANGES) -> bool:
     """Whether all values that both could have are the same, `least` or more of them not those of a constant."""
     logs, mine, theirs = measured.logs, measured[one], measured[other]
     common = mine.keys() & theirs.keys()
     saved = logs[one].format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
-    if logs[one].format == logs[other].format and not saved:
-        # Only a state is saved again and again; other logs of one kind are of different starts.
+    exported = all(unpacked(logs[name].source).suffix in SUFFIXES for name in (one, other))
+    if logs[one].format == logs[other].format and not (saved or exported):
+        # A state is saved again and again, a history exported; other logs of one kind are of different starts.
         return False
-    changes = 0
+    shared = 0
     for tag in common:
         a, b = mine[tag], theirs[tag]
         size = min(len(a.step_T), len(b.step_T))
@@ -102,8 +104,8 @@ def _whole(measured: _Measured, one: str, other: str, least: int = LEAST_CHANGES
             return False
         if not np.allclose(values, b.value_T[:size].astype(np.float32), rtol=1e-6, atol=0.0, equal_nan=True):
             return False
-        changes += max(0, len(np.unique(values[values != np.floor(values)])) - 1)
-    return bool(common) and changes >= least
+        shared += changes(values)
+    return bool(common) and shared >= least
 
 
 class _Measured(dict[str, dict[str, ScalarSeries]]):
@@ -119,11 +121,6 @@ class _Measured(dict[str, dict[str, ScalarSeries]]):
         found = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
         self[run] = found
         return found
-
-
-def told(kept: str) -> str:
-    """What is wrong with a run that repeats the run `kept`, for people."""
-    return f"its first evaluations are those of {kept!r}, value for value: one run in two logs"
 
 
 def _agree(one: Configuration, other: Configuration) -> bool:

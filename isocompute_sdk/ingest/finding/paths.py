@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.finding.log_sources import is_log, log_formats
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.formats.registry import journal_of, journals
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
-from isocompute_sdk.ingest.tables.jsonl import holds_array
+from isocompute_sdk.ingest.tables.jsonl import holds_rows
 from isocompute_sdk.notes import Note
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
@@ -40,6 +40,12 @@ def accepted_formats() -> tuple[str, ...]:
     runner (`isocompute`), by their first line, and logs of frameworks by their contents.
     """
     return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
+
+
+def is_path(source: object) -> bool:
+    """Whether something is meant for a path, or for several; else it is a table."""
+    one = isinstance(source, str | bytes | os.PathLike)
+    return one or (isinstance(source, list | tuple) and all(map(is_path, cast("Iterable[object]", source))))
 
 
 def as_paths(path: object) -> list[str | os.PathLike[str]]:
@@ -112,6 +118,8 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     base = {"wandb": "csv", **dict.fromkeys(ours, "jsonl")}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
     files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
+    if not files and base in ("auto", "jsonl"):
+        files = json_tables(seen)
     if target.is_dir() and format in ("auto", *ours):
         own = [file for file in files if format_of(file) in (ours if format == "auto" else (format,))]
         files = own if own or format != "auto" else files
@@ -135,10 +143,7 @@ def format_of(file: Path) -> str:
     Raises:
         RecordError: the ending is not a known one.
     """
-    kind = SUFFIXES.get(unpacked(file).suffix.lower())
-    if kind is None and unpacked(file).suffix.lower() == ".json" and holds_array(file):
-        # Of a folder such files are not read: most of them are settings.
-        return "jsonl"
+    kind = _kind(file)
     if kind is None:
         if _is_closed(file):
             raise _not_open(file)
@@ -153,6 +158,12 @@ def format_of(file: Path) -> str:
         ).in_shell(f"Rename it to what it holds, such as {file.stem}.csv.")
     journal = journal_of(file) if kind == "jsonl" else None
     return kind if journal is None else journal.name
+
+
+def _kind(file: Path) -> str | None:
+    """Format by the end of the name; most files in JSON are settings, and some hold rows."""
+    ending = unpacked(file).suffix.lower()
+    return "jsonl" if ending == ".json" and holds_rows(file) else SUFFIXES.get(ending)
 
 
 def check_format(format: str) -> None:
@@ -181,6 +192,11 @@ def tables_among(files: Iterable[Path]) -> list[Path]:
     """Files that have the ending of a table and are no part of a log, sorted."""
     wanted = (file for file in files if unpacked(file).suffix.lower() in SUFFIXES or _is_closed(file))
     return sorted(file for file in wanted if not is_log(file))
+
+
+def json_tables(files: Iterable[Path]) -> list[Path]:
+    """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps."""
+    return sorted(file for file in files if unpacked(file).suffix == ".json" and holds_rows(file) and not is_log(file))
 
 
 def closed_tables(listing: Listing) -> list[Path]:

@@ -40,6 +40,7 @@ EVALUATION_SECONDS, EVALUATION_ROLLOUTS = "evaluation_seconds", "evaluation_roll
 STARTUP_SECONDS = "startup_seconds"
 RESPONSE_LENGTH = "response_length"
 TRAINED_SHARE = "trained_share"
+TRUNCATED_SHARE = "truncated_share"
 ZERO_VARIANCE_SHARE = "zero_variance_share"
 BOOTSTRAP = ":bootstrap"
 """Ends the name of a best@k or worst@k that was drawn with replacement."""
@@ -259,6 +260,9 @@ class LogFormat:
     other one may count calls of W&B's `log`."""
     batch_tag: str | None = None
     """Regular expression over the tag that logs the rollouts of a batch, n times B_p."""
+    tokens_tag: str | None = None
+    """Regular expression over the tag that counts all tokens so far, those of prompts and responses: a check of n times
+    B_p."""
     rollouts_tag: str | None = None
     """Tag that logs how many rollouts an update sampled, if their number varies."""
     group_size_tag: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -27,14 +28,17 @@ from isocompute_sdk.ingest.formats.log_format import (
     TRAIN_REWARD,
     TRAIN_SET,
     TRAINED_SHARE,
+    TRUNCATED_SHARE,
     VALIDATION,
     Meaning,
     Measure,
     StepUnit,
 )
 from isocompute_sdk.ingest.run_logs.filtering import Filtered, read_filter
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.records.size_changes import Part, change_note, part_name
 
 if TYPE_CHECKING:
@@ -62,6 +66,9 @@ class Reading:
     """Seed and context fields that hold for the whole run."""
     steps_per_batch: float | None = None
     """Optimiser updates made with one rollout batch; None for `updates_per_batch` of the context, else 1."""
+    metric: str | None = None
+    """The metric that is asked about: a tag of this name is read even if its framework does not know it, and avg@k
+    says over how many samples an average is."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
     notes = [*log.notes, *_notes(log, known, pieces, wasted), *_gaps(log, updates)]
+    _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
 
@@ -197,6 +205,42 @@ def _totals(
     return found
 
 
+def _check_tokens(
+    log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float, longest: int | None
+) -> None:
+    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length.
+
+    Raises:
+        RecordError: with the most rollouts that an update can have had.
+    """
+    wanted = None if log.framework is None else log.framework.tokens_tag
+    tag = None if wanted is None else next((tag for tag in log.tags if re.fullmatch(wanted, tag)), None)
+    lengths = measured.get(Measure(RESPONSE_LENGTH, TRAIN_SET))
+    if tag is None or lengths is None or len(log.series(tag).value_T) < 2:
+        return
+    counted = log.series(tag)
+    length = float(np.nanmean(lengths.value_T[lengths.step_T > counted.step_T[0]]))
+    cut = measured.get(Measure(TRUNCATED_SHARE, TRAIN_SET))
+    if cut is not None and np.nanmax(cut.value_T, initial=0.0) > 0:
+        # TRL may leave truncated responses out of its tokens.
+        length -= float(np.nanmean(cut.value_T)) * (longest or np.inf)
+    ends_T = counted.step_T[[0, -1]] / scale
+    tokens, rollouts = float(counted.value_T[-1] - counted.value_T[0]), float(np.ptp(counter.at(ends_T)))
+    if 0 < tokens < TOKENS_SLACK * length * rollouts:
+        rate = rollouts / float(np.ptp(ends_T))
+        raise RecordError(
+            f"{log.source}: run {log.name!r}: n x B_p = {rate:,.0f} rollouts per update contradict {tag}: "
+            f"{tokens / rollouts:,.0f} tokens for each, with responses of {length:,.0f} tokens; accepted: at most "
+            f"{rate * tokens / rollouts / length:,.0f} rollouts per update",
+            "Give the completions of an update over all GPUs: rollouts_per_batch=...",
+        ).in_shell("Give the completions of an update over all GPUs: --set rollouts_per_batch=...")
+
+
+TOKENS_SLACK = 0.95
+"""Share of the tokens of all responses that a log has to have counted: lengths are means of the rows that were logged.
+"""
+
+
 @dataclass(frozen=True)
 class _Piece(Part):
     """One configuration of a run, both numbers known."""
@@ -272,7 +316,11 @@ def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
 
 def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     known = log.meanings(reading.context.get("eval_samples"))
-    for tag, name in reading.metrics.items():
+    asked = reading.metric
+    if asked is not None and asked not in {meaning.metric for meaning in known.values()}:
+        known = log.meanings(reading.context.get("eval_samples") or average_of(asked))
+    named = {} if asked is None else {asked: f"{asked} on {TRAIN_SET}" if is_training_reward(asked) else asked}
+    for tag, name in (named | dict(reading.metrics)).items():
         if tag in log.tags:
             metric, _, eval_set = name.partition(" on ")
             # What an update measured is no evaluation under another name either.
@@ -364,8 +412,8 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     unknown = sorted({meaning.metric for meaning in known.values() if meaning.needs_k})
     if unknown:
         message = (
-            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}; give eval_samples, e.g. "
-            "eval_samples=4, to have it read as avg@4."
+            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}. Give them, e.g. --set "
+            "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
         )
         found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
     bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(BOOTSTRAP)})

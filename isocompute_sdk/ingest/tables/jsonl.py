@@ -56,21 +56,30 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
         columns = {name: plain[name] for name in plain.columns}
         return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
     found, lines, notes = _objects(path, text, on_truncated)
-    rows = [_flat(row) for row in found]
-    names = dict.fromkeys(name for row in rows for name in row)
-    check_size(path, len(names), len(rows))
-    return RawTable(
-        {name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), (*replaced, *notes)
-    )
+    columns = columns_of(found, path)
+    return RawTable(columns, _locator(path, lines), (*replaced, *notes))
 
 
 def holds_array(path: Path) -> bool:
     """Whether a file begins with a JSON array of objects, as tables that pandas writes as records do."""
+    return _begins(path, rb"\s*\[\s*\{")
+
+
+def holds_rows(path: Path) -> bool:
+    """Whether a file begins with an array of objects, or with an object in a line of its own and a second one."""
+    return _begins(path, rb"\s*(\[\s*\{|\{.*\}\s*\n\{)")
+
+
+def _begins(path: Path, pattern: bytes) -> bool:
     try:
         with open_bytes(path) as file:
-            return re.match(r"\s*\[\s*\{", file.read(64).decode("utf-8-sig", errors="replace")) is not None
+            return re.match(rb"(\xef\xbb\xbf)?" + pattern, file.read(_BEGINNING)) is not None
     except (OSError, *DAMAGED):
         return False
+
+
+_BEGINNING = 2**16
+"""Bytes of a file that are looked at."""
 
 
 def _of_array(path: Path) -> RawTable:
@@ -89,11 +98,20 @@ def _of_array(path: Path) -> RawTable:
             f"{path}: received an array of something else; accepted: an array of objects, one per evaluation",
             'For example [{"n": 8, "step": 10, "avg@4": 0.5}].',
         )
-    objects = [_flat(row) for row in cast(list[dict[str, Any]], rows)]
-    names = dict.fromkeys(name for row in objects for name in row)
-    check_size(path, len(names), len(objects))
-    columns = {name: [row.get(name) for row in objects] for name in names}
+    columns = columns_of(cast(list[dict[str, Any]], rows), path)
     return RawTable(columns, lambda index: f"{path}: entry {index + 1}", replaced)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], source: Path | str = "the rows") -> dict[str, list[Any]]:
+    """Objects as columns; a key that is absent from an object is None there.
+
+    Raises:
+        RecordError: more columns or cells than are read.
+    """
+    flat = [_flat(row) for row in rows]
+    names = dict.fromkeys(name for row in flat for name in row)
+    check_size(source, len(names), len(rows))
+    return {name: [row.get(name) for row in flat] for name in names}
 
 
 def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict[str, Any]:

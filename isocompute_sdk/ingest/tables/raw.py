@@ -61,7 +61,7 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
-def check_size(path: Path, columns: int, rows: int) -> None:
+def check_size(path: Path | str, columns: int, rows: int) -> None:
     """Raise on a table with more columns or cells than are read.
 
     Raises:
@@ -131,7 +131,7 @@ def read_text(
 
 def _not_text(path: Path, line: int) -> Note:
     message = (
-        f"{path}:{line}: bytes that are no text were replaced or left out, here and perhaps further down, so that "
-        "names may be wrong. Save the file as UTF-8."
+        f"{path}:{line}: bytes that are not UTF-8 text were replaced or left out, here and perhaps further down, so "
+        "that names may be wrong. Save the file as UTF-8."
     )
     return Note("text-not-utf8", "warning", message, {"file": str(path), "line": line})

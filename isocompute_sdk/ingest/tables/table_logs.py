@@ -32,8 +32,8 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
     is_chart,
     step_columns,
 )
-from isocompute_sdk.records.cells import Source, to_series
-from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, canonical
+from isocompute_sdk.records.cells import Source, refuse_clock, to_series
+from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields
 from isocompute_sdk.records.run_ids import Rows
 from isocompute_sdk.records.size_changes import SIZES, parts_of
 
@@ -111,11 +111,10 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     import polars as pl
 
     names: dict[str, str] = {}
-    for name in table.columns:
-        known = canonical(name) or name
-        if known not in names or names[known] in WANDB_STEPS:
-            names[known] = name
-    steps = step_columns([name for name in table.columns if canonical(name) == "step" or STEP_NAME.fullmatch(name)])
+    meant = fields(table.columns)
+    for name, column in meant.items():
+        names.setdefault(column or name, name)
+    steps = step_columns([name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)])
     if not steps:
         raise RecordError(
             f"{path} has no column that counts steps; it has: {', '.join(table.columns)}",
@@ -137,6 +136,7 @@ def _of_run(
     at = _floats(frame[steps[0]])
     for other in steps[1:]:
         at = np.where(np.isnan(at), _floats(frame[other]), at)
+    refuse_clock(np.nanmax(at, initial=0.0), steps[0])
     said = _said(path, name, frame, at, names)
     # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
     others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]

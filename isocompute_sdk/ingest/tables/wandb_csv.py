@@ -21,7 +21,8 @@ from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.tables.raw import RawTable
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import to_series
-from isocompute_sdk.records.columns import WANDB_STEPS, canonical
+from isocompute_sdk.records.columns import WANDB_STEPS
+from isocompute_sdk.records.columns import fields as meanings
 
 SEPARATOR = " - "
 STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
@@ -79,7 +80,7 @@ def melt_chart(
         run, tag = owners[name]
         metric, eval_set = _named(tag, known, rename)
         for index, (at, value) in enumerate(zip(columns[step], columns[name], strict=True)):
-            if value is not None and value.strip():
+            if _said(value):
                 for key, cell in zip(long, (run, at, metric, eval_set, value), strict=True):
                     long[key].append(cell)
                 origin.append(index)
@@ -104,7 +105,8 @@ def melt_history(
             write are measurements too.
     """
     names = [name for name in table.columns if name not in ignore]
-    fields = {name: canonical(rename.get(name, name)) for name in names}
+    meant = meanings(rename.get(name, name) for name in names)
+    fields = {name: meant[rename.get(name, name)] for name in names}
     steps = step_columns([name for name in names if fields[name] == "step" or STEP_NAME.fullmatch(name)])
     apart = {*steps, *WANDB_STEPS, *INTERNAL}
     if {"metric", "value"} <= {*fields.values()}:

@@ -50,16 +50,17 @@ class Verdict:
 
     @classmethod
     def of(cls, plan: Plan) -> Verdict:
-        """The first that holds of: borrowed, undecided (one n), stop-spending, then by the odds of n."""
+        """The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n."""
         fits = plan.fits
         if fits is not None and fits.method not in ("surface", "paper"):
             return _borrowed(plan)
-        if fits is not None and len(fits.group_sizes) == 1:
-            return cls(
-                "undecided",
-                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. "
-                f"{ASK_NEXT}",
+        flat = next((note.message for note in plan.notes if note.code == "no-rise-seen"), None)
+        if flat is None and fits is not None and len(fits.group_sizes) == 1:
+            flat = (
+                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. {ASK_NEXT}"
             )
+        if flat is not None:
+            return cls("undecided", flat)
         odds = _odds(plan)
         doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
         rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]

@@ -73,6 +73,16 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     # A page that asks for approval of the plan does not begin with "measure first".
     asked = material.next_runs if verdict.kind in ("measure-first", "undecided") else None
     bet = asked is not None and not asked.material(plan.span)
+    if any(note.code == "no-rise-seen" for note in plan.notes):
+        return Answer(
+            tone="caution",
+            label="No rise seen",
+            sentence=_ended(_capital(verdict.sentence)),
+            sure="",
+            decision="Find out why rewards do not rise before anything is spent.",
+            facts=_facts_of_plan(plan),
+            more=tuple(more),
+        )
     return Answer(
         tone="caution" if bet else TONES.get(verdict.kind, "neutral"),
         label=VERDICTS["likely"] if bet else VERDICTS.get(verdict.kind, verdict.kind),

@@ -223,7 +223,7 @@ def hold(folder: Path) -> int | None:
     Raises:
         InputError: a process of another start holds the lock.
     """
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     os.set_inheritable(descriptor, True)
     deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
     while True:

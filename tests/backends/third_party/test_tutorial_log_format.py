@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.backends.third_party.tutorials import contract, install, isocompute
+from tests.backends.third_party.tutorials import contract, install
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def site(repository: Path, tmp_path: Path) -> Path:
-    """A folder with the tutorial's package."""
-    folder = tmp_path / "site"
-    written = install(repository / "tutorials" / "03_add_a_log_format.md", folder)
+def site(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the tutorial's package, in which our command finds it."""
+    written = install(repository / "tutorials" / "03_add_a_log_format.md", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     assert written == {"pyproject.toml", "coin_logs/__init__.py"}
-    return folder
+    return tmp_path
 
 
 def write_run(folder: Path, n: int, attempts: tuple[range, ...] = (range(1, 41),)) -> None:
@@ -40,11 +46,11 @@ def test_it_meets_the_contract_of_every_format(site: Path, repository: Path) -> 
     assert contract(site, repository, "coinrl", "tests/unit/ingest/formats/test_log_formats.py") >= 6
 
 
-def test_its_runs_are_read_stitched_and_timed(site: Path) -> None:
+def test_its_runs_are_read_stitched_and_timed(site: Path, isocompute: Command) -> None:
     for n in (2, 8, 32):
         write_run(site / "runs" / f"n{n}", n)
     write_run(site / "resumed" / "a", 8, (range(1, 31), range(21, 41)))
-    read = isocompute(site, "ingest", "runs", "resumed", "--output", "runs.jsonl", "--json")
+    read = isocompute("ingest", "runs", "resumed", "--output", "runs.jsonl", "--json")
     assert read.returncode == 0, read.stderr
     rows = [json.loads(line) for line in (site / "runs.jsonl").read_text().splitlines()]
     assert {row["metric"] for row in rows} == {
@@ -60,8 +66,8 @@ def test_its_runs_are_read_stitched_and_timed(site: Path) -> None:
     assert (last["model"], last["temperature"], last["filter"]) == ("coin", 0.7, "zero-variance")
     (seconds,) = {row["value"] for row in rows if row["run_id"] == "n2" and row["metric"] == "step_seconds"}
     assert seconds == pytest.approx(2.512)
-    timed = isocompute(site, "probe", "--read", "runs", "--json")
+    timed = isocompute("probe", "--read", "runs", "--json")
     assert timed.returncode == 0, timed.stderr
     assert json.loads(timed.stdout)["rollouts_per_second"] == pytest.approx(125.0, rel=0.01)
-    looked = isocompute(site, "doctor", "runs", "--json")
+    looked = isocompute("doctor", "runs", "--json")
     assert [run["group_size"] for run in json.loads(looked.stdout)["runs"]] == ["2", "32", "8"]

@@ -42,10 +42,6 @@ def python(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[st
     )
 
 
-def isocompute(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return python(site, "-c", "from isocompute_sdk.cli import main; main()", *words, cwd=site)
-
-
 def contract(site: Path, repository: Path, name: str, *suite: str) -> int:
     """Run a contract suite over what a tutorial installed; returns how many tests passed, none of which may fail."""
     options = ["-q", "-k", name, "-p", "no:cacheprovider"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from isocompute_torch.policy.architecture import LONGEST_TREE, architecture_in, architecture_of
+from isocompute_torch.policy.architecture import SHORTEST_WINDOW, architecture_in, architecture_of
 from isocompute_torch.policy.model import Policy
 
 IDS = torch.tensor([[3, 4, 5, 13, 7, 8, 9, 2, 2, 6]])
@@ -21,8 +21,8 @@ IDS = torch.tensor([[3, 4, 5, 13, 7, 8, 9, 2, 2, 6]])
     [
         ({"model_type": "llama"}, True),
         ({"model_type": "qwen2", "sliding_window": 32, "use_sliding_window": False}, True),
-        ({"model_type": "mistral", "sliding_window": LONGEST_TREE}, True),
-        ({"model_type": "mistral", "sliding_window": LONGEST_TREE - 1}, False),
+        ({"model_type": "mistral", "sliding_window": SHORTEST_WINDOW}, True),
+        ({"model_type": "mistral", "sliding_window": SHORTEST_WINDOW - 1}, False),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, False),
         ({"model_type": "llama", "final_logit_softcapping": 30.0}, False),
         ({"model_type": "llama", "attn_logit_softcapping": 50.0}, False),
@@ -39,6 +39,9 @@ def test_the_configuration_decides_whether_prefixes_are_shared(config: dict[str,
     found = architecture_of(config)
     assert found.reads_trees is reads
     assert (found.note is None) is reads
+    assert (found.longest_tree > 0) is reads
+    if config.get("sliding_window") == SHORTEST_WINDOW:
+        assert found.longest_tree == SHORTEST_WINDOW
     assert found.caps_attention is bool(config.get("attn_logit_softcapping"))
 
 

@@ -106,6 +106,22 @@ def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixtur
     assert lines[1] == "r: step 6/10  validation: avg@4 0.500"
 
 
+def test_the_time_left_counts_evaluations_and_follows_the_newest_updates(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("isocompute_torch.runner.progress_display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("isocompute_torch.runner.progress_display.time.monotonic", lambda: now[0])
+    with RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100)) as console:
+        now[0] = 60.0
+        console.evaluation(0, "validation", {"avg@4": 0.5})
+        for step in range(1, 31):
+            now[0] += 1.0 if step <= 10 else 3.0
+            console.step(step, 64, 0.25)
+    # 70 updates of 3 s; evaluations at 50, at 100, and of the best policy.
+    assert capsys.readouterr().out.splitlines()[-1].endswith("6:30 left")
+
+
 def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(

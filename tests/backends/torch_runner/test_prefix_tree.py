@@ -62,7 +62,9 @@ def histories(layout: Layout) -> list[list[tuple[list[int], int]]]:
 @given(data=st.data())
 def test_every_token_is_predicted_from_its_own_prefix(data: st.DataObject) -> None:
     token = st.integers(2, 3)
-    prompts = data.draw(st.lists(st.lists(st.integers(2, 9), min_size=1, max_size=5), min_size=1, max_size=3))
+    own = data.draw(st.lists(st.lists(st.integers(2, 9), min_size=1, max_size=5), min_size=1, max_size=3))
+    system_prompt = [4] * data.draw(st.sampled_from([0, 2, 70]))
+    prompts = [system_prompt + prompt for prompt in own]
     response = st.lists(token, min_size=1, max_size=7)
     pairs = st.tuples(st.integers(0, len(prompts) - 1), response)
     responses = data.draw(st.lists(pairs, min_size=1, max_size=60))
@@ -100,7 +102,7 @@ def test_trees_give_the_scores_and_the_gradient_of_separate_sequences(
     gradients: list[Tensor] = []
     for layout in (tree, plain):
         chosen.model.zero_grad()
-        logprob, entropy = score(chosen, layout, temperature=0.7, entropy="train")
+        logprob, entropy = score(chosen, layout, temperature=0.7, entropy=True)
         (direction * (logprob + entropy)).sum().backward()
         scores.append((logprob, entropy))
         gradients.append(torch.cat([p.grad.flatten() for p in chosen.model.parameters() if p.grad is not None]))
@@ -108,6 +110,19 @@ def test_trees_give_the_scores_and_the_gradient_of_separate_sequences(
         torch.testing.assert_close(part, whole, rtol=tolerance, atol=tolerance)
     assert gradients[1].norm() > 1e-2
     assert (gradients[0] - gradients[1]).norm() < tolerance * gradients[1].norm()
+
+
+def test_a_system_prompt_and_prompts_of_300_tokens_are_read_once(policy: Callable[..., Policy]) -> None:
+    chosen = policy("llama", torch.float64)
+    system_prompt, generator = [5, 6, 7, 8] * 50, torch.Generator().manual_seed(0)
+    prompts = [system_prompt + torch.randint(2, 13, (100,), generator=generator).tolist() for _ in range(2)]
+    rows = rows_of([(i % 2, torch.randint(2, 4, (5,), generator=generator).tolist()) for i in range(16)], prompts)
+    every = torch.arange(16)
+    tree, plain = tree_layout(rows, every, PAD, torch.float64), plain_layout(rows, every, PAD)
+    assert tree is not None
+    assert tree.input_ids_SL.numel() < 500
+    found = score(chosen, tree, temperature=1.0)[0]
+    torch.testing.assert_close(found, score(chosen, plain, temperature=1.0)[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", [*sorted(KNOWN), "gemma2", "mistral-window", "stablelm"])
@@ -127,6 +142,7 @@ def test_scores_are_those_of_the_models_own_forward_pass(policy: Callable[..., P
 
 def test_long_or_unlike_rollouts_are_left_as_they_are() -> None:
     long = rows_of([(0, [2] * 300), (0, [3] * 300)], [[2, 3]])
+    assert tree_layout(long, torch.arange(2), PAD, torch.float32, 256) is None
     assert tree_layout(long, torch.arange(2), PAD, torch.float32) is None
     unlike = rows_of([(0, [2, 2]), (1, [3, 3])], [[2, 3], [3, 3]])
     assert tree_layout(unlike, torch.arange(2), PAD, torch.float32) is None

@@ -56,6 +56,26 @@ def test_log_probabilities_are_those_of_a_full_forward_pass(
         assert ended or len(response) == 9
 
 
+@pytest.mark.parametrize("family", ["qwen2", "gpt2", "mistral"])
+def test_what_all_prompts_begin_with_is_read_once(policy: Callable[..., Policy], family: str) -> None:
+    chosen, system_prompt = policy(family), [5, 6, 7, 8] * 5
+    prompts = [system_prompt + prompt for prompt in PROMPTS]
+    read: list[int] = []
+    backbone: Any = chosen.model.base_model
+    with_hook = backbone.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    samples = TorchSampler(chosen).sample(prompts, 6, temperature=0.8, top_p=1.0, max_tokens=9, seed=3)
+    with_hook.remove()
+    assert read[:2] == [20, 4 * 6]
+    for row, prompt in enumerate(samples.prompt_index_R.tolist()):
+        response = response_of(samples, row)
+        expected = full_logprobs(chosen, prompts[prompt] + response, 0.8)
+        found = samples.logprob_RT[row, : len(response)].tolist()
+        wanted = [expected[len(prompts[prompt]) + t - 1, token].item() for t, token in enumerate(response)]
+        assert found == pytest.approx(wanted, abs=1e-4)
+
+
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.0, 0.8)])
 def test_frequencies_pass_a_chi_square_test_against_the_model(

@@ -34,9 +34,9 @@ def runs_of(seeds: int, noise: float = 0.003) -> iso.RunSet:
     return iso.RunSet.from_columns(columns, problems_per_batch=4, model="m", train_data="d")
 
 
-def first_half(seeds: int, **options: float) -> Pilot:
+def first_half(seeds: int) -> Pilot:
     (sweep,) = back.own_sweeps(runs_of(seeds))
-    (pilot,) = pilots(sweep, cuts=(0.5,), **options)
+    (pilot,) = pilots(sweep, cuts=(0.5,))
     return pilot
 
 

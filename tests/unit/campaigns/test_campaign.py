@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,16 @@ import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.carrying_out import carry_out
-from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.campaigns.executors import LocalExecutor, running
 from isocompute_sdk.campaigns.prediction_check import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Data, Recipe, Study, Sweep, load_study
 from isocompute_sdk.training import registry
+from tests.processes import Clock, wait_for
 
-FAST = LocalExecutor(max_parallel=4, poll_seconds=0.02)
+FAST = LocalExecutor(max_parallel=4, poll_seconds=0.05)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
 FILES = ("campaign.json", "study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json")
 SOURCE = Path(__file__).parents[1] / "curve_backend.py"
@@ -124,15 +124,26 @@ def test_a_finished_campaign_trains_nothing_again(whole: tuple[Path, Outcome]) -
 def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
     whole: tuple[Path, Outcome], tmp_path: Path, stop_in: str
 ) -> None:
+    folder, gate = tmp_path / "out", tmp_path / "gate"
 
     def interrupt(stage: str, runs: tuple[store.RunStatus, ...]) -> None:
-        if stage == stop_in and (not runs or any(run.step > 0 for run in runs)):
+        if stage == stop_in and (not runs or any(run.metrics for run in runs)):
+            gate.touch()
             raise KeyboardInterrupt
 
-    study = make_study(options={"seconds": 0.02})
+    study = make_study()
+    if stop_in in ("sweep", "train"):
+        # Runs wait behind their first evaluation for the interrupt in the sweep; without one they have to go on.
+        study = make_study(options={"gate": str(gate)})
+        if stop_in == "train":
+            gate.touch()
+    else:
+        shutil.copytree(whole[0], folder)
+        for name in FILES[2:]:
+            (folder / name).unlink()
     with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "out", study=study, watch=interrupt).run()
-    assert same(make(tmp_path / "out", study=study).run(), whole[1])
+        make(folder, study=study, watch=interrupt).run()
+    assert same(make(folder, study=study).run(), whole[1])
 
 
 PROGRAM = """
@@ -142,7 +153,7 @@ make(sys.argv[1], study=make_study(options={"seconds": 0.1})).run()
 """
 
 
-@pytest.mark.parametrize("after", ["sweep", "plan.json"])
+@pytest.mark.parametrize("after", [pytest.param("sweep", marks=pytest.mark.slow), "plan.json"])
 def test_a_kill_loses_nothing_that_was_measured(
     plugins: Path, whole: tuple[Path, Outcome], tmp_path: Path, after: str
 ) -> None:
@@ -154,11 +165,7 @@ def test_a_kill_loses_nothing_that_was_measured(
         return any(len(path.read_text().splitlines()) > 6 for path in runs)
 
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(out)]) as program:
-        deadline = time.monotonic() + 60
-        while not reached():
-            assert program.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for(reached, program)
         os.kill(program.pid, signal.SIGKILL)
     measured = {path: path.read_text() for path in out.rglob("metrics.jsonl")}
     outcome = make(out, study=make_study(options={"seconds": 0.1})).run()
@@ -198,9 +205,20 @@ def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome], tmp
     assert campaign.stop().ended == ()
 
 
-def test_a_campaign_goes_on_without_a_run_that_hangs_and_says_so(plugins: Path, tmp_path: Path) -> None:
-    rules = {"hung_after_minutes": 0.15, "hung_after_steps": 3, "retries": 0}
-    outcome = make(tmp_path / "out", study=make_study(options={"hang": 64}, supervision=rules)).run()
+def test_a_campaign_goes_on_without_a_run_that_hangs_and_says_so(
+    plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(running, "time", clock)
+
+    def watch(stage: str, runs: tuple[store.RunStatus, ...]) -> None:
+        going = [run for run in runs if run.state not in ("finished", "stopped")]
+        if stage == "sweep" and [run.run_id for run in going] == ["n64-bp4-seed0"] and going[0].metrics:
+            clock.pass_minutes(60)
+
+    rules = {"hung_after_minutes": 30, "hung_after_steps": 3, "retries": 0}
+    study = make_study(options={"hang": 64}, supervision=rules)
+    outcome = make(tmp_path / "out", study=study, watch=watch).run()
     assert {n for n, _ in outcome.fits.curves} == {4, 16}
     (note,) = [note for note in outcome.notes if note.code == "runs-given-up"]
     assert list(note.data["runs"]) == ["n64-bp4-seed0"]

@@ -47,7 +47,7 @@ def make(folder: Path, **changes: Any) -> Campaign:
     values: dict[str, Any] = {
         "study": study(),
         "folder": folder,
-        "executor": LocalExecutor(3, poll_seconds=0.02),
+        "executor": LocalExecutor(3, poll_seconds=0.05),
         "fit_options": {"draws": 20},
     }
     return Campaign(**{**values, **changes})
@@ -205,7 +205,9 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
     campaign = make(folder)
-    outcome = campaign.run()
+    pilot = campaign.designed
+    assert pilot is not None
+    pilot.carry_out()
     taken = read_decisions(folder)
     stopped = taken.stopped()
     assert stopped
@@ -216,8 +218,9 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
         assert (status.state, status.step) == ("finished", one.update_steps)
         assert status.message.startswith("stopped early")
         assert one.update_steps < longest[name]
-    assert outcome.refitted.runs is not None
-    assert set(stopped) <= {run.run_id for run in RunSet.from_dict(outcome.refitted.runs).runs()}
+    fitted = campaign.fit().runs
+    assert fitted is not None
+    assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
 
 
 def test_the_slot_of_a_stopped_run_is_filled_at_once_and_beside_the_others(

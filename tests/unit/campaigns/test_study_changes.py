@@ -18,7 +18,7 @@ from isocompute_sdk.specs import Budget, Study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
 
-FAST = LocalExecutor(max_parallel=2, poll_seconds=0.02)
+FAST = LocalExecutor(max_parallel=2, poll_seconds=0.05)
 SIMULATOR = registry.load("simulator")
 
 
@@ -117,8 +117,8 @@ def test_a_larger_budget_and_another_seed_repeat_only_what_depends_on_them(tmp_p
     assert second.plan.budget == Budget(rollouts=400_000)
     assert second.comparison.run_id != first.comparison.run_id
     assert (tmp_path / "plan.1.json").exists()
-    third = campaign(budget=400_000, sweep={**SWEEP, "seeds": [0, 5]}).run()
-    assert third.fits.runs is not None
-    assert len(set(RunSet.from_dict(third.fits.runs).to_polars()["run_id"])) == 6
+    third = campaign(budget=400_000, sweep={**SWEEP, "seeds": [0, 5]}).fit()
+    assert third.runs is not None
+    assert len(set(RunSet.from_dict(third.runs).to_polars()["run_id"])) == 6
     with pytest.raises(RecordError):
         campaign(budget=300_000, sweep={**SWEEP, "seeds": [0, 5]}).run()

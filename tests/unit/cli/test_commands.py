@@ -24,7 +24,7 @@ def curves_csv(tmp_path: Path) -> Path:
     table = digitised("sweeps/qwen2.5-7b-easy.csv")
     path = tmp_path / "curves.csv"
     rows = zip(*(table[name] for name in ("Bp", "n", "C", "avg@4")), strict=True)
-    path.write_text("Bp,n,C,reward\n" + "".join(f"{bp:g},{n:g},{c:.17g},{r:.17g}\n" for bp, n, c, r in rows))
+    path.write_text("Bp,n,C,avg@4\n" + "".join(f"{bp:g},{n:g},{c:.17g},{r:.17g}\n" for bp, n, c, r in rows))
     return path
 
 
@@ -97,6 +97,7 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(
     assert refit["rollouts"] == again["rollouts"]
 
 
+@pytest.mark.slow  # As long as the one above, which shows all but the form.
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
     document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
     assert document["group_size"] == 512

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,6 @@ from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.laws import measured_easy
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-Shell = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
 PASTED = ("  isocompute ", "next: isocompute ", "or train it as it is: isocompute ")
 
@@ -37,8 +37,8 @@ def pilot_csv(runs_csv: Path) -> Path:
     return runs_csv
 
 
-def screen(shell: Shell, command: str) -> list[str]:
-    done = shell(f"COLUMNS={COLUMNS} isocompute {command}")
+def screen(isocompute: Command, command: str) -> list[str]:
+    done = isocompute(*shlex.split(command), columns=COLUMNS)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     # A terminal wraps what is printed longer than it is wide.
@@ -57,12 +57,12 @@ def screen(shell: Shell, command: str) -> list[str]:
 )
 @pytest.mark.usefixtures("pilot_csv")
 def test_a_plan_fits_one_screen_and_every_command_on_it_can_be_pasted(
-    shell: Shell, command: str, commands: int
+    isocompute: Command, command: str, commands: int
 ) -> None:
-    found = [line for line in screen(shell, command) if line.startswith(PASTED)]
+    found = [line for line in screen(isocompute, command) if line.startswith(PASTED)]
     assert len(found) == commands
     for line in found:
-        pasted = shell(line[line.index("isocompute ") :])
+        pasted = isocompute(*shlex.split(line[line.index("isocompute ") :], comments=True)[1:])
         assert pasted.returncode == 0, (line, pasted.stderr)
 
 
@@ -75,20 +75,22 @@ def test_a_plan_fits_one_screen_and_every_command_on_it_can_be_pasted(
         ("plan --budget 7k", False),
     ],
 )
-def test_what_to_run_next_is_pointed_to_where_it_names_runs(shell: Shell, command: str, named: bool) -> None:
-    shown = shell(f"isocompute {command} -v").stdout
+def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command, command: str, named: bool) -> None:
+    shown = isocompute(*shlex.split(command), "-v", columns=1000).stdout
     printed = {line[line.index("isocompute next") :] for line in shown.splitlines() if "  isocompute next" in line}
     printed |= {line.partition(": ")[2] for line in shown.splitlines() if line.startswith("next: isocompute next")}
     assert bool(printed) == named
     source, _, budget = command.removeprefix("allocate ").removeprefix("plan").partition(" --budget ")
     for line in printed or {f"isocompute next {source} --budget {budget}"}:
-        answer = json.loads(shell(f"{line} --json").stdout)
+        asked = isocompute(*shlex.split(line, comments=True)[1:], "--json")
+        assert asked.returncode == 0, (line, asked.stderr)
+        answer = json.loads(asked.stdout)
         assert bool(answer.get("first", answer)["runs"]) == named
 
 
-def test_a_saved_plan_names_the_command_that_shows_its_script(shell: Shell) -> None:
-    named = screen(shell, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.yaml'")[-1]
-    assert "train_ppo_ray" in shell(named.partition(": ")[2]).stdout
+def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Command) -> None:
+    named = screen(isocompute, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.yaml'")[-1]
+    assert "train_ppo_ray" in isocompute(*shlex.split(named.partition(": ")[2])[1:]).stdout
 
 
 @pytest.mark.usefixtures("pilot_csv")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.executors import slurm
+from isocompute_sdk.cli.shared import whole_campaign, work_progress
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -53,6 +54,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    monkeypatch.setattr(whole_campaign, "write_page", lambda *_, **__: None)
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object, prelude: str = NO_PAGE, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
@@ -194,6 +196,29 @@ def test_a_quickstart_into_a_file_is_refused_and_the_file_stays(ask: Ask, tmp_pa
 
 def test_a_status_of_nothing_is_an_error(ask: Ask, tmp_path: Path) -> None:
     assert "holds no runs" in ask("status", ".", code=1)[1]
+
+
+def test_runs_of_two_studies_are_told_apart(ask: Ask, tmp_path: Path) -> None:
+    for study in ("rates", "sizes"):
+        folder = tmp_path / "runs" / study / "n8-bp8-seed0"
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(
+            '{"schema_version": 1, "kind": "run", "run_id": "n8-bp8-seed0", "group_size": 8, "problems_per_batch": 8}\n'
+        )
+    names = [line.split()[0] for line in ask("status", "runs")[0].splitlines()]
+    assert names == ["rates/n8-bp8-seed0", "sizes/n8-bp8-seed0"]
+    assert ask("status", "runs/rates")[0].startswith("n8-bp8-seed0 ")
+
+
+def test_progress_in_plain_lines_tells_the_reward_of_every_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(work_progress, "SECONDS_BETWEEN_LINES", 0.0)
+    one = store.RunStatus(tmp_path, "n4", 4, 8, 100, 50, 1600, {"avg@4": 0.348}, "running")
+    other = store.RunStatus(tmp_path, "n8", 8, 8, 100, 0, 0, {}, "waiting")
+    with work_progress.WorkProgress() as progress:
+        progress.runs("study", [one, other])
+    assert capsys.readouterr().err.splitlines()[-1] == "study: 17% of 9,600 rollouts, n4 avg@4 0.348"
 
 
 def states(ask: Ask) -> dict[str, str]:

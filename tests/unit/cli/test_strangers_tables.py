@@ -254,7 +254,7 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocom
 @pytest.mark.parametrize(
     ("beside", "every", "metric", "code"),
     [
-        ((), 10, "avg@4", "reward-taken-for-evaluation"),
+        ((), 10, "reward", "reward-taken-for-evaluation"),
         (("entropy",), 10, "train_reward", "reward-taken-for-training"),
         ((), 1, "train_reward", "reward-taken-for-training"),
     ],

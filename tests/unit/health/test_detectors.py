@@ -192,6 +192,14 @@ def test_truncation_from_the_start_on_is_worth_knowing_and_growing_truncation_a_
     assert (constant.severity, growing.severity) == ("info", "warning")
 
 
+def test_answers_of_a_fixed_length_are_not_truncated() -> None:
+    """Four digits at a limit of four tokens: every response ends there, and right ones are rewarded."""
+    every = {"truncated_share": np.ones(50)}
+    rewarded = runs(table({**every, "train_reward": np.linspace(0.1, 0.6, 50)}))
+    assert "truncated-responses" not in [note.code for note in iso.check_health(rewarded).notes]
+    only(runs(table({**every, "train_reward": np.zeros(50)})), "truncated-responses")
+
+
 def test_one_gradient_spike_is_forgotten_and_three_close_together_are_not() -> None:
     norm = np.random.default_rng(0).lognormal(0, 0.2, 200)
     one, three = norm.copy(), norm.copy()

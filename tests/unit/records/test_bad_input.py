@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "a change without B_p": (
         {"run_id": ["a"] * 2, "n": [8, 16], "step": [1, 2], "r": [0.5] * 2},
         {},
-        ["row 1", "for want of problems_per_batch", "problems_per_batch=32"],
+        ["row 1", "for want of problems_per_batch", "rollouts_per_batch=256"],
     ),
     "context changes in a run": (
         {**GOOD, "n": [8, 8], "run_id": ["a", "a"], "model": ["x", "y"]},

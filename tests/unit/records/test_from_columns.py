@@ -100,7 +100,7 @@ def test_a_metric_may_bear_the_name_of_a_column(name: str):
 def test_metric_names_are_kept_as_written():
     assert RunSet.from_columns({"n": [8], "C": [1], "Val/Avg@4 ": [0.5]}).metrics == ("Val/Avg@4",)
     long = {"n": [8], "C": [1], "metric": [" Val/Avg@4"], "value": [0.5]}
-    assert RunSet.from_columns(long).metrics == (" Val/Avg@4",)
+    assert RunSet.from_columns(long).metrics == ("Val/Avg@4",)
 
 
 def test_text_and_whole_floats_are_read_as_numbers():

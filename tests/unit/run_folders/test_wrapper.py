@@ -201,3 +201,41 @@ def test_it_needs_no_more_than_python_3_10() -> None:
     assert {alias.name for node in imported for alias in node.names} <= sys.stdlib_module_names
     froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert {(node.module or "").partition(".")[0] for node in froms} <= sys.stdlib_module_names
+
+
+LINKED = (".clock", ".launch.lock", ".lock", ".submit.lock", ".stop")
+
+
+def test_a_look_leaves_a_strangers_folder_as_it_was(tmp_path: Path) -> None:
+    mine, run = tmp_path / "mine.txt", tmp_path / "run"
+    mine.write_text("keep")
+    run.mkdir()
+    for name in LINKED:
+        (run / name).symlink_to(mine)
+    (run / "beat.json").write_text('{"process": "1 1 elsewhere", "namespace": "other"}')
+    os.utime(run / "beat.json", (1, 1))
+    before = sorted(run.iterdir())
+    assert store.RunWatch(run).status().state == "waiting"
+    assert (sorted(run.iterdir()), mine.read_text()) == (before, "keep")
+
+
+@pytest.mark.parametrize("name", [".launch.lock", ".submit.lock", ".stop"])
+def test_no_file_of_ours_is_made_through_a_link(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+
+    def write() -> None:
+        with locks.submitting(tmp_path):
+            locks.try_lock(tmp_path)
+            store.request_stop(tmp_path)
+
+    with pytest.raises(OSError, match=name):
+        write()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_link_in_the_place_of_the_lock_names_no_holder(tmp_path: Path) -> None:
+    with (tmp_path / "open.txt").open("w") as mine:
+        (tmp_path / ".launch.lock").symlink_to(tmp_path / "open.txt")
+        with subprocess.Popen(["sleep", "600"], pass_fds=(mine.fileno(),)) as process:
+            assert locks.holders(tmp_path) == ()
+            process.kill()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.starts import START, Start
-from isocompute_sdk.timing.spending import Spending, spending
+from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_sdk.specs.run import Evaluation
+from isocompute_sdk.timing.spending import Spending, seconds_left, spending
 
 
 def write(folder: Path, records: list[dict[str, Any]], started: list[float]) -> Path:
@@ -41,3 +45,45 @@ def test_every_second_is_counted_once_and_a_killed_attempt_is_lost(tmp_path: Pat
     assert (found.rollouts, found.evaluation_rollouts) == (192, 8)
     assert spending([run, run]) == found + found
     assert spending([tmp_path / "nothing"]) == Spending()
+
+
+def test_hours_of_a_run_on_a_cpu_are_told_apart(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [
+        {"kind": "run", "device": "cpu", "wall_seconds": 0.0},
+        {"kind": "step", "rollouts": 64, "wall_seconds": 50.0, "seconds": {"sampling": 12, "training": 7}},
+    ]
+    here = spending([write(tmp_path / "a", records, [0.0])])
+    records[0]["device"] = "cuda"
+    there = spending([write(tmp_path / "b", records, [0.0])])
+    assert here.cpu_hours == here.hours == there.hours > there.cpu_hours == 0
+
+
+def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_wait(tmp_path: Path) -> None:
+    """A run of 100 updates said 1:51 for 24 minutes: it counted neither evaluations nor that updates got slower."""
+    statuses = []
+    for n in (4, 8):
+        run = RunSpec(
+            run_id=f"n{n}",
+            model="tiny",
+            data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+            recipe=Recipe.preset("hard"),
+            group_size=n,
+            problems_per_batch=4,
+            update_steps=100,
+            evaluation=Evaluation(count=4),
+        )
+        store.write_spec(tmp_path / run.run_id, run)
+        statuses.append(store.RunWatch(tmp_path / run.run_id).status())
+    assert seconds_left(statuses) is None
+    records: list[dict[str, Any]] = [{"kind": "run"}]
+    for step in range(51):
+        if step:
+            records.append({"kind": "step", "step": step, "seconds": {"training": 1 if step <= 30 else 2}})
+        if step in (0, 25, 50):
+            records.append({"kind": "evaluation", "step": step, "seconds": {"evaluation": 60}})
+    (tmp_path / "n4" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    statuses[0] = replace(statuses[0], state="running", step=50)
+    own = 50 * 2 + 2 * 60
+    assert seconds_left(statuses[:1]) == pytest.approx(own)
+    # The other one takes as long per rollout, of which it has twice as many, and begins when this one has ended.
+    assert seconds_left(statuses) == pytest.approx(own + 2 * (30 + 40 + 180 + own))

@@ -84,7 +84,7 @@ def watch(
     watcher = _Watcher(
         logs=looked_at,
         map=map,
-        reading={"metric": reading.metric, "lenient": True, **given},
+        reading={"metric": reading.metric, **given},
         eval_set=eval_set,
         book=AlertBook(state_file(looked_at[0]) if state is None else state),
         command=None if on_alert is None else split_command(on_alert),
@@ -205,7 +205,7 @@ class _Watcher:
     def _look_at(self, folder: str, group: Together) -> None:
         from isocompute_sdk.health.alerts import notes_now
         from isocompute_sdk.health.traces import gather
-        from isocompute_sdk.ingest import read_mapped
+        from isocompute_sdk.ingest import RunMap, read_mapped
         from isocompute_sdk.records import RunSet
         from isocompute_sdk.records.table import runs_without_sizes
 
@@ -219,7 +219,8 @@ class _Watcher:
                 group.paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading
             )
         else:
-            runs = read_mapped(self.map)
+            told = {name: self.reading[name] for name in ("metric", "rename", "ignore", "set")}
+            runs = read_mapped(self.map, RunMap.load(self.map).told(**told))
             for note in runs.notes:
                 if note.code in ("run-not-in-mapping", "file-unreadable"):
                     self._complain(note.message)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import Handle, Job, cluster
+from isocompute_sdk.campaigns.executors import Handle, Job, cluster, stop_runs, stopping
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.training.backend import Launch, Needs
@@ -300,3 +300,18 @@ def test_a_wait_does_not_ask_the_engine_at_every_look(engine: Processes, tmp_pat
     for _ in range(5):
         assert state(made, handle) == "waiting"
     assert engine.asked == 1
+
+
+def test_stop_ends_no_job_that_carries_the_label_of_another_run(
+    engine: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "SECONDS_TO_APPEAR", 0.0)
+    mine = started(executor(engine), job(tmp_path / "mine"))
+    assert mine.started is not None
+    wait_for(lambda: locks.is_running(tmp_path / "mine"))
+    job(tmp_path / "strange")
+    store.write_started(tmp_path / "strange", mine.started)
+    stopped = stop_runs([tmp_path / "strange"], executor(engine))
+    assert stopped.ended == ()
+    assert locks.is_running(tmp_path / "mine")
+    assert stop_runs([tmp_path / "mine"], executor(engine)).ended == (tmp_path / "mine",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs, stop_runs, stopping
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Supervision
 from isocompute_sdk.training.backend import Launch
 from tests.processes import HANG_SECONDS, wait_for
@@ -205,3 +206,16 @@ def test_sigterm_while_a_job_starts_leaves_no_process(job: Callable[..., Job]) -
     with pytest.raises(SystemExit):
         run_jobs(SignalledOnStart(max_parallel=1, poll_seconds=0.02, grace_seconds=HANG_SECONDS), [one])
     assert not locks.is_running(one.launch.folder)
+
+
+def test_stop_ends_no_process_that_does_not_hold_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "SECONDS_TO_APPEAR", 0.0)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as mine:
+        ref = locks.process_ref(mine.pid)
+        store.write_started(tmp_path, store.Started(1, "local", str(ref)))
+        beat = {"attempt": 1, "process": ref, "command": ref, "namespace": wrapper.pid_namespace()}
+        (tmp_path / "beat.json").write_text(json.dumps(beat))
+        stopped = stop_runs([tmp_path])
+        assert mine.poll() is None
+        mine.kill()
+    assert (stopped.ended, stopped.foreign) == ((), (tmp_path,))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunFinding, diagnose
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -115,3 +119,53 @@ def test_runs_that_differ_in_samples_per_problem_only_are_one_group(tmp_path: Pa
     found = diagnose(tmp_path)
     assert {one.context_group for one in found.runs} == {1}
     assert "eval_samples" not in found.groups[0]
+
+
+def _table(path: Path, value: Callable[[int, int], float], models: Sequence[str] = ("qwen",)) -> Path:
+    """Runs with n = 4, 8, 16 and 31 evaluations each."""
+    rows = [
+        f"r{n},{n},32,{step},{value(n, step):.4f},{models[i % len(models)]}"
+        for i, n in enumerate((4, 8, 16))
+        for step in range(0, 310, 10)
+    ]
+    path.write_text("\n".join(["run,n,bp,step,avg@4,model", *rows]) + "\n")
+    return path
+
+
+def test_files_that_were_not_looked_at_are_counted(tmp_path: Path) -> None:
+    _table(tmp_path / "runs.csv", lambda n, step: 0.3 + step / 1000)
+    for name in ("a.json", "b.json", "c.log", "model.safetensors"):
+        (tmp_path / name).write_text('{"checkpoint-1": {"acc": [0.1]}}\n')
+    (remark,) = diagnose(tmp_path).remarks
+    assert "2 .json, 1 .log" in remark
+    (tmp_path / "runs.csv").unlink()
+    with pytest.raises(RecordError, match=r"2 \.json, 1 \.log"):
+        diagnose(tmp_path)
+
+
+def test_models_that_are_mixed_are_named(tmp_path: Path) -> None:
+    rising = _table(tmp_path / "runs.csv", lambda n, step: 0.3 + step / 1000, ("qwen", "llama"))
+    (remark,) = diagnose(rising).remarks
+    assert "qwen (2 runs), llama (1 run)" in remark
+
+
+def test_a_run_that_collapsed_is_said(isocompute: Command, tmp_path: Path) -> None:
+    table = _table(
+        tmp_path / "runs.csv", lambda n, step: 0.05 if n == 8 and step > 150 else 0.3 + (step % 20 + step) / 1e3
+    )
+    found = json.loads(isocompute("doctor", table, "--json").stdout)["runs"]
+    assert [run["name"] for run in found if any("collapsed" in problem for problem in run["problems"])] == ["r8"]
+
+
+def test_data_without_a_rise_say_so_before_any_number(isocompute: Command, tmp_path: Path) -> None:
+    table = _table(tmp_path / "runs.csv", lambda n, step: 0.3 + (-1) ** (step // 10) / 200 - n * step / 1e5)
+    for command in (
+        ("doctor",),
+        ("fit", "--draws", 20),
+        ("allocate", "--budget", "300k"),
+        ("audit",),
+        ("next", "--budget", "300k"),
+    ):
+        said = isocompute(command[0], table, *command[1:]).stdout
+        assert said.find("no rise seen") >= 0
+        assert not re.search(r"\d", said[: said.find("no rise seen")].replace("group 1", "")), said

@@ -32,7 +32,7 @@ def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice:
     confirmed = mapping.replace(confirmed=True, searched=(str(logged_twice),))
     assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
     (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
-    assert said.startswith("its first evaluations are those of 'n8_bp32'")
+    assert said.startswith("its evaluations are those of 'n8_bp32'")
 
 
 def test_reading_two_logs_of_one_run_is_noted(logged_twice: Path) -> None:

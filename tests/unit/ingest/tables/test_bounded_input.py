@@ -5,17 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.ingest import propose
 from isocompute_sdk.ingest.stores.event_files import read_event_file
+from isocompute_sdk.ingest.stores.training_args import read_training_args
 from isocompute_sdk.ingest.tables import raw
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Study, Throughput, load_spec
@@ -143,3 +149,115 @@ def test_specs_are_read_from_regular_files_of_bounded_size(tmp_path: Path, type:
         with pytest.raises(SpecError, match=name):
             load_spec(tmp_path / name, type)
         assert time.process_time() - began < SECONDS
+
+
+def _log(folder: Path) -> None:
+    """A log whose configuration lies beside it."""
+    rows = [{"step": i, "env/all/reward/total": 0.1 * i, "env/all/total_episodes": 64} for i in range(5)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _doctor(folder: Path) -> tuple[str, int]:
+    """What `doctor` says about a folder, and the memory it took above the imports, in kilobytes."""
+    program = (
+        "import resource, sys\nfrom isocompute_sdk.ingest import diagnose\nimport polars, ruamel.yaml\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "found = diagnose(sys.argv[1])\n"
+        "print(*[problem for run in found.runs for problem in run.problems], sep='\\n')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
+    *said, memory = done.stdout.splitlines()
+    return "\n".join(said), int(memory)
+
+
+def _nested(first: str, level: str) -> str:
+    """YAML in which every level names the one before ten times."""
+    return first + "".join(level.format(i=i, before=", ".join([f"*a{i - 1}"] * 10)) for i in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _nested("a0: &a0 [0]\n", "a{i}: &a{i} [{before}]\n"),
+        _nested("a0: &a0 {k: 1}\n", "a{i}: &a{i}\n  <<: [{before}]\n"),
+        "a: &a [*a]\n",
+        "[" * 5000 + "]" * 5000,
+    ],
+    ids=["lists", "merges", "in itself", "deep"],
+)
+def test_aliases_of_a_small_yaml_file_do_not_unfold_without_bound(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="values"):
+        files.parse_yaml(text)
+    _log(tmp_path)
+    (tmp_path / "config.yaml").write_text(text)
+    said, memory = _doctor(tmp_path)
+    assert "n" in said
+    assert memory < 300_000
+
+
+def test_a_few_aliases_are_read(tmp_path: Path) -> None:
+    assert files.parse_yaml("a: &a {n: 8}\nb: {<<: *a, bp: 4}\nc: &c [1]\nd: *c\n") == {
+        **{"a": {"n": 8}, "b": {"n": 8, "bp": 4}},
+        **{"c": [1], "d": [1]},
+    }
+
+
+def test_shared_lists_of_a_pickle_do_not_unfold_without_bound(tmp_path: Path) -> None:
+    shared: list[Any] = [0] * 10
+    for _ in range(8):
+        shared = [shared] * 10
+    for state in ({"num_generations": 8, "shared": shared}, {"num_generations": 8}):
+        # The object of a class, and its state, as torch saves it.
+        content = b"\x80\x02ctrl\nGRPOConfig\n)\x81" + pickle.dumps(state, 2)[2:-1] + b"b."
+        with zipfile.ZipFile(tmp_path / "training_args.bin", "w") as archive:
+            archive.writestr("training_args/data.pkl", content)
+        if "shared" in state:
+            with pytest.raises(RecordError, match="values"):
+                read_training_args(tmp_path / "training_args.bin")
+    assert read_training_args(tmp_path / "training_args.bin")["num_generations"] == 8
+
+
+def test_a_pickle_gets_no_more_memory_than_its_file_has(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "training_args.bin", "w") as archive:
+        # An empty list, remembered under the number 2**28: the unpickler in C makes room for as many.
+        archive.writestr("training_args/data.pkl", b"\x80\x02]r" + (2**28).to_bytes(4, "little") + b".")
+    with pytest.raises(RecordError, match="no object"):
+        read_training_args(tmp_path / "training_args.bin")
+    _, memory = _doctor(tmp_path)
+    assert memory < 300_000
+
+
+@pytest.mark.parametrize("name", ["runs.csv.gz", "runs.jsonl.gz", "console.log.gz"])
+def test_a_line_without_end_is_refused_while_it_is_unpacked(tmp_path: Path, name: str) -> None:
+    with gzip.open(tmp_path / name, "wb") as file:
+        file.write(b"n,bp,step,avg@4\n8,32,1,")
+        for _ in range(600):
+            file.write(bytes(2**20))
+    assert (tmp_path / name).stat().st_size < 10**6
+    (tmp_path / "good.csv").write_text("n,bp,step,avg@4\n8,32,1,0.5\n8,32,2,0.6\n")
+    said, memory = _doctor(tmp_path)
+    assert memory < 400_000, "kilobytes; the file unpacks to 600,000"
+    assert "console" in name or "16,777,216 bytes" in said
+
+
+def test_a_name_with_a_nul_is_no_run_of_its_own(tmp_path: Path) -> None:
+    rows = [f"{name},8,32,{step},0.{step}" for name, step in [("a", 1), ("a", 2), ("b", 1), ("b\0", 2)]]
+    (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,avg@4", *rows, ""]))
+    with pytest.raises(RecordError, match="NUL"):
+        RunSet.read(tmp_path / "runs.csv")
+    runs = RunSet.read(tmp_path / "runs.csv", on_truncated="drop")
+    assert runs.run_ids == ["a", "b"]
+    assert [note.code for note in runs.notes] == ["text-not-utf8"]
+
+
+def test_a_login_in_a_url_is_not_handed_on(tmp_path: Path) -> None:
+    _log(tmp_path)
+    settings = "model_name: https://me:hunter2@hub/org/m\ngroup_size: 8\nproblems_per_batch: 4\n"
+    (tmp_path / "config.yaml").write_text(settings)
+    text = propose(tmp_path).save(tmp_path / "map.yaml").read_text()
+    assert "https://hub/org/m" in text
+    assert "hunter2" not in text
+    runs = RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]}, model="https://me:hunter2@hub/org/m")
+    assert "hunter2" not in str(runs.to_dict())

@@ -151,7 +151,7 @@ def test_bytes_that_are_no_text_are_never_replaced_in_silence(tmp_path: Path) ->
     (note,) = RunSet.read(path, on_truncated="drop").notes
     assert (note.code, note.data["line"]) == ("text-not-utf8", 2)
     (finding,) = diagnose(path).runs
-    assert "not UTF-8" in finding.problems[0]
+    assert "a.csv:2" in finding.problems[0]
     assert finding.evaluations == 6
 
 

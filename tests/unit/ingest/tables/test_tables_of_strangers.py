@@ -1,0 +1,167 @@
+"""What people call their columns and how they export their runs: read as meant, or refused; never taken for more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.auditing.log_reading import read_logs
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import diagnose, read
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.rewards import headline, rank, unasked
+
+STEPS = range(0, 80, 10)
+
+
+def write(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def reward(step: int, n: int = 8) -> float:
+    return round(0.3 + step * n / 3001, 5)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Name,n,bp,update_step,avg@4", "Name,samples,bp,eval_step,avg@4", "run ,n ,bp,step , avg@4"],
+)
+def test_known_names_are_read(tmp_path: Path, header: str) -> None:
+    rows = [(f"r{n} ", n, 32, step, reward(step, n)) for n in (4, 8) for step in STEPS]
+    runs = read(write(tmp_path / "t.csv", header, rows))
+    assert [(one.run_id, one.group_size, one.rollouts) for one in runs.runs()] == [
+        ("r4", 4, 70 * 4 * 32),
+        ("r8", 8, 70 * 8 * 32),
+    ]
+
+
+def test_samples_that_grow_are_no_group_size(tmp_path: Path) -> None:
+    rows = [("a", 256 * step, step, reward(step)) for step in STEPS]
+    with pytest.raises(RecordError, match="no column group_size"):
+        read(write(tmp_path / "t.csv", "run,samples,step,avg@4", rows))
+
+
+def test_two_data_sets_are_not_pooled(tmp_path: Path) -> None:
+    rows = [(8, 32, step, where, reward(step)) for where in ("gsm8k", "math") for step in STEPS]
+    runs = read(write(tmp_path / "t.csv", "n,bp,step,dataset,avg@4", rows))
+    assert [context["train_data"] for context, _ in runs.context_groups()] == ["gsm8k", "math"]
+
+
+def test_several_data_sets_of_one_run_are_those_of_its_evaluations(tmp_path: Path) -> None:
+    rows = [("a", 8, 32, step, where, reward(step)) for step in STEPS for where in ("gsm8k", "math")]
+    assert read(write(tmp_path / "t.csv", "run,n,bp,step,dataset,avg@4", rows)).eval_sets == ("gsm8k", "math")
+
+
+def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
+    rows = [("a", 8, 32, step, "train", "reward", reward(step)) for step in STEPS]
+    runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))
+    name, notes = unasked(runs, None)
+    assert (name, runs.eval_sets, [note.code for note in notes]) == ("reward", ("train",), ["training-reward-only"])
+
+
+def test_the_whole_reward_is_preferred_to_its_parts() -> None:
+    names = ("eval/accuracy_reward", "eval/format_reward", "eval/reward")
+    assert headline((name, "validation") for name in names) == ("eval/reward", "validation")
+
+
+@pytest.mark.parametrize(
+    "name", ["mean_response_length", "len_mean", "mean_length/response", "eval/response_tokens_mean", "val/len@4"]
+)
+def test_a_response_length_is_no_reward(tmp_path: Path, name: str) -> None:
+    assert rank(name, "validation") is None
+    rows = [("a", 8, 32, step, 200 + step) for step in STEPS]
+    found = diagnose(write(tmp_path / "t.csv", f"run,n,bp,step,{name}", rows))
+    assert "--rename" not in found.next
+    assert found.runs[0].metric is None
+
+
+@pytest.mark.parametrize("start", [1.7e9, 1.7e12])
+def test_a_clock_time_is_no_update_step(tmp_path: Path, start: float) -> None:
+    rows = [("a", 8, 32, start + 60 * step, reward(step)) for step in STEPS]
+    table = write(tmp_path / "t.csv", "run,n,bp,Step,avg@4", rows)
+    with pytest.raises(RecordError, match="clock"):
+        read(table)
+    assert not diagnose(table).runs[0].readable
+
+
+def test_suggestions_are_of_the_kind_that_is_missing(tmp_path: Path) -> None:
+    rows = [("a", step, 3.3 * step, reward(step)) for step in STEPS]
+    with pytest.raises(RecordError) as refused:
+        read(write(tmp_path / "t.csv", "run,grpo_step,eval/time,eval/score", rows))
+    assert refused.value.options[0] == "--rename grpo_step=step"
+    assert not any("time" in option or "step=group_size" in option for option in refused.value.options)
+
+
+@pytest.mark.parametrize("name", ["value", "reward"])
+def test_a_lone_value_is_called_reward(tmp_path: Path, name: str) -> None:
+    rows = [("a", 8, 32, step, reward(step)) for step in STEPS]
+    assert read(write(tmp_path / "t.csv", f"run,n,bp,step,{name}", rows)).metrics == ("reward",)
+
+
+def test_json_is_read_by_what_it_holds(tmp_path: Path) -> None:
+    rows = [{"n": 8, "bp": 32, "step": step, "avg@4": reward(step)} for step in STEPS]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    texts = {"list.jsonl": json.dumps(rows), "list.json": json.dumps(rows), "lines.json": lines, "lines.jsonl": lines}
+    expected = None
+    for name, text in texts.items():
+        path = tmp_path / name.replace(".", "-") / name
+        path.parent.mkdir()
+        path.write_text(text)
+        (path.parent / "settings.json").write_text('{\n "batch": 32\n}\n')
+        expected = read(path) if expected is None else expected
+        for given in (path, path.parent, path.parent / "l*.json*"):
+            assert read(given) == expected
+        assert diagnose(path.parent).verdict == "ready"
+
+
+@pytest.mark.parametrize("value", [0.9, 0.91])
+def test_a_repeated_value_that_nobody_asked_about_drops_nothing(tmp_path: Path, value: float) -> None:
+    rows = [(f"r{n}", n, 32, step, reward(step, n), 0.9) for n in (4, 8) for step in STEPS]
+    table = write(tmp_path / "t.csv", "run,n,bp,step,avg@4,entropy", [*rows, ("r4", 4, 32, 30, "", value)])
+    runs = read(table)
+    assert [len(one.value_T) for one in runs.series("avg@4")] == [len(STEPS)] * 2
+    assert runs.filter(run_id="r4", metric="entropy", step=30).to_polars()["value"].to_list() == [value]
+    assert "rows-repeated" in {note.code for note in runs.notes}
+    with pytest.raises(RecordError, match="repeats"):
+        RunSet.read(write(tmp_path / "t.csv", "run,n,bp,step,avg@4,entropy", [*rows, ("r4", 4, 32, 30, 0.1, "")]))
+
+
+@pytest.mark.parametrize("header", ["run,n,bp,step,avg@4", "seed,n,bp,step,avg@4"])
+def test_a_run_that_was_exported_three_times_counts_once(tmp_path: Path, header: str) -> None:
+    rows = [(n, n, 32, step, reward(step, n)) for n in (4, 8) for step in STEPS]
+    folder = tmp_path / "exports"
+    write(folder / "all.csv", header, rows)
+    write(folder / "again.csv", header, rows)
+    write(folder / "early.csv", header, [row for row in rows if int(row[3]) < 75])
+    runs = read(folder)
+    assert [len(one.value_T) for one in runs.series("avg@4")] == [len(STEPS)] * 2
+    assert len(read_logs([folder])[0].run_ids) == 2
+    found = diagnose(folder)
+    assert sum(bool(one.problems) for one in found.runs) == 4
+    assert found.next.startswith("isocompute ingest")
+
+
+def test_exports_with_other_columns_are_one_run(tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    write(folder / "a.csv", "step,eval/reward,train/kl", [(step, reward(step), 0.01 + step / 999) for step in STEPS])
+    write(folder / "b.csv", "step,eval/reward", [(step, reward(step)) for step in STEPS])
+    write(folder / "c.csv", "step,eval/reward,turns", [(step, reward(step), 3 + step / 777) for step in STEPS])
+    runs = read(folder, n=8, bp=32)
+    (name,) = runs.run_ids
+    assert set(runs.metrics) == {"eval/reward", "train/kl", "turns"}
+    assert name.startswith("a/")
+    found = diagnose(folder)
+    assert found.question is not None
+    assert "b" not in found.question.split("?")[0].split(" of ")[-1].split(", ")
+
+
+def test_other_seeds_are_other_runs(tmp_path: Path) -> None:
+    for seed in range(3):
+        rows = [(seed, 8, 32, step, reward(step) + seed * step / 9999) for step in STEPS]
+        write(tmp_path / "runs" / f"s{seed}.csv", "seed,n,bp,step,avg@4", rows)
+    assert len(read(tmp_path / "runs").run_ids) == 3
