@@ -15,6 +15,7 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.one_run.run_surface import RunSurface
+from isocompute_sdk.fitting.surface.beyond import widened
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
@@ -343,11 +344,11 @@ class _Answer:
         now = int(np.searchsorted(self.at_Q, 0.0))
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
         ahead = tuple(self._ahead(factor, best_DQ) for factor in factors)
-        low, high = self._interval(self.reward_DQ[:, now])
+        low, high = (float(end[0]) for end in self._interval(self.reward_DQ[:, [now]], np.zeros(1)))
         lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
         falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
-        lows, highs = np.quantile(self.reward_DQ, self._tails(), axis=0)
         mean_Q = self.reward_DQ.mean(axis=0)
+        lows, highs = self._interval(self.reward_DQ, self.at_Q)
         shown = self.at_Q <= np.log(max(factors)) + 1e-9
         compute_Q = self.last * np.exp(self.at_Q)
         keep = self._keep(mean_Q, now)
@@ -388,24 +389,32 @@ class _Answer:
     def _tails(self) -> list[float]:
         return [(1.0 - self.level) / 2.0, (1.0 + self.level) / 2.0]
 
-    def _interval(self, drawn_D: Array) -> tuple[float, float]:
-        low, high = np.quantile(drawn_D, self._tails())
-        mean = float(drawn_D.mean())
+    def _interval(self, drawn_DQ: Array, beyond_Q: Array) -> tuple[Array, Array]:
+        surface = self.surface.surface
+        low, high = np.quantile(drawn_DQ, self._tails(), axis=0)
+        mean_Q = drawn_DQ.mean(axis=0)
         # Of skewed draws the mean may lie outside their quantiles.
-        return min(float(low), mean), max(float(high), mean)
+        ends = mean_Q, np.minimum(low, mean_Q), np.maximum(high, mean_Q)
+        gain_Q = mean_Q - float(np.mean(surface.parameters_DP[:, 0]))
+        floor, top = surface.layout.floor, surface.layout.top
+        low, high = np.clip(widened(ends, gain_Q, beyond_Q, self.level), floor, top)
+        return low, high
 
     def _ahead(self, factor: float, best_DQ: Array) -> RewardAhead:
         index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
         rollouts = self.last * factor
-        reward_D, best_D = self.reward_DQ[:, index], best_DQ[:, index]
+        drawn_D2 = np.stack([self.reward_DQ[:, index], best_DQ[:, index]], axis=1)
+        mean_2, (low_2, high_2) = drawn_D2.mean(axis=0), self._interval(drawn_D2, self.at_Q[[index, index]])
         return RewardAhead(
             factor,
             rollouts,
             self._step(rollouts),
-            float(reward_D.mean()),
-            *self._interval(reward_D),
-            float(best_D.mean()),
-            *self._interval(best_D),
+            float(mean_2[0]),
+            float(low_2[0]),
+            float(high_2[0]),
+            float(mean_2[1]),
+            float(low_2[1]),
+            float(high_2[1]),
         )
 
     def _step(self, rollouts: float) -> float | None:

@@ -32,6 +32,16 @@ OCTAVES_ABOVE = 1
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A kind of sweep, by what a larger n does to the plateau."""
+
+    share_step: tuple[float, float]
+    """Change of a."""
+    second_rise: float
+    """Probability of a rise that begins again beyond the data, where no best@k tells it."""
+
+
+@dataclass(frozen=True)
 class Prior:
     """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
 
@@ -42,8 +52,8 @@ class Prior:
     """Final gain over the largest gain that was seen, where that is more."""
     share_level_sd: float = 1.0
     """Of the level of a, around the logit of the larger."""
-    share_step: tuple[float, float] = (0.0, 0.25)
-    """Change of a."""
+    kinds: tuple[Kind, ...] = (Kind((0.09, 0.25), 0.25), Kind((0.0, 0.08), 0.1))
+    """Larger n wins late; n hardly moves. As probable before a sweep, weighed by its evidence after it."""
     small_set_tilt: float = 0.06
     """What that loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding 5)."""
     share_bend: tuple[float, float] = (-0.06, 0.12)
@@ -70,8 +80,6 @@ class Prior:
     """Change of a per octave of D."""
     problem_set_tilt: tuple[float, float] = (0.02, 0.1)
     """Change of that per octave of n: a small problem set caps n."""
-    second_rise: float = 0.15
-    """Probability of a rise that begins again beyond the data, where no best@k tells it."""
     second_share: tuple[float, float] = (0.4, 1.0)
     """Logit of the share of the room left that it wins."""
     second_midpoint: tuple[float, float] = (2.0, 1.2)
@@ -82,6 +90,12 @@ class Prior:
     """Run-to-run standard deviation of the gain, relative."""
     run_midpoint: float = 0.15
     """Run-to-run standard deviation of m."""
+
+    @property
+    def share_step(self) -> tuple[float, float]:
+        """Mean and standard deviation of a change of a, over the kinds."""
+        mean_K, sd_K = np.array([kind.share_step for kind in self.kinds]).T
+        return float(mean_K.mean()), float(np.sqrt(np.mean(sd_K**2) + np.var(mean_K)))
 
 
 @dataclass(frozen=True)
@@ -151,6 +165,7 @@ class Layout:
         midpoint: float,
         base: tuple[float, float],
         rough: bool,
+        kind: int = 0,
     ) -> tuple[Array, Array]:
         """The prior as least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
         count, size = len(self.knots_K), self.size
@@ -168,7 +183,7 @@ class Layout:
         middle = count // 2
         share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
         midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
-        growth, spread = prior.share_step
+        growth, spread = prior.kinds[kind].share_step
         if self.usual_set is not None:
             growth -= prior.small_set_tilt * max(float(np.log2(FULL_SET / self.usual_set)), 0.0)
         for first, level, step, bend in (

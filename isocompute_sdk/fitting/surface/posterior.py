@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +49,14 @@ class Member:
     rough: bool
     run_scale: float
     """Factor on the prior's run-to-run standard deviations."""
+    kind: int = 0
+    """Place among the prior's kinds of sweep."""
 
 
-MEMBERS = tuple(Member(shape, rough, scale) for shape in UNIT_SHAPES for rough in (False, True) for scale in RUN_SCALES)
+def members_of(prior: Prior) -> tuple[Member, ...]:
+    """Every member of the ensemble, as probable as every other before the sweep."""
+    axes = product(UNIT_SHAPES, (False, True), RUN_SCALES, range(len(prior.kinds)))
+    return tuple(Member(*chosen) for chosen in axes)
 
 
 @dataclass(frozen=True)
@@ -124,15 +130,16 @@ class Posterior:
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
     """The ensemble's most probable fits and `draws` draws."""
+    members = members_of(prior)
     first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
     start = _start(data, data.gain, data.midpoint)
     problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
     found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
     data, odd_R = _reweighted(data, problem, found)
     by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
-    starts = np.stack([by_shape[member.shape] for member in MEMBERS])
+    starts = np.stack([by_shape[member.shape] for member in members])
     for _ in range(2):
-        problem = _Problem.of(data, prior, MEMBERS, _effects(data, prior, MEMBERS, starts))
+        problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
         found = problem.solve(starts, MAP_ITERATIONS)
         starts = found.parameters_NP
     evidence = problem.log_evidence(found)
@@ -140,10 +147,10 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     weight /= weight.sum()
     # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
     position = (np.arange(draws) + rng.random()) / draws
-    member_D = np.minimum(np.searchsorted(np.cumsum(weight), position), len(MEMBERS) - 1).astype(np.intp)
+    member_D = np.minimum(np.searchsorted(np.cumsum(weight), position), len(members) - 1).astype(np.intp)
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT)
-    return Posterior(drawn.parameters_NP, member_D, MEMBERS, weight, data.layout, odd_R)
+    return Posterior(drawn.parameters_NP, member_D, members, weight, data.layout, odd_R)
 
 
 @dataclass(frozen=True)
@@ -170,8 +177,10 @@ class _Problem:
             _logit_share(data, max(prior.share_least * headroom, prior.share_beyond_seen * data.gain)),
             float(data.log_compute_RJ.max()) - prior.midpoint_before_end,
         )
-        rows = [data.layout.prior_rows(prior, *usual, data.base, member.rough) for member in members]
-        spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
+        rows = [data.layout.prior_rows(prior, *usual, data.base, member.rough, member.kind) for member in members]
+        # What the prior's rows leave of one another is no evidence against a member.
+        left = np.array([np.sum((w @ np.linalg.lstsq(w, v)[0] - v) ** 2) for w, v in rows])
+        spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2 + left / 2
         return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
 
     @property

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
+from isocompute_sdk.fitting.surface.beyond import DEPARTURE, widened
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve
@@ -187,15 +188,24 @@ class Surface:
         compute: npt.ArrayLike,
         group_size: npt.ArrayLike,
         problems_per_batch: npt.ArrayLike | None = None,
+        departure: float = DEPARTURE,
     ) -> tuple[Array, Array, Array]:
-        """Mean and quantiles of `draws`; for `run` of one new run's measured value."""
+        """Mean and quantiles of `draws`, wider beyond the data; for `run` of one new run's measured value."""
+        tails = [(1 - level) / 2, (1 + level) / 2]
         drawn_DQ = self.draws(compute, group_size, problems_per_batch, at=kind == "at")
         mean_Q = drawn_DQ.mean(axis=0)
-        low, high = np.quantile(drawn_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = np.quantile(drawn_DQ, tails, axis=0)
         # Of skewed draws the mean may lie outside their quantiles.
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
+        gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
+        beyond = np.log(np.asarray(compute, dtype=float) / self.largest_compute)
+        lower, high = widened((mean_Q, low, high), gain, beyond, level, departure)
+        if kind != "at":
+            # The best checkpoint up to C is at least that of the data.
+            seen_DQ = self.draws(np.minimum(compute, self.largest_compute), group_size, problems_per_batch)
+            lower = np.maximum(lower, np.minimum(low, np.quantile(seen_DQ, tails[0], axis=0)))
+        low = lower
         if kind == "run":
-            gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)
             noise = NormalDist().inv_cdf((1 + level) / 2) * spread
             low, high = mean_Q - np.hypot(mean_Q - low, noise), mean_Q + np.hypot(high - mean_Q, noise)
@@ -252,8 +262,9 @@ def fit_surface(
         declines=sample_declines(onsets, usable, draws, rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
     )
+    rising_M = np.array([prior.kinds[member.kind].second_rise for member in posterior.members])
     found = best_rises(usable, layout.top - layout.floor)
-    probability, metric = (prior.second_rise, None) if found is None else found
+    probability, metric = (float(posterior.weight_M @ rising_M), None) if found is None else found
     # A plateau that was seen mostly goes on.
     probability *= float(np.clip((1.0 - _seen(surface)) / (1.0 - OPEN), 0.0, 1.0))
     return replace(surface, second_rise=SecondRise.sample(prior, probability, metric, draws, rng))

@@ -47,8 +47,11 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
     midpoint_D = np.where(rng.random(DRAWS) < 0.5, published, by_budget)
     # W theta - w is standard normal: its solution with noise added to w is a draw.
     share = math.log(DEFAULT_PRIOR.share_least / (1.0 - DEFAULT_PRIOR.share_least))
-    rows, wanted = layout.prior_rows(DEFAULT_PRIOR, share, 0.0, (0.0, 1.0), rough=False)
-    theta_DP = (wanted + rng.standard_normal((DRAWS, len(wanted)))) @ np.linalg.pinv(rows).T
+    theta_DP = np.empty((DRAWS, layout.size))
+    for kind in range(kinds := len(DEFAULT_PRIOR.kinds)):
+        rows, wanted = layout.prior_rows(DEFAULT_PRIOR, share, 0.0, (0.0, 1.0), rough=False, kind=kind)
+        mine_DP = theta_DP[kind::kinds]
+        mine_DP[:] = (wanted + rng.standard_normal((len(mine_DP), len(wanted)))) @ np.linalg.pinv(rows).T
     count = len(knots)
     theta_DP[:, 0] = base_D
     theta_DP[:, 1 + count : 1 + 2 * count] += midpoint_D[:, None]
