@@ -12,6 +12,7 @@ import pytest
 
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve
+from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 
@@ -121,6 +122,34 @@ def test_runs_without_an_evaluation_after_step_0_give_their_base_reward(make_swe
     prepared: tuple[PreparedRun, ...] = prepare([*runs, base])
     surface = fit_surface(prepared, (0.0, 1.0), 30, np.random.default_rng(0))
     assert float(surface.parameters_DP[:, 0].mean()) == pytest.approx(0.35, abs=0.01)
+
+
+def test_the_sweep_decides_of_which_kind_it_is(make_sweep: MakeSweep) -> None:
+    # The same curve at every n, and a plateau that grows with it.
+    grows = make_sweep(LEVELS, last=1e7)
+    same = [replace(run, reward_T=grows[0].reward_T) for run in grows]
+    growth: list[float] = []
+    for runs in (same, grows):
+        surface = fitted(runs)
+        sampled = sample_posterior(
+            Data.of(prepare(runs), surface.layout, (0.35, 0.01)), Prior(), 1, np.random.default_rng(0)
+        )
+        late = [member.kind == 0 for member in sampled.members]
+        growth.append(float(sampled.weight_M[late].sum()))
+    assert growth[0] < 0.5 < growth[1]
+
+
+def test_intervals_widen_beyond_the_data_and_nothing_else_moves(make_sweep: MakeSweep) -> None:
+    surface, n = fitted(make_sweep(LEVELS)), np.array(LEVELS, dtype=float)
+    for times, widens in ((0.5, False), (1.0, False), (3.0, True), (30.0, True)):
+        plain = surface.interval("mean", 0.8, 1e6 * times, n, departure=0.0)
+        mean, low, high = surface.interval("mean", 0.8, 1e6 * times, n)
+        assert mean.tobytes() == plain[0].tobytes() == surface.predict(1e6 * times, n).tobytes()
+        assert np.all(low <= plain[1] + 1e-12)
+        assert np.all(high > plain[2] + 1e-3) if widens else np.allclose(high, plain[2])
+    # The best checkpoint is at least that of the data.
+    seen = surface.interval("mean", 0.8, 1e6, n)
+    assert np.all(surface.interval("mean", 0.8, 1e7, n, departure=1.0)[1] >= seen[1] - 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
