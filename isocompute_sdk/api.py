@@ -425,7 +425,7 @@ def launch_script(plan: Plan, backend: str = "openrlhf", **options: Any) -> str:
     from isocompute_sdk.training import registry
 
     run = run_spec(plan, backend, **options)
-    return _with_header(registry.load(backend).script(run), differing_settings(plan, run))
+    return _with_header(registry.load(backend).script(run), plan, differing_settings(plan, run))
 
 
 def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
@@ -444,20 +444,27 @@ def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
     ]
 
 
-def _with_header(script: str, differing: Sequence[Mapping[str, Any]]) -> str:
-    """The script with what differs as comments, before its notes or after its first line."""
-    from isocompute_sdk.planning.inheritance import shown
+def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]) -> str:
+    """The script with what was assumed and what differs as comments, before its notes or after its first line."""
+    from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, assumed, shown
     from isocompute_sdk.training.rendering import comment
 
-    if not differing:
-        return script
-    wide = max(len(row["name"]) for row in differing)
-    lines = ["Recipe, where it differs (curves and predicted reward are those of the runs): runs | plan | this script"]
-    lines += [
-        f"  {row['name']:<{wide}}  {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}"
-        for row in differing
-    ]
-    header = "".join(f"{_commented(line, comment)}\n" for line in lines) + "#\n"
+    lines: list[str] = []
+    if unknown := assumed(plan.settings):
+        lines += ["ASSUMED: neither runs nor you gave these. Give yours: isocompute launch PLAN --change NAME=VALUE"]
+        for row in unknown:
+            remark = " (unknown: use your runs')" if row.name == "learning_rate" else ""
+            lines.append(f"  {RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}{remark}")
+        lines.append("")
+    if differing:
+        wide = max(len(row["name"]) for row in differing)
+        lines += ["Recipe, where it differs (curves and predicted reward are those of the runs): runs | plan | script"]
+        lines += [
+            f"  {row['name']:<{wide}}  {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}"
+            for row in differing
+        ]
+        lines.append("")
+    header = "".join(f"{_commented(line, comment)}\n" if line else "#\n" for line in lines)
     at = script.find("# Notes:\n")
     at = at if at >= 0 else script.find("\n") + 1
     return script[:at] + header + script[at:]

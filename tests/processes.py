@@ -25,7 +25,7 @@ def wait_for(condition: Callable[[], T], process: subprocess.Popen[Any] | None =
             said = "" if process.stderr is None else process.stderr.read()
             raise AssertionError(f"the process ended first, with status {process.returncode}: {said!s}")
         assert time.monotonic() < limit, f"hung for {HANG_SECONDS:g} s"
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 class Clock:

@@ -1,11 +1,11 @@
 """Rollouts per second of the whole loop, the runner of this package against TRL's GRPOTrainer.
 
 Both train the same weights on the same problems: sampling, rewards, advantages and one optimiser step per batch, on one
-CPU thread. By default the built-in task, 32 problems x 16 rollouts x 8 new tokens in float32; --task names a folder with
-another model/, train.jsonl, validation.jsonl (with answers) and reward.py. Each measurement is a process of its own;
-they take turns. Steps before the warm-up is over are not counted. Beside wall-clock time stands the processor time of
-the process, which says more where other work shares the cores (the process that calls the reward function, a few
-milliseconds a step, is not in it).
+CPU thread. By default the built-in task, 32 problems x 16 rollouts x 8 new tokens in float32; --task names a folder
+with another model/, train.jsonl, validation.jsonl (with answers) and reward.py. Each measurement is a process of its
+own; they take turns. Steps before the warm-up is over are not counted. Beside wall-clock time stands the processor
+time of the process, which says more where other work shares the cores (the process that calls the reward function, a
+few milliseconds a step, is not in it).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """TRL's GRPOTrainer on a task: `trl_loop.py TASK STEPS WARM_UP PROBLEMS GROUP TOKENS RATE DTYPE ROWS`.
 
 Started by loop_against_trl.py; prints one JSON object with the seconds of the steps after the warm-up. The trainer
-generates with transformers and its KV cache, one generation batch for one optimiser step, in backward
-passes of ROWS rollouts, without a second forward pass for old log-probabilities, without a reference model, gradient checkpointing, logging or saving.
+generates with transformers and its KV cache, one generation batch for one optimiser step, in backward passes of ROWS
+rollouts, without a second forward pass for old log-probabilities, without a reference model, gradient checkpointing,
+logging or saving.
 """
 
 from __future__ import annotations

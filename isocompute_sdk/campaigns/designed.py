@@ -272,6 +272,7 @@ class DesignedPilot:
             recipe=self.study.recipe,
             hardware=self.study.hardware,
             throughput=throughput,
+            n_problems=self.study.data.n_problems,
             shares=sorted({min(share, most) for share in SHARES}),
             rng=self.pilot.seed,
         )

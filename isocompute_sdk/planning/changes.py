@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.choosing.request import Request
-from isocompute_sdk.planning.inheritance import again
+from isocompute_sdk.planning.inheritance import again, given_by_hand, planned_values
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.specs import Budget, Recipe
@@ -62,11 +62,10 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     recipe = _recipe(plan, given, new.rollouts_per_batch)
     model, n_problems = given.get("model", plan.model), given.get("n_problems", plan.n_problems)
     if plan.fits is None:
-        found = _without_fits(plan, new, pricing, recipe)
+        found = _without_fits(plan, new, pricing, recipe, given)
     else:
         planner = Planner(plan.fits, plan.hardware, recipe, plan.throughput, model=model, allow_other_model=True)
-        assumed = any(note.code == "recipe-assumed" for note in plan.notes)
-        planner.inheritance = again(plan.fits, recipe, plan.settings, given, assumed=assumed)
+        planner.inheritance = again(plan.fits, recipe, plan.settings, given)
         in_steps = Fixed() if "group_size" in plan.fits.laws else Fixed(rollouts_per_batch=new.rollouts_per_batch)
         request = Request(new.budget, in_steps, n_problems=n_problems, min_update_steps=1)
         found = planner.plan_for(new.candidate, request, pricing)
@@ -114,6 +113,11 @@ class _Allocation(Sized):
             raise PlanError(
                 f"rollouts_per_batch = {batch} is not group_size = {n} times problems_per_batch = {problems}",
                 "Change two of the three, so that the third follows.",
+            )
+        known = given.get("n_problems", plan.n_problems)
+        if known is not None and problems > known and {"problems_per_batch", "n_problems"} & set(given):
+            raise PlanError(
+                f"problems_per_batch = {problems} is more than n_problems = {known}", "Choose a smaller B_p."
             )
         refusal = plan.hardware.refusal(batch)
         if refusal is not None:
@@ -213,11 +217,14 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     return Pricing(budget, plan.throughput, evaluation, min(share, 1.0), plan.evaluation_counted)
 
 
-def _without_fits(plan: Plan, new: _Allocation, pricing: Pricing, recipe: Recipe) -> Plan:
+def _without_fits(plan: Plan, new: _Allocation, pricing: Pricing, recipe: Recipe, given: Iterable[str]) -> Plan:
     """Costs alone: predictions stay only if n, B_p and M do."""
     batch, steps = new.rollouts_per_batch, new.update_steps
     spent = {name: amounts for name, amounts in plan.breakdown.items() if name in (new.budget.spent or {})}
     same = _same_allocation(plan, new.candidate)
+    evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None)
+    size = new.group_size, new.problems_per_batch
+    planned = planned_values(recipe, size, evaluation, plan.n_problems, plan.model)
     extrapolation = plan.extrapolation
     if extrapolation is not None:
         extrapolation *= batch * steps / plan.rollouts
@@ -230,13 +237,14 @@ def _without_fits(plan: Plan, new: _Allocation, pricing: Pricing, recipe: Recipe
         cost=pricing.cost(batch, steps),
         costs=pricing.all_costs(batch, steps),
         recipe=recipe,
+        settings=tuple(replace(row, plan=planned[row.name]) for row in given_by_hand(plan.settings, given)),
         predicted_reward=plan.predicted_reward if same else None,
         reward_interval=plan.reward_interval if same else None,
         group_size_interval=plan.group_size_interval if same else None,
         law_group_size=plan.law_group_size if same else None,
         extrapolation=extrapolation,
         binding=(new.ends_by,),
-        evaluation=pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None),
+        evaluation=evaluation,
         breakdown={**pricing.parts(batch, steps), **spent},
         saved_verdict=None,
     )

@@ -1,14 +1,14 @@
 """The recipe of a plan from that of its runs, and what differs between runs, plan and launch script.
 
 A prediction holds for what was measured: a plan from runs trains as they did. For every value the order is: what a
-person gave, what the runs record, the preset.
+person gave, what the runs record, a preset that somebody asked for, and else an assumption that is named as one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from isocompute_sdk.errors import PlanError, SpecError
@@ -28,13 +28,13 @@ from isocompute_sdk.specs import Evaluation, Recipe
 FITTED = ("surface", "paper")
 """Methods that fit the user's own runs."""
 RECIPE_FIELDS = {
-    "algorithm": "algorithm",
+    "max_tokens": "max_response_tokens",
+    "temperature": "temperature",
     "kl_coef": "kl_coef",
     "entropy_coef": "entropy_coef",
+    "algorithm": "algorithm",
     "updates_per_batch": "updates_per_batch",
-    "max_tokens": "max_response_tokens",
     "max_prompt_tokens": "max_prompt_tokens",
-    "temperature": "temperature",
     "top_p": "top_p",
 }
 """Context field of runs -> field of a recipe."""
@@ -47,8 +47,9 @@ OWN_NOTES = ("off_policy", "problems_per_batch")
 STALEST = 1.0
 """Updates that the weights behind a rollout may be old for a plan without `allow_off_policy`."""
 
-Source = Literal["runs", "given", "preset"]
-"""Where a plan's value comes from. `preset` although the runs record one: plans cannot carry that value."""
+Source = Literal["runs", "given", "preset", "assumed"]
+"""Where a plan's value comes from: `preset` is one that somebody asked for by name, `assumed` one that nobody asked
+for. Either, although the runs record a value: plans cannot carry that value."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Setting:
     @property
     def described(self) -> str:
         """Runs and plan in one line."""
-        whence = {"runs": "from the runs", "given": "given", "preset": "preset"}[self.source]
+        whence = "from the runs" if self.source == "runs" else self.source
         return f"{shown(self.runs)} in the runs, {shown((self.plan,))} in the plan ({whence})"
 
 
@@ -84,8 +85,6 @@ class Inheritance:
     """What the runs were trained with; empty without runs."""
     sources: Mapping[str, Source]
     """By context field."""
-    assumed: bool
-    """Whether nobody gave a recipe."""
     problems_from_runs: bool = False
     """Whether B_p is chosen among those that were run: several were, and nobody gave `min_problems_per_batch`."""
 
@@ -114,7 +113,7 @@ class Inheritance:
         n_problems: int | None,
         model: str | None,
     ) -> tuple[Setting, ...]:
-        """Runs and plan side by side; empty without runs.
+        """Runs and plan side by side.
 
         Args:
             recipe: recipe of the plan.
@@ -123,8 +122,6 @@ class Inheritance:
             n_problems: its number of distinct training problems.
             model: the model to be trained.
         """
-        if not self.settings:
-            return ()
         planned = planned_values(recipe, size, evaluation, n_problems, model)
         return tuple(
             Setting(
@@ -146,12 +143,15 @@ class Inheritance:
     def _run_values(self, name: str) -> tuple[Value, ...]:
         if name == "problems_per_batch":
             return tuple(sorted({s.problems_per_batch for s in self.settings if s.problems_per_batch is not None}))
+        if name == "learning_rate_rule":
+            rates = learning_rates_of(self.settings)
+            return () if rates is None or rates.rule is None else (rates.rule,)
         return values_of(self.settings, name)
 
     def _differs(
         self, name: str, runs: tuple[Value, ...], plan: Value | None, recipe: Recipe, size: tuple[int, int]
     ) -> bool:
-        if not runs or plan is None:
+        if not runs or plan is None or name == "learning_rate_rule":
             return False
         if name == "learning_rate":
             rates = learning_rates_of(self.settings, size)
@@ -174,19 +174,15 @@ class Inheritance:
             rows: what `rows` returned.
             timed: whether hours or money decide.
         """
-        if not rows:
-            return [_assumed(self.recipe)] if self.assumed else []
-        by_name = {row.name: row for row in rows}
-        taken = [row for row in rows if row.source == "runs" and row.runs and row.name != "problems_per_batch"]
         named = (*RECIPE_FIELDS, "learning_rate", "filter")
-        unknown = [by_name[name] for name in named if not by_name[name].runs and by_name[name].source == "preset"]
+        taken = [row for row in rows if row.source == "runs" and row.runs and row.name in named]
         matter = [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]
-        notes = [_taken([row for row in taken if row.name in named], self.recipe)] if taken else []
-        notes += [_unknown(unknown, self.recipe)] if unknown and self.assumed else []
-        for source, told in (("given", _differing), ("runs", _several), ("preset", _not_carried)):
-            if some := [row for row in matter if row.source == source]:
+        notes = [_taken(taken, self.recipe)] if taken else []
+        notes += [_unknown(unknown, self.recipe)] if (unknown := assumed(rows)) else []
+        for sources, told in ((("given",), _differing), (("runs",), _several), (("preset", "assumed"), _not_carried)):
+            if some := [row for row in matter if row.source in sources]:
                 notes.append(told(some))
-        stale = _stale(by_name["off_policy"].runs)
+        stale = _stale(next(row.runs for row in rows if row.name == "off_policy"))
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
     def refuse_stale_runs(self) -> None:
@@ -217,6 +213,8 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
         default: the recipe for what neither a person nor the runs say.
     """
     base, chosen = (default, frozenset[str]()) if given is None else (given, given.given)
+    named = given is not None and "based_on" in given.model_fields_set
+    rest: Source = "preset" if named else "assumed"
     settings = fits.settings
     recipe, sources = base, dict[str, Source]()
     # A filter on a term needs the term.
@@ -228,15 +226,15 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
             continue
         if values and not _same(column, values[0], getattr(base, field)):
             found = _replaced(recipe, {field: values[0]})
-        sources[column] = "runs" if values and found is not None else "preset"
+        sources[column] = "runs" if values and found is not None else rest
         recipe = found or recipe
-    recipe, sources["filter"] = _with_filter(recipe, values_of(settings, "filter"), chosen)
-    recipe, sources["learning_rate"] = _with_learning_rate(recipe, settings, chosen)
+    recipe, filtered = _with_filter(recipe, values_of(settings, "filter"), chosen)
+    recipe, rate, rule = _with_learning_rate(recipe, settings, chosen)
+    sources |= {"filter": filtered or rest, "learning_rate": rate or rest, "learning_rate_rule": rule or rest}
     sources["off_policy"] = "preset"
     floor = recipe.min_problems_per_batch
     levels = fits.problems_per_batch if fits.method in FITTED else ()
     among = len(levels) > 1 and "min_problems_per_batch" not in chosen
-    named = given is not None and "based_on" in given.model_fields_set
     if levels and (named or "min_problems_per_batch" in chosen):
         floor = min((bp for bp in levels if bp >= floor), default=floor)
     elif levels:
@@ -245,10 +243,10 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
     taken = {field for field in Recipe.model_fields if getattr(recipe, field) != getattr(base, field)}
     if taken - {"min_problems_per_batch"} and base.name == base.based_on:
         recipe = recipe.replace(name="runs")
-    return Inheritance(recipe, floor, settings, sources if settings else {}, given is None, among)
+    return Inheritance(recipe, floor, settings, sources, among)
 
 
-def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable[str], *, assumed: bool) -> Inheritance:
+def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable[str]) -> Inheritance:
     """The inheritance of a plan whose recipe a person changed.
 
     Args:
@@ -256,12 +254,25 @@ def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable
         recipe: its recipe after the change.
         rows: its settings before the change.
         changed: fields of the recipe, or `learning_rate`, that were changed.
-        assumed: whether nobody gave a recipe for the plan.
     """
+    sources: dict[str, Source] = {row.name: row.source for row in given_by_hand(rows, changed)}
+    return Inheritance(recipe, recipe.min_problems_per_batch, fits.settings if rows else (), sources)
+
+
+def given_by_hand(rows: Sequence[Setting], changed: Iterable[str]) -> tuple[Setting, ...]:
+    """Rows whose values a person changed, by field of the recipe, come from there."""
     columns = {field: column for column, field in RECIPE_FIELDS.items()} | dict.fromkeys(FILTERS, "filter")
     given = {columns.get(name, name) for name in changed}
-    sources: dict[str, Source] = {row.name: "given" if row.name in given else row.source for row in rows}
-    return Inheritance(recipe, recipe.min_problems_per_batch, fits.settings if rows else (), sources, assumed=assumed)
+    given |= {"learning_rate_rule"} if "learning_rate" in given else set()
+    return tuple(replace(row, source="given") if row.name in given else row for row in rows)
+
+
+def assumed(rows: Sequence[Setting]) -> list[Setting]:
+    """Values that neither the runs nor a person gave, and with which a plan trains all the same."""
+    found = [row for row in rows if row.source == "assumed" and not row.runs]
+    # Of a rate that is unknown the rule means nothing.
+    unknown = any(row.name == "learning_rate" for row in found)
+    return [row for row in found if not (unknown and row.name == "learning_rate_rule")]
 
 
 def planned_values(
@@ -271,8 +282,8 @@ def planned_values(
     filters = any(getattr(recipe, name) for name in FILTERS)
     return {
         "model": model,
-        "algorithm": recipe.algorithm,
         "learning_rate": recipe.learning_rate(size[0] * size[1]),
+        "learning_rate_rule": recipe.learning_rate_rule,
         **{column: cast("Value", getattr(recipe, field)) for column, field in RECIPE_FIELDS.items()},
         "filter": "zero-variance" if filters else "none",
         "off_policy": "none",
@@ -330,30 +341,36 @@ def _replaced(recipe: Recipe, changes: Mapping[str, Value]) -> Recipe | None:
         return None
 
 
-def _with_filter(recipe: Recipe, values: tuple[Value, ...], chosen: frozenset[str]) -> tuple[Recipe, Source]:
+def _with_filter(recipe: Recipe, values: tuple[Value, ...], chosen: frozenset[str]) -> tuple[Recipe, Source | None]:
     if chosen.intersection(FILTERS):
         return recipe, "given"
     if values and values[0] == "none":
         return recipe, "runs"
     if values and values[0] == "zero-variance":
         return recipe.replace(zero_variance_filter_policy=True), "runs"
-    return recipe, "preset"
+    return recipe, None
 
 
 def _with_learning_rate(
     recipe: Recipe, settings: tuple[RunSettings, ...], chosen: frozenset[str]
-) -> tuple[Recipe, Source]:
+) -> tuple[Recipe, Source | None, Source | None]:
+    """The recipe with the rate of the runs, and where rate and rule come from: None for neither runs nor a person."""
+    rule: Source | None = "given" if "learning_rate_rule" in chosen else None
     if chosen.intersection(ANCHOR):
-        return recipe, "given"
+        return recipe, "given", rule
     rates = learning_rates_of(settings)
     if rates is None:
-        return recipe, "given" if "learning_rate_rule" in chosen else "preset"
+        return recipe, rule, rule
     known = [s for s in settings if "learning_rate" in s.values]
-    if all(s.batch is not None and _same("", recipe.learning_rate(s.batch), s.values["learning_rate"]) for s in known):
-        return recipe, "runs"
-    if "learning_rate_rule" not in chosen:
+    kept = all(
+        s.batch is not None and _same("", recipe.learning_rate(s.batch), s.values["learning_rate"]) for s in known
+    )
+    whence = rule or ("runs" if kept or rates.rule is not None or rates.batch is None else None)
+    if kept:
+        return recipe, "runs", whence
+    if rule is None:
         recipe = recipe.replace(learning_rate_rule=rates.rule or recipe.learning_rate_rule)
-    return _with_anchor(recipe, rates.rate, rates.batch), "runs"
+    return _with_anchor(recipe, rates.rate, rates.batch), "runs", whence
 
 
 def _with_anchor(recipe: Recipe, rate: float, batch: int | None) -> Recipe:
@@ -375,22 +392,14 @@ def _data(rows: Sequence[Setting]) -> dict[str, object]:
     return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan} for row in rows}}
 
 
-def _assumed(recipe: Recipe) -> Note:
-    return Note(
-        "recipe-assumed",
-        "info",
-        f"No recipe was given: the plan uses the {recipe.name} preset (B_p floor {recipe.min_problems_per_batch}).",
-    )
-
-
 def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
     values = ", ".join(f"{row.name} = {shown((row.plan,))}" for row in rows)
     return Note(
         "recipe-assumed",
         "info",
-        f"The runs do not record {', '.join(row.name for row in rows)}: the plan uses the {recipe.based_on} preset "
-        f"({values}). Its reward holds for runs that were trained so. Where they were not, fit them again with "
-        "--set NAME=VALUE.",
+        f"Neither runs nor a person say {', '.join(row.name for row in rows)}: the plan assumes the {recipe.based_on} "
+        f"preset ({values}). Its reward holds for runs that were trained so. Say what yours had with --set NAME=VALUE, "
+        f"or ask for it: --recipe {recipe.based_on}.",
         _data(rows),
     )
 

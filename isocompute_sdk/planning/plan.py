@@ -93,7 +93,7 @@ class Plan(Sized):
     """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
     that the budget does not pay."""
     settings: tuple[Setting, ...] = ()
-    """Recipe of the runs and of this plan side by side; empty without runs."""
+    """Recipe of the runs and of this plan side by side, each value with its source."""
     pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima
+from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima, with_budget
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
@@ -29,7 +29,7 @@ from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
 from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
-from isocompute_sdk.planning.questions.judge import Judgement, cost_of_runs, judge
+from isocompute_sdk.planning.questions.judge import Judgement, judge
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
@@ -113,7 +113,7 @@ class Planner:
         return cls(
             plan.fits,
             plan.hardware,
-            plan.recipe if given or not plan.settings else None,
+            plan.recipe if given or plan.fits.method not in FITTED else None,
             plan.throughput,
             evaluation=plan.evaluation if plan.evaluation_counted else None,
             model=plan.model,
@@ -268,6 +268,7 @@ class Planner:
         spending += self._decline_notes(resolved, best)
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
+        notes += self._moved_notes(asked, resolved, chosen, setup.rejections, sizes, counts)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
         return replace(plan, notes=unique(notes), other_metrics=others, optima=optima)
 
@@ -343,7 +344,7 @@ class Planner:
     def _notes(self, request: ResolvedRequest, plan: Plan, chosen: Candidate) -> list[Note]:
         """Notes on the fits, the recipe and this candidate."""
         fits, notes = self.fits, list(self.fits.notes)
-        foreign = fits.method == "prior" or self.model is None or not same_model(self.model, fits.model)
+        foreign = self.model is None or not same_model(self.model, fits.model)
         if fits.method not in FITTED and foreign:
             notes.append(caveats.another_model(fits.model, self.model, fits.method))
         notes += self.inheritance.notes(plan.settings, timed=request.pricing.budget.timed)
@@ -358,9 +359,6 @@ class Planner:
         if request.preference.law == "group_size_vs_steps":
             notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
         notes += self._time_notes(request.pricing, plan)
-        limit = self.hardware.max_rollouts_per_batch
-        if limit is not None and plan.law_group_size is not None:
-            notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
         notes += caveats.near_tie(chosen.group_size, ties, Tolerances(request.span).equal)
         notes += [
@@ -368,6 +366,29 @@ class Planner:
             for a in plan.alternatives
             if fits.surface is None and a.kind == "best-by-curves" and a.expected_loss is not None
         ]
+        return notes
+
+    def _moved_notes(
+        self,
+        asked: ResolvedRequest,
+        resolved: ResolvedRequest,
+        chosen: Candidate,
+        rejections: Sequence[Rejection],
+        sizes: Sequence[int],
+        counts: Sequence[int | None],
+    ) -> list[Note]:
+        """What a limit on the batch changes about n or a budget in time about B_p, its cost, and what avoids it."""
+        notes: list[Note] = []
+        limit, pricing = self.hardware.max_rollouts_per_batch, resolved.pricing
+        if limit is not None and any(r.constraint == "max_rollouts_per_batch" for r in rejections):
+            unlimited = asked.limits.hardware.replace(max_rollouts_per_batch=None)
+            free = choose_setup(replace(asked, limits=replace(asked.limits, hardware=unlimited)), sizes, counts)
+            if free.candidates and (best := free.best()).rollouts_per_batch > limit:
+                notes += caveats.moved_by_limit(chosen, best, limit, resolved.reward(chosen), resolved.reward(best))
+        if pricing.budget.timed and pricing.throughput is not None and asked.limits.fixed.free:
+            by_rollouts = choose_setup(with_budget(asked, Budget(rollouts=chosen.rollouts)), sizes, counts)
+            if by_rollouts.candidates:
+                notes += caveats.chosen_for_time(chosen, by_rollouts.best(), pricing.throughput)
         return notes
 
     def _decline_notes(self, request: ResolvedRequest, whole: Candidate) -> list[Note]:
@@ -465,15 +486,17 @@ class Planner:
                 f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
             ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it.")
         smallest, largest = self.fits.group_size_range
+        n_problems = request.n_problems or (self.fits.n_problems if self.fits.method in FITTED else None)
         return ResolvedRequest(
             pricing=pricing,
             limits=Limits(
                 pricing,
                 self.hardware,
                 fixed,
-                self.inheritance.floor,
+                min(self.inheritance.floor, n_problems or self.inheritance.floor),
                 wanted,
                 self.inheritance.problems_from_runs,
+                n_problems,
                 request.continued,
             ),
             preference=self._preference(pricing, fixed, request.mode),
@@ -593,6 +616,7 @@ class Planner:
                 hardware=self.hardware,
                 throughput=self.throughput,
                 problems_per_batch=options.get("problems_per_batch"),
+                n_problems=options.get("n_problems"),
                 min_update_steps=options.get("min_update_steps"),
                 laws=self.fits,
                 rng=generator,
@@ -677,10 +701,10 @@ class Planner:
             today: (n, B_p), a mapping, or text such as `"n=16,bp=128"`.
             budget: as of `allocate`; that of the plan.
             plan: a plan of this planner, for the same budget; None for the best one.
-            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot, else the cost of the runs
-                behind the fits.
+            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot. Runs that were there
+                before cost this budget nothing.
             level: coverage of the interval.
-            **options: as of `allocate`.
+            **options: as of `allocate`; `spend` is `all` by default.
 
         Returns:
             Expected gain, the probability that it is one, and the budget from which on the pilot pays for itself.
@@ -694,11 +718,11 @@ class Planner:
                 f"configuration {today!r:.60} says M; accepted: n and bp, which get the whole budget", "Leave M out."
             )
         parsed = Budget.parse(budget)
-        chosen = self.allocate(parsed, **options) if plan is None else plan
+        whole_budget: dict[str, Any] = {"spend": "all", **options}
+        chosen = self.allocate(parsed, **whole_budget) if plan is None else plan
         pricing = self._pricing_beside(chosen, parsed, options)
         if pilot_cost is None:
-            stated = (parsed.spent or {}).get("pilot")
-            pilot_cost = cost_of_runs(self.fits, pricing, parsed) if stated is None else float(stated)
+            pilot_cost = float((parsed.spent or {}).get("pilot", 0.0))
         sizes = self.fits.candidate_sizes(0)
         return judge(chosen, (n, problems), pilot_cost, pricing, sizes, level)
 

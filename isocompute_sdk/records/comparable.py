@@ -44,6 +44,10 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
         FitError: naming the fields in which they differ, with their values.
     """
     known = {f: {s.context.get(f) for s in series} for f in CONTEXT_FIELDS if f not in pool}
+    rates: set[Any] = known.get("learning_rate", set())
+    if None not in rates and max(rates, default=0) <= min(rates, default=0) * (1 + RULE_TOLERANCE):
+        # The peaks of one schedule that was logged now and then.
+        known.pop("learning_rate", None)
     values = {f: sorted(repr(v) for v in found if v is not None or f not in LENIENT) for f, found in known.items()}
     differing = tuple(f for f, found in values.items() if len(found) > 1)
     if not differing:

@@ -211,13 +211,14 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         if value is None:
             continue
         name = _constant_name(argument)
-        if name in given and given[name].null_count() < named.height:
+        single = to_series(argument, [value])
+        constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
+        there = given[name].drop_nulls().unique() if name in given else ()
+        if any(known != constant[0] for known in there):
             raise RecordError(
                 f"{argument} is given twice: as a column of the table and as {value!r} for every row",
                 f"Drop the argument, or pass ignore=[{named.source.written.get(name, name)!r}].",
             ).in_shell(f"Drop --set {argument}, or add --ignore {quote(named.source.written.get(name, name))}.")
-        single = to_series(argument, [value])
-        constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         given[name] = constant.new_from_index(0, named.height)
     if "step" in given and "rollouts" not in given:
         refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))

@@ -69,16 +69,21 @@ def rank(metric: str, eval_set: str) -> int | None:
         return 6
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems, or a reward by another name.
-        named = _SCORE.fullmatch(metric) and not _COMPONENT.fullmatch(metric)
+        named = _SCORE.fullmatch(metric) and not _is_diagnostic(metric)
         return 5 if average_of(metric) else 6 if named else None
     average = metric == UNKNOWN_AVERAGE or average_of(metric) is not None
     kinds = (metric == "avg@4", average, metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
     known = next((i for i, holds in enumerate(kinds) if holds), None)
     if known is not None:
         return known
-    if any(kind.fullmatch(metric) for kind in (_NO_REWARD, _LENGTH, _COMPONENT)):
+    if _is_diagnostic(metric):
         return None
     return 4 if _EVALUATION.fullmatch(metric) else OTHER
+
+
+def _is_diagnostic(metric: str) -> bool:
+    """Whether a name is that of a diagnostic, a length, or one reward function of several."""
+    return any(kind.fullmatch(metric) for kind in (_NO_REWARD, _LENGTH, _COMPONENT))
 
 
 def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:

@@ -27,6 +27,7 @@ from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting.ladder import Ladder
+from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
@@ -56,7 +57,11 @@ class Asked:
     reading: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `RunSet.read`: rename, set, ignore."""
     words: tuple[str, ...] = ()
-    """The same as typed on the command line, quoted for a shell, without the budget and `--compare`."""
+    """The same as typed on the command line, quoted for a shell, without the budget, `--compare` and `--output`."""
+    output: str = ""
+    """`--output` and the page's file as a shell takes it; empty for the usual one."""
+    must_plan: bool = False
+    """Whether a budget that cannot be planned is an error, and not a page without a plan."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,22 @@ class Material:
 
     @property
     def typed(self) -> str:
-        """The source in a command: as typed, or a word to fill in."""
-        return self.source or "RUNS"
+        """The source in a command: as typed, a word to fill in, or nothing where `--map` names it."""
+        mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
+        return self.source or ("" if mapped else "RUNS")
+
+    def again(self, *options: str) -> str:
+        """The command that makes this page, with everything that was asked for; `options` replace those of their name.
+
+        Args:
+            options: such as `--budget 3M`.
+        """
+        asked, new = self.asked, {option.partition(" ")[0] for option in options}
+        made = [] if asked.budget is None else [budget_option(asked.budget)]
+        made += [] if asked.compare is None else [f"--compare {quote(asked.compare)}"]
+        kept = [option for option in made if option.partition(" ")[0] not in new]
+        words = ["isocompute report", self.typed, *kept, *asked.words, *options, asked.output]
+        return " ".join(word for word in words if word)
 
 
 def gather(source: Source, asked: Asked, study: Study | None = None) -> Material:
@@ -235,6 +254,8 @@ def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None
         budget = asked.budget if asked.budget is not None else _usual_budget(fits)
         plan = planner.allocate(budget, **asked.options)
     except IsoComputeError as error:
+        if asked.must_plan:
+            raise
         return replace(found, problem=error.message, remedy=error.shell_hint or error.hint or "")
     return replace(found, plan=plan, planner=planner, options=asked.options, assumed_budget=asked.budget is None)
 

@@ -10,7 +10,7 @@ from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
 
 
-def shared_beginning(prompts: Sequence[Sequence[int]]) -> int:
+def shared_beginning(prompts: Sequence[list[int]]) -> int:
     """Number of tokens that all prompts begin with."""
     least, most = min(prompts), max(prompts)
     return next((i for i, (one, other) in enumerate(zip(least, most, strict=False)) if one != other), len(least))

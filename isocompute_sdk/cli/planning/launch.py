@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from isocompute_sdk.cli.planning import existing
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say, say_exactly
 from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning import Plan
 
 
 def launch(
@@ -101,6 +104,8 @@ def launch(
         emit_json({**found, "path": None if dry_run else str(script)})
         return
     # With --dry-run, standard output holds the script alone.
+    for line in _assumed(chosen):
+        print(line, file=sys.stderr if dry_run else sys.stdout)
     if unlike:
         lines = [
             f"{row['name']}: {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}" for row in unlike
@@ -117,6 +122,19 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}\nnext: bash {quote(str(script))}")
+
+
+def _assumed(plan: Plan) -> list[str]:
+    """What the script trains with although neither the runs nor a person gave it."""
+    from isocompute_sdk.planning.assessment.summary import assumed_values
+    from isocompute_sdk.planning.inheritance import assumed
+
+    lines = [f"assumed, since neither runs nor you gave them: {text}" for text in (assumed_values(plan),) if text]
+    if any(row.name == "learning_rate" for row in assumed(plan.settings)):
+        lines.append(
+            f"learning rate unknown, {plan.learning_rate:.3g} assumed: give yours, --change learning_rate=RATE"
+        )
+    return lines
 
 
 def _absent(files_of: Mapping[str, str]) -> Note | None:

@@ -107,9 +107,13 @@ def next_runs(
         lines = _study_commands(first, paths[0], output, logged=fits is not None)
     else:
         saved = _Saved.of(first, paths, checkpoints or (), fits)
-        lines = _commands(first, paths, saved, _of_framework(fits), model_known=bool(planning.model or _model(fits)))
-        if first.runs and fitting.map is None and not any(holds_fits(path) for path in paths):
-            lines.append(_afterwards(len(first.runs), fits, fitting.pool or ()))
+        unknown = _unknown(fits) if first.runs and not fitting.pool else []
+        is_saved = any(holds_fits(path) for path in paths)
+        lines = _asking(unknown, saved=is_saved)
+        lines += _commands(first, paths, saved, _of_runs(fits), model_known=bool(planning.model or _model(fits)))
+        if first.runs and fitting.map is None and not is_saved:
+            folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
+            lines.append(f"when they have run: {_next(*folders, *unknown)}")
     for line in lines:
         say(line)
 
@@ -148,6 +152,7 @@ def _answer(
             hardware=settings.hardware,
             throughput=planner.throughput or settings.throughput,
             problems_per_batch=planning.problems_per_batch,
+            n_problems=planning.n_problems or (None if study is None else study.data.n_problems),
             min_update_steps=planning.min_update_steps,
         )
         return design, None
@@ -243,27 +248,33 @@ class _Saved:
         return cls(found, places)
 
 
+def _first(fits: Fits | FitsSet | None) -> Fits | None:
+    from isocompute_sdk.fitting.fits import Fits
+
+    return fits if fits is None or isinstance(fits, Fits) else fits.first
+
+
 def _model(fits: Fits | FitsSet | None) -> str | None:
     """The model of the runs; None if they do not say."""
-    from isocompute_sdk.fitting.fits import Fits
-
-    if fits is None:
-        return None
-    return fits.model if isinstance(fits, Fits) else fits.first.model
+    first = _first(fits)
+    return None if first is None else first.model
 
 
-def _of_framework(fits: Fits | FitsSet | None) -> str:
-    """`--backend NAME` for runs of one framework that has a backend, with a space before it; else nothing."""
-    from isocompute_sdk.fitting.fits import Fits
+def _of_runs(fits: Fits | FitsSet | None) -> str:
+    """`--backend NAME --train-data FILE` as the runs have them, each with a space before it."""
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.records.run_settings import values_of
     from isocompute_sdk.training.registry import backend_of
 
-    table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
-    name = None if table is None else backend_of(RunSet.from_dict(table))
-    return "" if name is None else f" --backend {name}"
+    first = _first(fits)
+    if first is None:
+        return ""
+    name = None if first.runs is None else backend_of(RunSet.from_dict(first.runs))
+    data = values_of(first.settings, "train_data")
+    return (f" --backend {name}" if name else "") + (f" --train-data {quote(str(data[0]))}" if len(data) == 1 else "")
 
 
-def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: str, *, model_known: bool) -> list[str]:
+def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, same: str, *, model_known: bool) -> list[str]:
     """What to type to make these runs; a plan of an unknown model leaves it to whoever pastes them."""
     plan = Typed(tuple(sys.argv[1:])).asking("allocate" if paths else "plan", "--output plan.json")
     if not first.runs:
@@ -296,7 +307,7 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: 
                 )
         seed = f" --seed {run.seed}" if run.seed else ""
         lines.append(
-            f"isocompute launch plan.json{framework}{model} --change group_size={run.group_size} --change "
+            f"isocompute launch plan.json{same}{model} --change group_size={run.group_size} --change "
             f"problems_per_batch={run.problems_per_batch} --change update_steps={steps} "
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
@@ -304,19 +315,41 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: 
     return ["scripts:", plan, *lines]
 
 
-def _afterwards(count: int, fits: Fits | FitsSet | None, pooled: Sequence[str]) -> str:
-    """The command for the time after these runs, with the fields pooled that they record and the others do not."""
-    from isocompute_sdk.fitting.fits import Fits
+def _unknown(fits: Fits | FitsSet | None) -> list[str]:
+    """Settings that the scripts record and no run does, as `--set` options to fill in.
+
+    Runs that record a setting are not pooled with runs that do not.
+    """
     from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
     from isocompute_sdk.records.columns import LENIENT
 
-    table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
-    runs = () if table is None else RunSet.from_dict(table).runs()
+    first = _first(fits)
+    runs = () if first is None or first.runs is None else RunSet.from_dict(first.runs).runs()
+    samples = "" if first is None else first.metric.partition("@")[2]
     # Scripts do not know the number of problems either.
-    recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems", *pooled)]
-    unknown = [name for name in recorded if runs and all(run.context[name] is None for run in runs)]
-    words = [*(f"next-{number}" for number in range(1, count + 1)), *(f"--pool {name}" for name in unknown)]
-    return f"when they have run: {Typed(tuple(sys.argv[1:])).asking('next', *words)}"
+    recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
+    return [
+        f"--set {name}={samples if name == 'eval_samples' and samples.isdigit() else name.upper()}"
+        for name in recorded
+        if runs and all(run.context[name] is None for run in runs)
+    ]
+
+
+def _asking(unknown: Sequence[str], *, saved: bool) -> list[str]:
+    """The question for settings that the runs do not record."""
+    if not unknown:
+        return []
+    names = ", ".join(option.removeprefix("--set ").partition("=")[0] for option in unknown)
+    command = f"isocompute fit RUNS {' '.join(unknown)} --output fits.json" if saved else _next(*unknown)
+    return [
+        f"unknown: the runs do not record {names}. The scripts below assume values, and runs of another recipe do not "
+        "belong beside yours. Say once what yours had, and the pilot is trained with it:",
+        command,
+    ]
+
+
+def _next(*options: str) -> str:
+    return Typed(tuple(sys.argv[1:])).asking("next", *options)
 
 
 def _every(run: NextRun, steps: int) -> int:

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 def plan(
     *,
     published: Annotated[str | None, typer.Option(help="Name of a published law; see `isocompute published`.")] = None,
-    prior: Annotated[bool, typer.Option("--prior", help="The prior over all published laws (the default).")] = False,
+    prior: Annotated[
+        bool, typer.Option("--prior", help="The prior over all published laws (the default of other models).")
+    ] = False,
     fits: Annotated[Path | None, typer.Option(help="Saved fits (JSON).")] = None,
     planning: PlanningOptions,
 ) -> None:
     """Plan a budget from a published law, the prior over all of them, or saved fits.
+
+    --model of a published model takes its laws: that of an easy set, or with --recipe hard that of a hard one.
 
     Examples:
         isocompute plan --budget 3M
@@ -32,12 +36,13 @@ def plan(
 
         isocompute plan --fits fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
     """
-    planning.answer(_source(published, prior, fits))
+    planning.answer(_source(published, prior, fits, planning))
 
 
-def _source(published: str | None, prior: bool, fits: Path | None) -> Fits:
+def _source(published: str | None, prior: bool, fits: Path | None, planning: PlanningOptions) -> Fits:
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.laws.prior import of_model
 
     given = [name for name, on in (("--published", published), ("--prior", prior), ("--fits", fits)) if on]
     if len(given) > 1:
@@ -46,4 +51,8 @@ def _source(published: str | None, prior: bool, fits: Path | None) -> Fits:
         )
     if published is not None:
         return api.published(published)
-    return Fits.load(fits) if fits is not None else api.published_prior()
+    if fits is not None:
+        return Fits.load(fits)
+    if prior or planning.model is None:
+        return api.published_prior()
+    return of_model(planning.model, hard={"easy": False, "hard": True, "mixture": True}.get(planning.recipe or ""))

@@ -18,6 +18,7 @@ from isocompute_sdk.cli.shared.planning_options import BudgetOptions
 
 LEFT_OUT = ("--budget", "--compare", "--output", "-o")
 """Options that commands on the page give anew."""
+USUAL = Path("report.html")
 
 
 @with_option_groups
@@ -27,9 +28,7 @@ def report(
         list[Path] | None,
         typer.Argument(help="Folder of a campaign or of runs; saved plan, fits or audit (JSON); tables or logs."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.", rich_help_panel=opt.OUTPUT)] = Path(
-        "report.html"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.", rich_help_panel=opt.OUTPUT)] = USUAL,
     fitting: FittingOptions,
     planning: BudgetOptions,
     json: opt.Json = False,
@@ -65,6 +64,8 @@ def report(
         ),
         reading=fitting.arguments(),
         words=_words(sys.argv[2:], source or ()),
+        output="" if output == USUAL else f"--output {shlex.quote(str(output))}",
+        must_plan=planning.budget is not None,
     )
     material = gather(source if source is not None else fitting.read(None), asked)
     path = write(build(material), output)

@@ -22,6 +22,7 @@ def run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.reporting.report import FILE, report
+    from isocompute_sdk.specs import Recipe
 
     with WorkProgress() as progress:
         progress.stage("reading the digitised points of the paper's fig. 6")
@@ -30,7 +31,8 @@ def run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
         progress.stage("fitting reward curves, frontier and law")
         fits = api.fit(runs, method="paper", points="all")
         progress.stage("planning")
-        plan = Planner(fits).allocate(budget)
+        # These runs were trained with this preset.
+        plan = Planner(fits, recipe=Recipe.preset("easy")).allocate(budget)
         progress.stage("writing script and pictures")
         script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
         written = [
@@ -46,7 +48,7 @@ def run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
         return
     words = ("allocate", str(output / "runs.csv"), "--method", "paper", "--points", "all", "--budget", budget)
     again = by_surface(fits)
-    asked = None if again is None else Planner(again).next_runs(budget)
+    asked = None if again is None else Planner(again, recipe=plan.recipe).next_runs(budget)
     file = output / "plan.json"
     print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file], asked=asked)
     say(f"the answer on one page: {output / FILE}; beside it " + ", ".join(path.name for path in written[:-1]))

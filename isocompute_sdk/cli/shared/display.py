@@ -25,7 +25,13 @@ NOTE_LINES = 3
 NO_RUN = "No run that could be made first is worth its cost: train the plan"
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
-GRAVE = ("recipe-differs-from-runs", "interval-uncalibrated", "decline-within-budget", "extrapolation-beyond-3x")
+GRAVE = (
+    "recipe-differs-from-runs",
+    "batch-limit-moves-n",
+    "interval-uncalibrated",
+    "decline-within-budget",
+    "extrapolation-beyond-3x",
+)
 """Warnings that come before others, after those that cast doubt on n."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
@@ -102,6 +108,9 @@ def print_plan(
         rows[1:1] = [("run first", text) for text in runs]
     if not verbose:
         rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
+        width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
+        cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
+        rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
         print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, asked))
@@ -153,6 +162,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
+    from isocompute_sdk.planning.assessment.summary import assumed_values
     from isocompute_sdk.planning.assessment.verdict import DOUBTS
 
     console = terminal()
@@ -163,13 +173,16 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
     if typed is not None and _measure(plan, asked):
         said.add(typed.asking("next"))
     shown = ordered[:FIRST_NOTES]
-    for note in shown:
+    for i, note in enumerate(shown):
         command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
         lines = textwrap.wrap(
             f"{note.code}: {note.message}",
             width=max(console.width - len(note.severity) - 2, 20),
-            max_lines=NOTE_LINES - (command is not None or _measure(plan, asked)),
+            # What was assumed takes a line of the last one.
+            max_lines=NOTE_LINES
+            - (command is not None or _measure(plan, asked))
+            - (i > 0 and bool(assumed_values(plan))),
             placeholder=" ...",
         )
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))

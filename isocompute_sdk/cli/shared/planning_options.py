@@ -272,7 +272,7 @@ class PlanningOptions(BudgetOptions):
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
         elif self.against is not None:
-            self.say_answer(judged := planner.judge(self.against, self.amount(), **self.choices()), judged.plan)
+            self.say_answer(judged := planner.judge(self.against, self.amount(), **self._spending()), judged.plan)
         elif self.compare is not None:
             equal: Any = self.equal
             found = planner.compare(

@@ -442,6 +442,10 @@ def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piec
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
     if log.framework is not None:
         shared.setdefault("framework", log.framework.name)
+    rates = frame.filter(pl.col("metric") == "learning_rate", pl.col("value") > 0)["value"]
+    if len(rates):
+        # As in tables: of a schedule the largest.
+        shared.setdefault("learning_rate", rates.max())
     if shared.get("updates_per_batch", 1) % 1:
         # No whole number, as with 12 steps per generation over 8 of accumulation: the rollouts say it.
         del shared["updates_per_batch"]

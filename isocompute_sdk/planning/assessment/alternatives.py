@@ -156,8 +156,8 @@ def find_optima(
     here = gpu_counts if throughput is None or None in gpu_counts else [throughput.gpus]
     same_hours = Budget(gpu_hours=hours * (1 + 1e-9), deadline_hours=budget.deadline_hours)
     same_rollouts = Budget(rollouts=chosen.rollouts)
-    by_rollouts = choose_setup(_with_budget(request, same_rollouts), sizes, here)
-    by_hours = choose_setup(_with_budget(request, same_hours), sizes, gpu_counts)
+    by_rollouts = choose_setup(with_budget(request, same_rollouts), sizes, here)
+    by_hours = choose_setup(with_budget(request, same_hours), sizes, gpu_counts)
     if not by_rollouts.candidates or not by_hours.candidates:
         return ()
     return (
@@ -166,7 +166,8 @@ def find_optima(
     )
 
 
-def _with_budget(request: ResolvedRequest, budget: Budget) -> ResolvedRequest:
+def with_budget(request: ResolvedRequest, budget: Budget) -> ResolvedRequest:
+    """The same request for another budget."""
     pricing = replace(request.pricing, budget=budget)
     return replace(request, pricing=pricing, limits=replace(request.limits, pricing=pricing))
 

@@ -255,17 +255,61 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
     )
 
 
-def batch_limit(n_law: float, problems: int, limit: int) -> list[Note]:
-    """The batch limit lies near the law's n."""
-    if 2 * n_law * problems < limit:
+def moved_by_limit(
+    chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
+) -> list[Note]:
+    """The largest batch allowed, and not the reward, decides n.
+
+    Args:
+        chosen: the plan's allocation.
+        best: the one without the limit, whose batch exceeds it.
+        limit: rollouts per batch.
+        reward: predicted with the limit; None if the fits predict none.
+        without: the same without it.
+    """
+    n = best.group_size
+    if n == chosen.group_size:
         return []
+    lost = None if reward is None or without is None else without - reward
+    cost = "What that costs is not predicted." if lost is None else f"That is predicted to cost {lost:.3f} of reward."
+    smaller = f", or B_p = {limit // n} (--problems-per-batch {limit // n})" if limit // n else ""
     return [
         Note(
-            "plateau-censored-by-batch-limit",
+            "batch-limit-moves-n",
             "warning",
-            f"The law's n* = {n_law:.0f} at B_p = {problems} lies within one octave of the batch limit "
-            f"B_max / B_p = {limit / problems:g}: the limit may decide n instead of the reward.",
-            {"law_group_size": n_law, "problems_per_batch": problems, "max_rollouts_per_batch": limit},
+            f"At most {limit:,} rollouts per batch leave n = {chosen.group_size}; without that limit the plan has n = "
+            f"{n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
+            f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
+            {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
+        )
+    ]
+
+
+def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throughput) -> list[Note]:
+    """A budget in time leads to another B_p than the same one in rollouts.
+
+    Args:
+        chosen: the plan's allocation.
+        by_rollouts: the one for as many rollouts, whatever time they take.
+        throughput: seconds per step.
+    """
+    here, there = chosen.rollouts_per_batch, by_rollouts.rollouts_per_batch
+    if chosen.problems_per_batch == by_rollouts.problems_per_batch:
+        return []
+    why = throughput.refusal(there)
+    if why is None:
+        hours = [throughput.gpu_hours(batch, chosen.rollouts / batch) for batch in (here, there)]
+        why = (
+            f"these {chosen.rollouts:,} rollouts take {hours[0]:,.3g} GPU-hours in batches of {here:,}, and "
+            f"{hours[1]:,.3g} in batches of {there:,}"
+        )
+    return [
+        Note(
+            "problems-per-batch-for-time",
+            "info",
+            f"B_p = {chosen.problems_per_batch} suits a budget in time; a budget of as many rollouts would give B_p = "
+            f"{by_rollouts.problems_per_batch}: {why}. --problems-per-batch {by_rollouts.problems_per_batch} keeps it.",
+            {"problems_per_batch": chosen.problems_per_batch, "by_rollouts": by_rollouts.problems_per_batch},
         )
     ]
 

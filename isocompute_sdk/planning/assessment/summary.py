@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.planning.choosing.pricing import amount_text
+from isocompute_sdk.planning.inheritance import assumed, shown
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
@@ -53,13 +54,12 @@ LIMITS = {
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
-    whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "preset")
-    origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
-        ("learning rate", f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"),
+        ("learning rate", learning_rate(plan)),
+        *([("assumed", text)] if (text := assumed_values(plan)) else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -73,6 +73,21 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
             close.setdefault(describe(one), []).append(ALTERNATIVES.get(one.kind, one.kind))
     texts = [", ".join([text, *kinds]) for text, kinds in close.items()]
     return found + [("also close" if i == 0 else "", text) for i, text in enumerate(texts)]
+
+
+def learning_rate(plan: Plan) -> str:
+    """The learning rate and where it comes from; that it is unknown where neither the runs nor a person gave one."""
+    whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "assumed")
+    if whence == "assumed":
+        return "unknown: use your runs' (--recipe-value learning_rate=RATE)"
+    origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
+    return f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"
+
+
+def assumed_values(plan: Plan) -> str:
+    """Settings of the plan that neither its runs nor a person gave; empty without any."""
+    named = [f"{row.name} = {shown((row.plan,))}" for row in assumed(plan.settings) if row.name != "learning_rate"]
+    return ", ".join(named)
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:

@@ -65,7 +65,7 @@ class Verdict:
         doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
         rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
         if not doubts and any(_certain(plan, note) for note in rest):
-            return _stop(plan)
+            return _stop(plan, rest[0])
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
         if odds is not None:
             return _by_odds(plan, odds, ties, doubts)
@@ -166,18 +166,19 @@ def _tie(plan: Plan, ties: list[int]) -> Verdict:
     return Verdict("tie", f"{named} tie, {within}: take the one that suits the hardware")
 
 
-def _stop(plan: Plan) -> Verdict:
-    unit = plan.budget.unit
+def _stop(plan: Plan, rest: Note) -> Verdict:
+    unit, chance = plan.budget.unit, rest.data.get("chance_of_more")
+    more = "" if chance is None else f", and more than {Tolerances(plan.span).equal:g} with probability {chance:.0%}"
     return Verdict(
         "stop-spending",
         f"stop at {amount_text(plan.cost, unit)} of {amount_text(plan.budget.amount, unit)}: the rest is predicted to "
-        "add almost nothing",
+        f"add {rest.data['predicted_gain']:.3f}{more}",
     )
 
 
 def _borrowed(plan: Plan) -> Verdict:
-    published = plan.fits is not None and plan.fits.method == "published"
-    whose = f"the paper's runs of {plan.fits.model}" if plan.fits and published else "a prior over published models"
+    model = None if plan.fits is None else plan.fits.model
+    whose = f"the paper's runs of {model}" if model else "a prior over published models"
     return Verdict(
         "borrowed",
         f"n = {plan.group_size} is borrowed from {whose}: run a pilot of your own before you spend a budget on it",

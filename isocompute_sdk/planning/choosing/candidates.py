@@ -37,6 +37,8 @@ class Limits:
     min_update_steps: int
     problems_from_runs: bool = False
     """Whether B_p is chosen among those that were run."""
+    n_problems: int | None = None
+    """Distinct training problems D, which no batch exceeds; None if unknown."""
     continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
     """By (n, B_p): cost of the pilot run from whose checkpoint such an allocation goes on."""
 
@@ -63,7 +65,7 @@ class Rejection:
     group_size: int
     constraint: str
     """Name of the constraint: `budget`, `deadline`, `min_update_steps`, `max_rollouts_per_batch`, `divisible_by`,
-    `rollouts_per_batch`, `problems_per_batch`, `throughput` (seconds for this batch would be a guess)."""
+    `rollouts_per_batch`, `problems_per_batch`, `n_problems`, `throughput` (seconds for this batch would be a guess)."""
     reason: str
     smallest_budget: float | None = None
     """Smallest amount, in the budget's unit, that pays for one; None if no budget helps."""
@@ -86,6 +88,8 @@ def candidate(n: int, limits: Limits) -> Candidate | Rejection:
     problems = _problems_per_batch(n, limits)
     if isinstance(problems, Rejection):
         return problems
+    if limits.n_problems is not None and problems > limits.n_problems:
+        return Rejection(n, "n_problems", f"B_p = {problems} is more than the {limits.n_problems} training problems")
     limits = replace(limits, pricing=limits.pricing_of(n, problems))
     return _refused_by_hardware(n, problems, limits) or _steps(n, problems, limits)
 
@@ -98,6 +102,8 @@ def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
         return fixed.problems_per_batch
     unit = _unit_problems(n, limits.hardware)
     smallest = math.ceil(limits.floor / unit) * unit
+    if limits.n_problems is not None and smallest > limits.n_problems >= unit:
+        smallest = limits.n_problems // unit * unit
     if fixed.update_steps is None:
         return smallest
     refused = _refused_by_hardware(n, smallest, limits) or _unaffordable(n, smallest, fixed.update_steps, limits)
@@ -128,6 +134,8 @@ def _unit_problems(n: int, hardware: Hardware) -> int:
 def _largest_problems(n: int, steps: int, limits: Limits) -> int:
     """Largest B_p with which `steps` steps fit the budget and the batch fits the hardware."""
     limit = limits.hardware.max_rollouts_per_batch
+    if limits.n_problems is not None:
+        limit = min(limit or limits.n_problems * n, limits.n_problems * n)
     high = 1
     while limits.pricing.within(2 * high * n, steps) and (limit is None or 2 * high * n <= limit):
         high *= 2

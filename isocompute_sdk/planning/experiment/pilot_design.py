@@ -57,6 +57,7 @@ def design_pilot(
     hardware: Hardware | None = None,
     throughput: Throughput | None = None,
     problems_per_batch: int | None = None,
+    n_problems: int | None = None,
     min_update_steps: int | None = None,
     shares: Sequence[float] = SHARES,
     spend_all: bool = False,
@@ -71,6 +72,7 @@ def design_pilot(
         hardware: limits of the batch; no limits by default.
         throughput: needed for budgets in other units than rollouts.
         problems_per_batch: B_p of the pilot; None for the recipe's floor.
+        n_problems: distinct training problems D, which that B_p does not exceed; None if unknown.
         min_update_steps: fewest update steps of the plan; None for twice the recipe's warm-up.
         shares: shares of the budget to compare.
         spend_all: pilot with the best of these shares also where no pilot is worth its cost.
@@ -83,7 +85,8 @@ def design_pilot(
     amount = Budget.parse(budget)
     chosen = Recipe() if recipe is None else recipe
     limits = Hardware() if hardware is None else hardware
-    bp = max(chosen.min_problems_per_batch, 1) if problems_per_batch is None else problems_per_batch
+    floor = min(chosen.min_problems_per_batch, n_problems or chosen.min_problems_per_batch)
+    bp = max(floor, 1) if problems_per_batch is None else problems_per_batch
     least = max(2 * chosen.warmup_steps if min_update_steps is None else min_update_steps, 1)
     generator = np.random.default_rng(0 if rng is None else rng)
     pricing = Pricing(amount, throughput)

@@ -22,7 +22,6 @@ from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.wider import widened
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN
-from isocompute_sdk.specs import Budget
 
 FURTHEST, POINTS = 30.0, 49
 """Payback is searched up to this multiple of the whole budget, at so many budgets."""
@@ -67,11 +66,12 @@ class Judgement(Saved):
         p, g = self.plan, self.gain
         ends = "" if math.isnan(g.low) else f" ({self.level:.0%} interval {g.low:+.3f} to {g.high:+.3f})"
         chance = "" if self.probability is None else f", a gain with probability {self.probability:.0%}"
+        after = f" after a pilot of {amount_text(self.pilot_cost, self.unit)}" if self.pilot_cost else ""
         lines = [
             f"against n = {self.group_size}, B_p = {self.problems_per_batch} for all of "
             f"{amount_text(self.total, self.unit)}: {g.mean:+.3f} of {self.metric}{ends}{chance}",
-            f"plan   n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,} after a pilot of "
-            f"{amount_text(self.pilot_cost, self.unit)}: predicted {p.predicted_reward:.3f}",
+            f"plan   n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}{after}: predicted "
+            f"{p.predicted_reward:.3f}",
             f"today  n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: predicted "
             f"{self.reward_today.mean:.3f}",
             self.payback,
@@ -82,7 +82,7 @@ class Judgement(Saved):
     def payback(self) -> str:
         """After which budget the pilot has paid for itself, in one sentence."""
         if not self.pilot_cost:
-            return "no pilot was paid for"
+            return "no pilot counts against this budget (--spent pilot=AMOUNT, if one does)"
         if self.pays_from is None:
             most = amount_text(self.searched, self.unit)
             return f"the pilot is not expected to pay for itself at any budget up to {most}"
@@ -232,16 +232,3 @@ def _at(amounts: Array, total: float) -> int:
 
 def _steps(pricing: Pricing, amount: float, batch: int) -> int:
     return pricing.most_steps(pricing.budget.unit, amount, batch)
-
-
-def cost_of_runs(fits: Fits, pricing: Pricing, budget: Budget) -> float:
-    """What the runs behind fits have cost, in the budget's unit."""
-    from isocompute_sdk.records import RunSet
-
-    if fits.runs is None:
-        ends = [(n, bp, curve.last_compute) for (n, bp), curve in fits.curves.items()]
-    else:
-        ends = [(run.group_size, run.problems_per_batch, run.rollouts) for run in RunSet.from_dict(fits.runs).runs()]
-    if budget.unit == "rollouts":
-        return float(sum(end for _, _, end in ends))
-    return sum(pricing.cost(n * (bp or 1), max(1, round(end / (n * (bp or 1))))) for n, bp, end in ends if end > 0)

@@ -115,8 +115,10 @@ class Replan(Saved):
         for one in self.options:
             if one.name == name:
                 return one
+        absent = "" if self.checkpoint.path else "; others start from a checkpoint, and none was found on disk"
         raise PlanError(
-            f"option {name!r}; here: {', '.join(one.name for one in self.options)}", "Use one of these names."
+            f"option {name!r}; here: {', '.join(one.name for one in self.options)}{absent}",
+            "Use one of these names." if not absent else "Use one of these, or name the folder of the checkpoints.",
         )
 
     def commands(self, name: str | None = None, plan: str = "plan.json", backend: str | None = None) -> tuple[str, ...]:
@@ -140,14 +142,9 @@ class Replan(Saved):
         if folder is None and self.convert is not None:
             folder = f"{self.checkpoint.path}/merged"
         if folder is None:
-            accepted = "accepted: a checkpoint that loads as a Hugging Face model"
-            if self.checkpoint.path is None:
-                raise PlanError(
-                    f"option {chosen.name} starts from a checkpoint, and none was found beside the logs; {accepted}",
-                    "Name the folder of logs that holds the checkpoints.",
-                )
             raise PlanError(
-                f"option {chosen.name} starts from {self.checkpoint.path}; {accepted}",
+                f"option {chosen.name} starts from {self.checkpoint.path}; accepted: a checkpoint that loads as a "
+                "Hugging Face model",
                 "Convert its weights into a folder with config.json and *.safetensors.",
             )
         changes = " ".join(f"--change {quote(f'{key}={value}')}" for key, value in chosen.changes.items())

@@ -84,6 +84,8 @@ class _Situation:
     left: float
     """Rollouts that are left."""
     problems: int
+    now_D: Array
+    """Reward of the last update."""
     keep_D: Array
     """Reward at the checkpoint."""
     going_on_D: Array
@@ -211,6 +213,7 @@ def _situation(
         found,
         left,
         problems,
+        reward_DQ[:, 1],
         keep_D,
         np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D),
         None if unseen else keep_D + best_D2[:, 1] - best_D2[:, 0],
@@ -230,7 +233,7 @@ def _options(at: _Situation, steps: int, level: float) -> list[Option]:
         drawn_D = np.clip(drawn_D, *at.bounds)
         low, high = np.quantile(drawn_D, [(1 - level) / 2, (1 + level) / 2])
         mean = float(drawn_D.mean())
-        start = None if name == "go-on" else at.keep
+        start = None if name == "go-on" or at.keep.path is None else at.keep
         spends = float(own * size * at.problems)
         ends = min(float(low), mean), max(float(high), mean)
         return Option(name, title, basis, why, start, changes, size, at.problems, own, spends, mean, *ends)
@@ -244,15 +247,12 @@ def _options(at: _Situation, steps: int, level: float) -> list[Option]:
             at.going_on_D,
             {},
         ),
-        option(
-            "stop",
-            "keep the checkpoint, spend nothing more",
-            "seen-in-your-data",
-            "The reward at the checkpoint, without the luck of one evaluation.",
-            at.keep_D,
-            {},
-        ),
     ]
+    if at.keep.path is None:
+        title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
+        return [*options, option("stop", title, "seen-in-your-data", why, at.now_D, {})]
+    title, why = "keep the checkpoint, spend nothing more", "Its reward, without the luck of one evaluation."
+    options.append(option("stop", title, "seen-in-your-data", why, at.keep_D, {}))
     terms = _terms(at)
     if terms is not None:
         name, title, why, changes = terms
@@ -452,8 +452,8 @@ def _notes(
         notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": list(again), "again": again}))
     if found.card.keep.path is None:
         text = (
-            "No checkpoint up to the trouble was found on disk: options that roll back have no commands, and nothing "
-            "counts as salvageable. Give the folder that holds the checkpoints beside the logs."
+            "No checkpoint up to the trouble was found on disk: no option rolls back, and nothing counts as "
+            "salvageable. If there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     elif checkpoint is not None and checkpoint.loadable is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.assessment.summary import VERDICTS
+from isocompute_sdk.planning.assessment.summary import VERDICTS, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.ladder import Ladder, Rung
@@ -52,16 +52,12 @@ def reward_against_cost(material: Material) -> Section:
             )
         )
     elif "usd" not in plan.costs:
-        blocks.append(Missing("Rewards per dollar need a price.", f"{_again(material)} --usd-per-gpu-hour 2.5"))
+        blocks.append(Missing("Rewards per dollar need a price.", material.again("--usd-per-gpu-hour 2.5")))
     return Section(name, title, tuple(blocks))
 
 
 def _without_spend(material: Material) -> dict[str, Any]:
     return {name: value for name, value in material.options.items() if name != "spend"}
-
-
-def _again(material: Material) -> str:
-    return " ".join(["isocompute report", material.typed, *material.asked.words])
 
 
 def _unit_name(unit: str) -> str:
@@ -248,7 +244,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",
         say.costs(plan.costs, briefly=True),
-        f"{plan.learning_rate:.3g}",
+        learning_rate(plan),
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
         f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}",
@@ -274,7 +270,7 @@ def _command(material: Material, plan: Plan) -> tuple[Block, ...]:
         which = "--prior" if fits.source is None else f"--published {fits.source}"
         words = ["isocompute plan", which]
     else:
-        words = ["isocompute allocate", material.typed]
+        words = ["isocompute allocate", *[material.typed] * bool(material.typed)]
     return (
         Command(
             " ".join([*words, say.budget_option(plan.budget), *material.asked.words]), "The same on the command line:"

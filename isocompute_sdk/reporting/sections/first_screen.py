@@ -10,8 +10,9 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
-from isocompute_sdk.planning.assessment.summary import VERDICTS
+from isocompute_sdk.planning.assessment.summary import VERDICTS, assumed_values, learning_rate
 from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
+from isocompute_sdk.planning.inheritance import assumed
 from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
@@ -40,7 +41,7 @@ def answer(material: Material) -> Answer:
         label="No plan",
         sentence=f"There is no plan yet. {_ended(_capital(material.problem or 'nothing was planned'))}",
         sure="",
-        decision=material.remedy or f"Run more, then: isocompute report {material.typed}",
+        decision=material.remedy or f"Run more, then: {material.again()}",
         facts=_facts_of_runs(material),
         more=tuple(_going_on(material)),
     )
@@ -50,15 +51,6 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     verdict = plan.verdict
     outcome = material.comparison
     more = _going_on(material)
-    if outcome is not None:
-        side = "inside" if outcome.inside else "outside"
-        more.append(
-            Paragraph(
-                f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f} at "
-                f"{outcome.rollouts:,.0f} rollouts, {side} the interval predicted for one run "
-                f"({outcome.low:.3f} to {outcome.high:.3f})."
-            )
-        )
     if material.assumed_budget:
         more += _assumed_budget(material, plan)
     if not material.same_options:
@@ -69,10 +61,24 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
                 quiet=True,
             )
         )
+    more += _assumed(plan)
     more += _against_today(material, plan)
     # A page that asks for approval of the plan does not begin with "measure first".
     asked = material.next_runs if verdict.kind in ("measure-first", "undecided") else None
     bet = asked is not None and not asked.material(plan.span)
+    if outcome is not None:
+        side = "inside" if outcome.inside else "outside"
+        return Answer(
+            tone="good" if outcome.inside else "caution",
+            label="Trained",
+            sentence=f"This plan has been trained ({say.configuration(plan)}): measured {outcome.metric} "
+            f"{outcome.measured:.3f} at {outcome.rollouts:,.0f} rollouts, {side} the interval predicted for one run "
+            f"({outcome.low:.3f} to {outcome.high:.3f}).",
+            sure=f"Before it was trained: {_ended(verdict.sentence.replace(f'. {ASK_NEXT}', '.'))}",
+            decision=f"Nothing to approve: this run is done. For another budget: {material.again('--budget C')}",
+            facts=_facts_of_plan(plan),
+            more=tuple(more),
+        )
     if any(note.code == "no-rise-seen" for note in plan.notes):
         return Answer(
             tone="caution",
@@ -199,10 +205,18 @@ def _facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
+def _assumed(plan: Plan) -> list[Block]:
+    """Says which settings neither the runs nor a person gave."""
+    named = [text for text in (assumed_values(plan),) if text]
+    if any(row.name == "learning_rate" for row in assumed(plan.settings)):
+        named.insert(0, f"learning rate {learning_rate(plan)}")
+    return [Missing(f"Assumed, since neither the runs nor you gave them: {'; '.join(named)}.")] if named else []
+
+
 def _assumed_budget(material: Material, plan: Plan) -> list[Block]:
     """Says that the page chose the budget."""
     text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run."
-    return [Missing(text, f"isocompute report {material.typed} --budget {short(plan.budget.amount)}")]
+    return [Missing(text, material.again(f"--budget {short(plan.budget.amount)}"))]
 
 
 def _against_today(material: Material, plan: Plan) -> list[Block]:
@@ -210,11 +224,10 @@ def _against_today(material: Material, plan: Plan) -> list[Block]:
     if plan.predicted_reward is None or material.planner is None:
         return []
     if material.asked.compare is None:
-        given = "" if material.asked.budget is None else f" {say.budget_option(plan.budget)}"
         return [
             Missing(
                 "What it gains over what you run today is not known here: name that configuration.",
-                f"isocompute report {material.typed}{given} --compare n=16,bp=32",
+                material.again("--compare n=16,bp=32"),
             )
         ]
     try:

@@ -204,7 +204,8 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
-    campaign = make(folder)
+    monkeypatch.setattr(designed, "MOST_ROUNDS", 1)
+    campaign = make(folder, study=study(pilot={"slots": 3, "largest_share": 0.15, "qualify": False}))
     pilot = campaign.designed
     assert pilot is not None
     pilot.carry_out()
@@ -241,7 +242,7 @@ def test_the_slot_of_a_stopped_run_is_filled_at_once_and_beside_the_others(
         search, "COMES_TRUE", dict.fromkeys((False, True), ((3.0, (1.0, 1.0, 1.0)), (10.0, (1.0, 1.0, 1.0))))
     )
     monkeypatch.setattr(designed, "MOST_ROUNDS", 2)
-    four = {"slots": 4, "largest_share": 0.35}
+    four = {"slots": 4, "largest_share": 0.35, "qualify": False}
     campaign = make(
         tmp_path / "out", study=study(pilot=four), executor=LocalExecutor(4, poll_seconds=0.02), watch=watch
     )

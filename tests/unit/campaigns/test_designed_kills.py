@@ -17,6 +17,8 @@ from isocompute_sdk.campaigns.decisions import FOLDER
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
+from isocompute_sdk.specs.pilot import Pilot
+from tests.processes import HANG_SECONDS, wait_for
 
 STUDY = Study.model_validate(
     {
@@ -37,8 +39,10 @@ from isocompute_sdk.specs import load_study
 Campaign(load_study("study.yaml"), "out", executor=LocalExecutor(3, poll_seconds=0.02), fit_options={"draws": 20}).run()
 """
 PYTHON = """#!/bin/bash
-# Stands in for Python: runs take a moment, so that some are under way when the controller is killed.
+# Stands in for Python: runs take a moment, so that some are under way when the controller is killed. While there is a
+# file `hold`, those that begin after the decision that it names do not go on.
 sleep "0.$((RANDOM % 5))"
+while [[ -e hold && -e out/decisions/$(< hold).json ]]; do sleep 0.02; done
 exec INTERPRETER "$@"
 """
 PARTS = [(), ("command",), ("process",), ("process", "command")]
@@ -61,6 +65,16 @@ class Place:
     def runs(self) -> list[Path]:
         return sorted(path.parent for path in self.folder.glob("out/runs/kills/*/spec.json"))
 
+    def kill_after(self, decision: str, parts: tuple[str, ...]) -> None:
+        """SIGKILL once a run has begun that follows from a decision."""
+        (self.folder / "hold").write_text(decision)
+        decided = self.folder / "out" / FOLDER / f"{decision}.json"
+        with self.start() as controller:
+            wait_for(lambda: decided.exists() and any(map(locks.is_running, self.runs())), controller)
+            controller.send_signal(signal.SIGKILL)
+        self._kill_runs(parts)
+        (self.folder / "hold").unlink()
+
     def kill(self, delay: float, parts: tuple[str, ...] | None) -> bool:
         """SIGKILL after so many seconds; whether the controller was still at work."""
         with self.start() as controller:
@@ -71,7 +85,7 @@ class Place:
                 pass
             if parts is None:
                 self._kill_runs(("command",), most=1)
-                assert controller.wait(240) == 0, (self.folder / "log").read_text()
+                assert controller.wait(HANG_SECONDS) == 0, (self.folder / "log").read_text()
                 return False
             controller.send_signal(signal.SIGKILL)
         self._kill_runs(parts)
@@ -85,7 +99,7 @@ class Place:
 
     def finish(self) -> None:
         with self.start() as controller:
-            assert controller.wait(240) == 0, (self.folder / "log").read_text()
+            assert controller.wait(HANG_SECONDS) == 0, (self.folder / "log").read_text()
 
     def written(self) -> dict[str, bytes]:
         """Journals, decisions and the plan."""
@@ -94,18 +108,18 @@ class Place:
         return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
-def make(folder: Path) -> Place:
+def make(folder: Path, **changes: object) -> Place:
     folder.mkdir()
-    study = STUDY.replace(supervision=STUDY.supervision.replace(retry_after_seconds=0.1))
+    study = STUDY.replace(supervision=STUDY.supervision.replace(retry_after_seconds=0.1), **changes)
     (folder / "study.yaml").write_text(dump_spec(study))
     (folder / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
     (folder / "python").chmod(0o755)
     return Place(folder)
 
 
-def undisturbed(folder: Path) -> tuple[Place, float]:
+def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
     """A campaign that nothing disturbs, and its seconds."""
-    place, began = make(folder), time.monotonic()
+    place, began = make(folder, **changes), time.monotonic()
     place.finish()
     return place, time.monotonic() - began
 
@@ -132,10 +146,11 @@ def kill_one(place: Place, rng: random.Random, seconds: float, kills: int) -> in
 
 
 def test_a_campaign_that_is_killed_again_and_again_decides_and_records_the_same(tmp_path: Path) -> None:
-    whole, seconds = undisturbed(tmp_path / "whole")
-    place = make(tmp_path / "kills")
-    met = sum(place.kill(share * seconds, some) for share, some in ((0.3, ("command",)), (0.4, ("process",))))
-    assert met
+    short = Pilot(slots=3, largest_share=0.2, qualify=False, stop_early=False)
+    whole, _ = undisturbed(tmp_path / "whole", pilot=short)
+    place = make(tmp_path / "kills", pilot=short)
+    place.kill_after("round-1", ("command",))
+    place.kill_after("planned-run", ("process",))
     place.finish()
     check(place, whole)
 

@@ -19,6 +19,7 @@ from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training import registry
+from tests.processes import HANG_SECONDS, wait_for
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
 STUDY = Study.model_validate(
@@ -44,12 +45,14 @@ SimulatorBackend.needs = lambda self, run: Needs(1)
 carry_out(load_study("study.yaml").expand(), SimulatorBackend(), LocalExecutor(poll_seconds=0.02), Path.cwd())
 """
 PYTHON = """#!/bin/bash
-# Stands in for Python: no other process may have this run or this GPU until all that is started here has ended.
+# Stands in for Python: no other process may have this run or this GPU until all that is started here has ended. It goes
+# on once there is no file `hold`.
 run="$(basename "${@: -1}")"
 exec 7>> "gpu-$CUDA_VISIBLE_DEVICES" 8>> "run-$run"
 flock -n 7 && flock -n 8 || { echo "$run $CUDA_VISIBLE_DEVICES" >> clashes; exit 70; }
 echo "$CUDA_VISIBLE_DEVICES" >> used
 sleep "0.$((RANDOM % 10))"
+while [[ -e hold ]]; do sleep 0.02; done
 exec INTERPRETER "$@"
 """
 
@@ -82,10 +85,7 @@ class Place:
             parts: of every run, also kill its `process` (the wrapper) or its `command` (the training).
         """
         with self.start() as controller:
-            deadline = time.monotonic() + 60
-            while not self.running() and controller.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(lambda: self.running() or controller.poll() is not None)
             time.sleep(delay)
             controller.send_signal(signal.SIGKILL)
         for run in self.running():
@@ -96,7 +96,7 @@ class Place:
 
     def finish(self) -> None:
         with self.start() as controller:
-            assert controller.wait(120) == 0
+            assert controller.wait(HANG_SECONDS) == 0
 
 
 @pytest.fixture
@@ -134,8 +134,10 @@ def undisturbed(folder: Path) -> dict[str, bytes]:
 
 def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus: list[str], tmp_path: Path) -> None:
     place = make(tmp_path / "kills")
+    (place.folder / "hold").touch()
     parts = [(), ("command",), ("process",)]
-    assert all(place.kill_during_training(0.2, parts=some) for some in parts)
+    assert all(place.kill_during_training(0, parts=some) for some in parts)
+    (place.folder / "hold").unlink()
     place.finish()
     check(place, undisturbed(tmp_path / "whole"), gpus)
 

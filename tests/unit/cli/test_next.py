@@ -174,17 +174,34 @@ def test_commands_are_for_the_framework_that_made_the_runs(
         assert named == ([] if framework == "prime-rl" else [framework])
 
 
-def test_runs_that_record_more_join_those_that_record_nothing(
+def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_is_trained_with_them(
     make_runs: Make, isocompute: Command, tmp_path: Path
 ) -> None:
     rows = fit_runs(make_runs, (8, 16, 32, 64), 1.5e5).to_polars().select("run_id", "group_size", "step", "value")
     rows.rename({"value": "avg@4"}).write_csv(tmp_path / "runs.csv")
-    printed = isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "3M")
-    assert printed.returncode == 0, printed.stderr
-    (again,) = re.findall(r": isocompute (next .*next-1.*)$", printed.stdout, re.MULTILINE)
-    said = "some/model,t.jsonl,grpo,1e-6,0.001,0.001,1,8192,0.6,4"
     names = "model,train_data,algorithm,learning_rate,kl_coef,entropy_coef,updates_per_batch,max_tokens"
     names += ",eval_temperature,eval_samples"
+    said = "some/model,t.jsonl,grpo,5e-05,0,0,1,512,1,4"
+    values = dict(zip(names.split(","), said.split(","), strict=True))
+    printed = isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "3M")
+    assert printed.returncode == 0, printed.stderr
+    (asked,) = re.findall(r"^isocompute (next .*)$", printed.stdout, re.MULTILINE)
+    assert "--pool" not in printed.stdout
+    assert {name for name in values if f"--set {name}=" in asked} == set(values)
+    words = [
+        f"{word.partition('=')[0]}={values.get(word.partition('=')[0], '32')}" if "=" in word else word
+        for word in shlex.split(asked)
+    ]
+    known = isocompute(*words)
+    assert known.returncode == 0, known.stderr
+    assert not re.findall(r"^isocompute next", known.stdout, re.MULTILINE)
+    (plan, launch, *_) = re.findall(r"^isocompute (allocate .*|launch .*)$", known.stdout, re.MULTILINE)
+    assert isocompute(*shlex.split(plan)).returncode == 0
+    script = isocompute(*shlex.split(launch), "--dry-run")
+    for flag in ("adam.lr 5e-05", "kl.init_coef 0", "max_new_tokens 512", "eval.temperature 1"):
+        assert flag in script.stdout
+    (again,) = re.findall(r": isocompute (next .*next-1.*)$", known.stdout, re.MULTILINE)
+    assert "--pool" not in again
     for number in range(1, len(re.findall(r"next-\d+", again)) + 1):
         (tmp_path / f"next-{number}").mkdir()
         lines = "".join(f"new-{number},64,{step},{0.35 + step / 1000},{said}\n" for step in range(0, 120, 8))

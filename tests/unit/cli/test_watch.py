@@ -190,6 +190,25 @@ def test_a_run_without_trouble_gives_no_alert(isocompute: Command, recorder: Pat
     assert not heard.exists()
 
 
+def test_a_log_that_no_longer_grows_ends_the_watch_and_one_that_does_not(
+    isocompute: Command, watching: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    for name in ("done.jsonl", "going.jsonl"):
+        write(tmp_path / name, 60, sick_from=40)
+    old = (tmp_path / "done.jsonl").stat().st_mtime - 10_000
+    os.utime(tmp_path / "done.jsonl", (old, old))
+    ended = isocompute("watch", "done.jsonl", "--json")
+    assert ended.returncode == 0
+    assert "no log has grown for 3 h" in ended.stderr
+    *alerts, last = [json.loads(text) for text in ended.stdout.splitlines()]
+    assert alerts
+    assert (last["kind"], last["runs"]) == ("watch", 1)
+    process = watching("going.jsonl", "done.jsonl", "--interval", 0.1, "--json")
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert process.poll() is None
+
+
 def test_names_of_runs_never_become_part_of_a_command(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
     write(log, 60, sick_from=30, run=HOSTILE)

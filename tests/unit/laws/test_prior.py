@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk.laws.prior import MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES
+from tests.unit.cli.test_commands import Command
 
 
 def test_the_prior_holds_every_published_plateau_equally_often() -> None:
@@ -44,3 +48,27 @@ def test_the_prior_names_no_model_and_says_that_it_holds_no_data() -> None:
     assert [note.code for note in prior.notes] == ["prior-over-published-models"]
     assert prior.notes[0].data["plateaus"] == [16, 32, 64, 128, 512]
     assert prior == iso.published_prior()
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "method", "plateaus"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "", "guru-math-easy", None),
+        ("models/qwen2.5-7b-instruct", "--recipe hard", "guru-math-hard", None),
+        ("Qwen/Qwen3-4B-Instruct-2507", "", "prior", [32, 64]),
+        ("some/other", "", "prior", [16, 32, 64, 128, 512]),
+    ],
+)
+def test_a_plan_for_a_published_model_uses_its_laws(
+    isocompute: Command, model: str, words: str, method: str, plateaus: list[int] | None
+) -> None:
+    plan = json.loads(isocompute("plan", "--model", model, "--budget", "3M", *words.split(), "--json").stdout)
+    notes = {note["code"]: note["data"] for note in plan["notes"]}
+    named = iso.list_published()
+    if method != "prior":
+        (name,) = [one for one in named if one.endswith(method)]
+        assert plan["group_size"] == iso.Planner(iso.published(name)).allocate("3M").group_size
+        assert ("published-set-assumed" in notes) is not bool(words)
+    else:
+        assert notes["prior-over-published-models"]["plateaus"] == plateaus
+    assert ("constants-of-another-model" in notes) is (model == "some/other")

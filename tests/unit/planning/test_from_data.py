@@ -376,3 +376,20 @@ def test_laws_in_steps_choose_n_for_a_fixed_batch(make_runs: Make) -> None:
         assert abs(np.log2(plan.group_size / plan.law_group_size)) <= 0.5 + 1e-9
         assert plan.unused_share == pytest.approx(1 - 8192 * steps / 1e8)
         assert "unused-budget" in codes(plan)
+
+
+def test_no_batch_holds_more_problems_than_there_are(make_runs: Make) -> None:
+    runs = make_runs(levels=[(n, bp) for bp in (32, 64) for n in (8, 32, 128)])
+    for fits in (fit(runs, draws=20), fit(runs, draws=0, method="paper"), iso.published_prior()):
+        for recipe in (None, Recipe.preset("hard")):
+            for hardware in (None, Hardware(gpus=6)):
+                planner = Planner(fits, hardware, recipe)
+                plan = planner.allocate("3M", n_problems=37)
+                assert plan.problems_per_batch <= 37
+                assert planner.allocate("3M", n_problems=37, update_steps=100).problems_per_batch <= 37
+                with pytest.raises(PlanError, match="37 training problems"):
+                    planner.allocate("3M", n_problems=37, problems_per_batch=64)
+    with pytest.raises(PlanError, match="37"):
+        iso.change_plan(plan, {"problems_per_batch": 64})
+    pilot = Planner(iso.published_prior(), recipe=Recipe.preset("hard")).next_runs("3M", n_problems=37)
+    assert {run.problems_per_batch for run in pilot.runs} == {37}

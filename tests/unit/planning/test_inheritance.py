@@ -65,11 +65,11 @@ def test_a_plan_trains_as_its_runs_did() -> None:
     assert plan.problems_per_batch in (64, 128)
     assert not [one.name for one in plan.settings if one.differs]
     assert set(note(plan, "recipe-of-the-runs").data["fields"]) == set(RUNS)
-    # What the runs do not say comes from the preset.
+    # What the runs do not say is assumed, and named.
     assert set(note(plan, "recipe-assumed").data["fields"]) == {
         *("algorithm", "updates_per_batch", "max_prompt_tokens", "top_p", "filter"),
     }
-    assert row(plan, "top_p").source == "preset"
+    assert row(plan, "top_p").source == "assumed"
 
 
 @pytest.mark.parametrize(("rule", "power"), [("constant", 0.0), ("sqrt", 0.5), ("linear", 1.0)])
@@ -189,8 +189,36 @@ def test_another_model_or_evaluation_of_the_script_is_in_its_header() -> None:
 
 def test_published_laws_have_no_recipe_to_inherit() -> None:
     plan = Planner(iso.published_prior()).allocate("3M")
-    assert plan.settings == ()
+    assert row(plan, "kl_coef") == Setting("kl_coef", (), 1e-3, "assumed", differs=False)
     assert plan.recipe == Recipe()
+
+
+def test_a_rate_that_nobody_gave_is_unknown_on_every_screen_and_marked_in_the_script(tmp_path: Path) -> None:
+    unknown = Planner(fits_of(kl_coef=0.0)).allocate("1M")
+    header = unknown.launch_script("verl", model="m").split("# Notes:")[0]
+    asked = Planner(fits_of(kl_coef=0.0), recipe=Recipe.preset("easy", kl_coef=0.0)).allocate("1M")
+    for text, sure in (
+        (header, asked.launch_script("verl", model="m")),
+        (unknown.summary().split("cost")[0], asked.summary()),
+    ):
+        assert "use your runs'" in text
+        assert "temperature = 0.6" in text
+        assert "kl_coef = " not in text
+        assert "use your runs'" not in sure
+    # Of a plan that was saved without its fits too, and a value that a person gives is no longer assumed.
+    bare = Plan.from_dict(json.loads(json.dumps(unknown.to_dict(with_fits=False))))
+    assert "use your runs'" in bare.summary()
+    for plan in (unknown, bare):
+        changed = change_plan(plan, {"learning_rate": 5e-6, "temperature": 1.0})
+        assert (row(changed, "learning_rate").plan, row(changed, "learning_rate").source) == (5e-6, "given")
+        assert "use your runs'" not in changed.launch_script("verl", model="m")
+        assert "max_tokens" in changed.summary().split("cost")[0]
+
+
+def test_a_rule_that_one_batch_does_not_show_is_assumed() -> None:
+    one = Planner(fits_of([(8, 256), (32, 64), (128, 16)], learning_rate=4e-6)).allocate("1M")
+    several = Planner(fits_of(learning_rate=4e-6)).allocate("1M")
+    assert [row(plan, "learning_rate_rule").source for plan in (one, several)] == ["assumed", "runs"]
 
 
 # Flags of the framework's own examples, examples/scripts/train_dapo_ray_hybrid_engine.sh and

@@ -95,10 +95,10 @@ def test_a_falling_run_is_not_gone_on_with(fallen: Replan) -> None:
 def test_terms_go_on_for_easy_sets_and_off_for_hard_ones(fallen: Replan) -> None:
     assert fallen.option("roll-back-terms-on").changes == {"kl_coef": 0.001, "entropy_coef": 0.001}
     hard = runs_of(base=0.03, kl_coef=0.001, entropy_coef=0.001)
-    found = planner(hard).replan(hard, "1M")
+    found = planner(hard).replan(hard, "1M", checkpoints=saved(600))
     assert found.option("roll-back-terms-off").changes == {"kl_coef": 0.0, "entropy_coef": 0.0}
     off_already = runs_of(base=0.03)
-    names = {one.name for one in planner(off_already).replan(off_already, "1M").options}
+    names = {one.name for one in planner(off_already).replan(off_already, "1M", checkpoints=saved(600)).options}
     assert not names & {"roll-back-terms-on", "roll-back-terms-off"}
 
 
@@ -177,6 +177,11 @@ def test_without_a_checkpoint_nothing_is_salvageable_and_nothing_can_be_launched
     assert found.checkpoint.path is None
     assert found.salvageable == 0
     assert "no-healthy-checkpoint" in {note.code for note in found.notes}
+    # What is offered needs no checkpoint, and what is kept is the model as it has fallen.
+    assert {one.name for one in found.options} == {"go-on", "stop"}
+    kept = of_fallen.replan(runs_of(), "1M", checkpoints=saved(200, 400, 600)).option("stop")
+    assert found.option("stop").reward < kept.reward - 0.02
+    assert found.option("stop").start is None
     with pytest.raises(iso.PlanError, match="checkpoint"):
         found.commands("halve-learning-rate")
 

@@ -229,3 +229,10 @@ def test_a_table_from_before_the_columns_on_training_is_read_and_pools_with_one_
     with pytest.raises(FitError, match="temperature"):
         refuse_mixed_contexts(now.concat(earlier, hotter).series("avg@4"), ())
     refuse_mixed_contexts(now.concat(hotter).series("avg@4"), ("temperature",))
+
+
+def test_learning_rates_read_off_one_schedule_pool_and_others_do_not() -> None:
+    columns = {"run_id": ["a", "b"], "n": [4, 8], "bp": [8, 4], "step": [1, 1], "avg@4": [0.5, 0.6]}
+    refuse_mixed_contexts(RunSet.from_columns({**columns, "learning_rate": [4.91e-5, 4.95e-5]}).series("avg@4"), ())
+    with pytest.raises(FitError, match="learning_rate"):
+        refuse_mixed_contexts(RunSet.from_columns({**columns, "learning_rate": [4e-5, 5e-5]}).series("avg@4"), ())

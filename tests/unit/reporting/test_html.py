@@ -121,5 +121,11 @@ def test_the_command_writes_the_page_and_prints_its_path(
     assert json.loads(done.stdout)["file"] == "answer.html"
     page = (tmp_path / "answer.html").read_text(encoding="utf-8")
     assert "isocompute allocate fits.json --budget 3000000 --spend all" in page
+    before = (tmp_path / "answer.html").read_bytes()
+    for budget in ("2000 usd", "10"):
+        refused = isocompute("report", "fits.json", "--budget", budget, "-o", "answer.html")
+        assert refused.returncode == 1
+        assert refused.stdout == ""
+        assert (tmp_path / "answer.html").read_bytes() == before
     assert isocompute("report").returncode == 1
     assert isocompute("report", "missing.json").returncode == 1

@@ -14,6 +14,8 @@ import pytest
 from isocompute_sdk import api
 from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
+from isocompute_sdk.campaigns.campaign import COMPARISON as COMPARISON_FILE
+from isocompute_sdk.campaigns.prediction_check import COMPARISON, Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.traces import REWARD
@@ -293,6 +295,34 @@ def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path)
     assert budgets.numbers(rung.plan)[:6] == budgets.numbers(again)[:6]
     (script,) = [block for block in build(found).sections[9].blocks if isinstance(block, Script)]
     assert script.label.startswith("torch")
+
+
+def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Path) -> None:
+    plan = Planner(fits, model="tiny").allocate(3e6, n_problems=6000, spend="all")
+    folder = campaign_folder(tmp_path, fits, plan)
+    assert "Approve" in answer(gather(folder, Asked())).decision
+    (low, high) = plan.reward_interval or (0.0, 1.0)
+    measured = Comparison("plan", "avg@4", plan.rollouts, high + 0.02, plan.predicted_reward or 0.0, low, high, 1e6)
+    COMPARISON.save(folder / COMPARISON_FILE, measured)
+    found = answer(gather(folder, Asked()))
+    assert (found.label, found.tone) == ("Trained", "caution")
+    assert f"{high + 0.02:.3f}" in found.sentence
+    assert "Approve" not in found.decision
+
+
+def test_commands_on_the_page_repeat_all_that_made_it(fits: Fits, tmp_path: Path) -> None:
+    path = fits.save(tmp_path / "fits.json")
+    words = ("--mode", "conservative", "--recipe-value", "kl_coef=0")
+    asked = Asked(Budget(rollouts=2e6), "n=8,bp=32", words=words, output="--output answer.html")
+    found = gather(path, asked)
+    whole = (
+        f"isocompute report {path} --budget 2000000 --compare n=8,bp=32 --mode conservative --recipe-value kl_coef=0"
+    )
+    assert found.again() == f"{whole} --output answer.html"
+    without = gather(path, replace(asked, compare=None, budget=None))
+    commands = [block.command for block in answer(without).more if isinstance(block, Missing) and block.command]
+    assert len(commands) == 2
+    assert all(" ".join(words) in command and command.endswith("--output answer.html") for command in commands)
 
 
 def test_a_campaign_has_a_page_from_its_first_minute_on(fits: Fits, tmp_path: Path) -> None:

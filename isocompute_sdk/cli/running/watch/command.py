@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
     from isocompute_sdk.notes import Severity
 
+STILL_LOOKS, STILL_SECONDS = 120, 60.0
+"""Looks, and at least seconds, for which no log has grown when there is nothing left to watch: an hour by default."""
 BLIND = 3
 """Failed readings in a row, after a successful one, that give an alert."""
 ALL_RUNS = ANYWHERE = ""
@@ -56,8 +58,8 @@ def watch(
 
     The command of --on-alert is split into words as a shell would and runs without one, so that nothing in a log can
     become part of it; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next two looks. Waits
-    for logs whose parent folder exists. Ends with Ctrl-C. With --once: exit code 0, or 1 if the command failed or
-    something could not be read.
+    for logs whose parent folder exists. Ends with Ctrl-C, and when no log has grown for 120 looks. With --once and at
+    such an end: exit code 0, or 1 if the command failed or something could not be read.
 
     Examples:
         isocompute watch runs/ --on-alert 'mail -s trouble me@example.org'
@@ -106,9 +108,23 @@ def watch(
     try:
         while True:
             watcher.look_again()
+            if (quiet := watcher.quiet_seconds) >= max(STILL_SECONDS, STILL_LOOKS * interval):
+                print(f"no log has grown for {_spoken(quiet)}: the runs have ended, or hang. Stopped", file=sys.stderr)
+                watcher.close()
+                return
             time.sleep(interval)
     except KeyboardInterrupt:
         print("stopped; alerts given so far are remembered", file=sys.stderr)
+
+
+def _spoken(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 600
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )
 
 
 def _planned(path: Path) -> PlannedRun:
@@ -148,6 +164,8 @@ class _Watcher:
     """Seconds between two looks; None: a single look."""
     _seen: dict[str, object] = field(default_factory=dict[str, object])
     """By folder, its files with sizes and times at the last successful look."""
+    _grown: float = 0.0
+    """When a log was last written."""
     _runs: dict[str, int] = field(default_factory=dict[str, int])
     """Number of runs by folder that was read at least once."""
     _failed: dict[str, int] = field(default_factory=dict[str, int])
@@ -165,6 +183,13 @@ class _Watcher:
     def runs(self) -> int:
         """Runs that were read at least once."""
         return sum(self._runs.values())
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Time since a log last grew; 0 while logs or the delivery of an alert are waited for."""
+        if self._missing or self._undelivered or not self._seen:
+            return 0.0
+        return time.time() - self._grown
 
     def look(self) -> None:
         """Read all logs and report new alerts; an unreadable folder does not hide the others.
@@ -210,6 +235,7 @@ class _Watcher:
         from isocompute_sdk.records.table import runs_without_sizes
 
         state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
+        self._grown = max([self._grown, *(written / 1e9 for _, _, written in state)])
         if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
             return
         if all(_has_only_begun(file) for file in group.files):

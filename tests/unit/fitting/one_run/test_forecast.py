@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,10 @@ def test_a_saturated_run_is_flat_and_stops() -> None:
     assert found.card.action == "stop-here"
     assert found.flat.now > 0.8
     assert found.falling < 0.2
+    # What stopping is expected to miss stands beside the advice.
+    (gain,) = re.findall(r"gain ([+-][0-9.]+)", found.card.reason)
+    assert float(gain) == pytest.approx(found.ahead[-1].best - (found.card.keep.reward or 0.0), abs=0.01)
+    assert 0 <= float(found.card.reason.rpartition("probability ")[2]) <= 0.5
     assert abs(found.at(2).reward - 0.70) < 0.012
     assert found.at(2).low <= 0.70 <= found.at(2).high
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 
@@ -84,3 +85,17 @@ def test_a_console_that_was_cut_off_inside_a_reward_costs_only_that_reward(
     path.write_bytes(gzip.compress(cut) if packed else cut)
     (series,) = RunSet.read(path, group_size=8, problems_per_batch=32).series("train_reward")
     assert series.step_T.tolist() == list(range(1, 20 if framework == "verl" else 12))
+
+
+def test_a_learning_rate_that_only_the_rows_log_is_that_of_the_run(tmp_path: Path) -> None:
+    (whole,) = RunSet.read(left(tmp_path, "trl_1_16/checkpoint-6")).runs()
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(DATA / "trl_1_16" / "checkpoint-6" / "trainer_state.json", alone)
+    (logged,) = RunSet.read(alone, set={"group_size": 4, "problems_per_batch": 2}).runs()
+    state = json.loads((alone / "trainer_state.json").read_text())
+    rows = [row for row in state["log_history"] if "reward" in row]
+    columns = {"step": [row["step"] for row in rows], "learning_rate": [row["learning_rate"] for row in rows]}
+    table = RunSet.from_columns({**columns, "n": [4] * len(rows), "bp": [2] * len(rows), "avg@4": [0.5] * len(rows)})
+    rates = [info.context["learning_rate"] for info in (whole, logged, *table.runs())]
+    assert rates == [1e-6] * 3

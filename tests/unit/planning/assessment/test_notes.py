@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -114,9 +115,9 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: Planner(with_plateaus_at(s["data"], 5)).allocate("15M"),
         lambda s: Planner(s["data"]).allocate("15M"),
     ),
-    "plateau-censored-by-batch-limit": (
+    "batch-limit-moves-n": (
+        lambda s: easy(hardware=Hardware(max_rollouts_per_batch=8192)).allocate("3M"),
         lambda s: easy(hardware=Hardware(max_rollouts_per_batch=16_384)).allocate("3M"),
-        lambda s: easy(hardware=Hardware(max_rollouts_per_batch=65_536)).allocate("3M"),
     ),
     "fixed-batch-of-another-size": (
         lambda s: Planner(iso.published(f"{EASY}:fixed-batch")).allocate("3M", rollouts_per_batch=4096),
@@ -150,6 +151,7 @@ IN_TIME = {
     "evaluation-above-share",
     "evaluation-not-counted",
     "gpu-scaling-unknown",
+    "problems-per-batch-for-time",
     "response-growth-unseen",
     "throughput-extrapolated",
     "throughput-near-one-batch",
@@ -262,13 +264,21 @@ def test_the_unused_share_says_why(source: dict[str, Fits]) -> None:
     assert reason(coarse)[0] == "budget"
 
 
-def test_the_batch_limit_of_the_law_is_that_of_the_hardware(source: dict[str, Fits]) -> None:
-    plan = easy(hardware=Hardware(max_rollouts_per_batch=4096)).allocate("3M")
-    (note,) = found(plan, "plateau-censored-by-batch-limit")
-    assert note.data["max_rollouts_per_batch"] == 4096
-    assert note.data["law_group_size"] == plan.law_group_size
-    assert plan.group_size * plan.problems_per_batch <= 4096
-    assert plan.binding[0] == "max_rollouts_per_batch"
+def test_a_batch_limit_that_moves_n_says_what_it_costs_and_what_avoids_it(source: dict[str, Fits]) -> None:
+    planner = partial(Planner, source["data"])
+    limits = Hardware(max_rollouts_per_batch=1024), Hardware()
+    limited, free = (planner(hardware).allocate("3M", spend="all") for hardware in limits)
+    (note,) = found(limited, "batch-limit-moves-n")
+    assert (note.data["group_size"], note.data["without_limit"]) == (limited.group_size, free.group_size)
+    assert limited.rollouts_per_batch <= 1024
+    assert limited.binding[0] == "max_rollouts_per_batch"
+    assert limited.predicted_reward is not None
+    assert free.predicted_reward is not None
+    assert note.data["lost"] == pytest.approx(free.predicted_reward - limited.predicted_reward, abs=0.005)
+    smaller = 1024 // free.group_size
+    assert f"--problems-per-batch {smaller})" in note.message
+    again = planner(limits[0]).allocate("3M", spend="all", problems_per_batch=smaller)
+    assert again.group_size == free.group_size
 
 
 def test_interval_notes_say_that_they_are_not_calibrated(source: dict[str, Fits]) -> None:

@@ -152,6 +152,9 @@ def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs() -> N
     plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
     assert plan.verdict.kind == "stop-spending"
     assert plan.rollouts < 15e6
+    (rest,) = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
+    assert f"{rest.data['predicted_gain']:.3f}" in plan.verdict.sentence
+    assert f"{rest.data['chance_of_more']:.0%}" in plan.verdict.sentence
     far = plan_of(flat_and_peaked, "60M", end=6e6, seeds=2)
     assert far.verdict.kind != "stop-spending"
     assert far.rollouts < 60e6

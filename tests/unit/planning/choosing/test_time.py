@@ -90,6 +90,12 @@ def test_overhead_makes_larger_batches_worth_it_and_rollouts_know_nothing_of_tha
     text = timed.summary()
     assert "wall-hours on 8 GPU(s), " in text
     assert "best per gpu-hour" in text
+    (why,) = [note for note in timed.notes if note.code == "problems-per-batch-for-time"]
+    assert why.data == {"problems_per_batch": timed.problems_per_batch, "by_rollouts": counted.problems_per_batch}
+    assert f"{timed.gpu_hours:,.3g} GPU-hours" in why.message
+    assert "problems-per-batch-for-time" not in codes(counted)
+    kept = planner.allocate(Budget(gpu_hours=30), problems_per_batch=counted.problems_per_batch)
+    assert "problems-per-batch-for-time" not in codes(kept)
 
 
 def test_a_deadline_takes_more_gpus_and_a_measured_speed_keeps_a_margin(fits: Fits) -> None:

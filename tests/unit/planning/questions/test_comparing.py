@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from isocompute_sdk import PlanError, Planner
+from isocompute_sdk import Budget, PlanError, Planner
 from isocompute_sdk.planning.questions.compare import DOCUMENT, EQUALS
 
 TOLERANCE = 0.01
@@ -111,3 +111,15 @@ def test_what_cannot_be_held_equal_is_refused(script: ModuleType, simulated: Pla
             planner.compare(configuration, "1M", equal=equal, reference=(16, 32))  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="step"):
         simulated.compare((2, 32), 100, reference=(16, 32))
+
+
+def test_judging_and_comparing_give_one_answer_and_old_runs_cost_a_new_budget_nothing(simulated: Planner) -> None:
+    judged, compared = simulated.judge("n=2,bp=32", "300k"), simulated.compare("n=2,bp=32", "300k")
+    assert judged.pilot_cost == 0
+    assert judged.total == 300_000
+    assert judged.plan == compared.plan
+    for name in ("mean", "low", "high"):
+        assert getattr(judged.gain, name) == pytest.approx(getattr(compared.difference, name), abs=1e-9)
+    budget = Budget(rollouts=300_000, spent={"pilot": 50_000})
+    paid = simulated.judge("n=2,bp=32", budget)
+    assert (paid.pilot_cost, paid.total) == (50_000, 300_000)
