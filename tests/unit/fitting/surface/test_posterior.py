@@ -183,7 +183,7 @@ def test_the_best_checkpoint_never_falls_with_compute(make_run: Callable[..., Su
 def test_intervals_allow_for_a_rise_that_begins_again_and_only_beyond_the_data(
     make_sweep: MakeSweep,
 ) -> None:
-    surface = fitted(make_sweep(LEVELS), draws=200)
+    surface = fitted(make_sweep(LEVELS, last=1e5), draws=200)
     end = surface.largest_compute
     without = replace(surface, second_rise=None)
     assert np.array_equal(surface.draws(end, 16.0), without.draws(end, 16.0))
