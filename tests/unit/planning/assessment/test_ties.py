@@ -41,7 +41,6 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
         # The comparison says the same.
         found = planner.compare((other.group_size, 32, other.update_steps), "1M")
         assert ("as good as" in found.verdict) <= (other.kind == "near-tie")
-    assert kinds["close"]
     assert kinds["near-tie"]
     (note,) = [one for one in plan.notes if one.code == "near-tie"]
     assert set(note.data["group_sizes"]) == {plan.group_size, *kinds["near-tie"]}
