@@ -25,6 +25,9 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
+# One worker for each core fills the machine: threads of libraries would only wait for each other.
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
+    os.environ.setdefault(threads, "1")
 # Tests start hundreds of short programs, which would compile the same modules again and again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def wait_for(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None) -> T:
     """Wait until `condition` holds and return its value; fail at once if `process` has ended before."""
-    limit = time.monotonic() + HANG_SECONDS
+    limit, pause = time.monotonic() + HANG_SECONDS, 0.01
     while True:
         ended = process is not None and process.poll() is not None
         if found := condition():
@@ -25,7 +25,8 @@ def wait_for(condition: Callable[[], T], process: subprocess.Popen[Any] | None =
             said = "" if process.stderr is None else process.stderr.read()
             raise AssertionError(f"the process ended first, with status {process.returncode}: {said!s}")
         assert time.monotonic() < limit, f"hung for {HANG_SECONDS:g} s"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.1)
 
 
 class Clock:

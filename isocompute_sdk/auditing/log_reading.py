@@ -54,9 +54,13 @@ def _framework_logs(
     found: FoundLogs, metric: str | None, options: Mapping[str, Any]
 ) -> tuple[RunSet | None, dict[str, str]]:
     """Runs that frameworks logged, and why the rest cannot be read."""
-    named = {name: value for name, value in options.items() if canonical(name) is not None}
-    constants = {**options.get("set", {}), **named}
     shared = {name: options[name] for name in ("eval_set", "ignore", "rename", "step_unit") if name in options}
+    named = {
+        name: value
+        for name, value in options.items()
+        if name != "set" and name not in shared and canonical(name) is not None
+    }
+    constants = {**options.get("set", {}), **named}
     request = LogRequest(**shared, constants=constants, metric=metric)
     left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
     if not found:

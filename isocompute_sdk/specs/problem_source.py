@@ -13,6 +13,8 @@ from isocompute_sdk.specs.sweep import Seed
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Number
 
+GENERATOR = "reasoning-gym:"
+"""Begins the names of generators."""
 _Value = Annotated[float, Number()]
 
 
@@ -20,7 +22,12 @@ class ProblemSource(Spec):
     """A data set, and which of its rows are the problems; `isocompute problems STUDY` writes the files of `data`."""
 
     dataset: Text
-    """Name on the Hugging Face hub, a folder of that form, or a Parquet, CSV, JSON or JSON-lines file."""
+    """Name on the Hugging Face hub, a folder of that form, a Parquet, CSV, JSON or JSON-lines file, or
+    `reasoning-gym:NAME`, a generator of that package."""
+    settings: dict[str, int | float | bool | str] = Field(default_factory=dict[str, "int | float | bool | str"])
+    """Settings of a generator, such as min_terms."""
+    template: Text | None = None
+    """Text of every prompt, with {prompt} where the problem stands. None: the problem alone."""
     file: Text | None = None
     """One file of the data set. None: those that it names itself."""
     config: Text | None = None
@@ -32,9 +39,20 @@ class ProblemSource(Spec):
     validation: Annotated[Count, in_unit("problems")] = 300
     """Rows that become validation problems; the others are for training."""
     seed: Seed = 0
-    """Seed of the order of the rows, and so of which ones are held out."""
-    reward: Literal["maths"] | None = "maths"
-    """`maths` also writes a reward function on math-verify, unless the file is there. None: the reward is yours."""
+    """Seed of the order of the rows, and so of which ones are held out; of a generator also of the draws."""
+    reward: Literal["auto", "maths"] | None = "auto"
+    """`auto` also writes a reward function, unless the file is there: the scorer of a generator, else `maths`, which
+    compares formulas with math-verify. None: the reward is yours."""
+
+    @model_validator(mode="after")
+    def _settings_are_a_generators(self) -> Self:
+        if self.settings and not self.dataset.startswith(GENERATOR):
+            raise problem(
+                message=f"received settings for {self.dataset!r}; accepted: settings of a generator, {GENERATOR}NAME",
+                hint="Leave settings out.",
+                field="settings",
+            )
+        return self
 
     @model_validator(mode="after")
     def _ranges_hold_something(self) -> Self:

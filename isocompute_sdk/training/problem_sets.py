@@ -14,7 +14,12 @@ from typing import Any, cast
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.specs import Data, ProblemSource
+from isocompute_sdk.specs.problem_source import GENERATOR
+from isocompute_sdk.training import generators
 from isocompute_sdk.training.payload.problem_files import ANSWER_KEYS, PROMPT_KEYS
+
+GENERATED = 2000
+"""Training problems that are drawn from a generator where nobody says how many."""
 
 _TABLES = {".parquet": "scan_parquet", ".csv": "scan_csv", ".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson"}
 
@@ -80,7 +85,12 @@ def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]
     Raises:
         BackendError: the data set cannot be loaded, or has too few rows that are kept.
     """
-    loaded = read_rows(source.dataset, split=source.split, config=source.config, file=source.file)
+    generator = source.dataset.startswith(GENERATOR)
+    if generator:
+        wanted = source.validation + (data.n_problems or GENERATED)
+        loaded = generators.generated(source.dataset, source.settings, source.seed, wanted)
+    else:
+        loaded = read_rows(source.dataset, split=source.split, config=source.config, file=source.file)
     rows = [row for row in loaded if source.keeps(row)]
     if len(rows) <= source.validation:
         kept = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in source.keep.items())
@@ -89,15 +99,23 @@ def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]
             "them are for validation, and none is left to train on",
             "Widen problems.keep, or lower problems.validation.",
         )
+    reward = root / (data.reward.rpartition(":")[0] or data.reward)
+    text = None
+    if source.reward is not None:
+        scores = generator and source.reward == "auto"
+        text = generators.scorer(source.dataset, source.settings) if scores else maths_reward()
+    if text is not None and generator and reward.exists() and reward.read_text(encoding="utf-8") != text:
+        raise BackendError(f"{reward} holds another reward function", "Remove it, or name another file.")
     random.Random(source.seed).shuffle(rows)
     parts = {data.validation: rows[: source.validation], data.train: rows[source.validation :][: data.n_problems]}
     written = {
-        name: write_problems(part, root / name, prompt_key=data.prompt_key, answer_key=data.answer_key)
+        name: write_problems(
+            part, root / name, prompt_key=data.prompt_key, answer_key=data.answer_key, template=source.template
+        )
         for name, part in parts.items()
     }
-    reward = root / (data.reward.rpartition(":")[0] or data.reward)
-    if source.reward == "maths" and not reward.exists():
-        write_text(reward, maths_reward())
+    if text is not None and not reward.exists():
+        write_text(reward, text)
     return written
 
 
@@ -113,20 +131,29 @@ def write_problems(
     prompt_key: str | None = None,
     answer_key: str | None = None,
     limit: int | None = None,
+    template: str | None = None,
 ) -> int:
     """Write rows as problems `{"id", "prompt", "answer"}`; returns how many.
 
-    A prompt may be a chat. Rows of veRL's form hold the answer in `reward_model.ground_truth`.
+    A prompt may be a chat. Rows of veRL's form hold the answer in `reward_model.ground_truth`. `template` is the text
+    of a prompt, with {prompt} where that of the row stands.
 
     Raises:
-        BackendError: a row has no prompt or no answer under the keys, or there is no row.
+        BackendError: a row has no prompt or no answer under the keys, or there is no row; a template without {prompt},
+            or with chats.
     """
+    if template is not None and "{prompt}" not in template:
+        raise BackendError(f"template {template!r}; accepted: a text with {{prompt}} in it", "Add {prompt}.")
     lines: list[str] = []
     for number, row in enumerate(islice(rows, limit)):
         prompt, answer = _value(row, prompt_key, PROMPT_KEYS, "prompt"), _answer(row, answer_key)
         name = row.get("id")
         if isinstance(prompt, Mapping | list):
             prompt = [dict(message) for message in cast("list[Mapping[str, Any]]", prompt)]
+        if template is not None:
+            if not isinstance(prompt, str):
+                raise BackendError("a template is for prompts that are text; a row holds a chat", "Leave it out.")
+            prompt = template.replace("{prompt}", prompt)
         problem = {"id": str(number if name is None else name), "prompt": prompt, "answer": answer}
         lines.append(json.dumps(problem, ensure_ascii=False, default=str) + "\n")
     if not lines:

@@ -384,8 +384,8 @@ def test_options_of_every_kind_are_tried() -> None:
 
 
 def test_the_real_parsers_take_what_we_accept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = outcome_of(triples(12, seed=1), tmp_path)
-    check(out, 12, capsys)
+    out = outcome_of(triples(6, seed=1), tmp_path)
+    check(out, 6, capsys)
     check_scripts(out.scripts[:2])
 
 

@@ -18,6 +18,7 @@ from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training import registry
+from tests.processes import HANG_SECONDS, wait_for
 
 STUDY = Study.model_validate(
     {
@@ -109,7 +110,7 @@ class Place:
         with self.start() as controller:
             # From then on the controller has adopted or submitted what it could.
             at_work = self.folder / f"at-work-{controller.pid}"
-            wait_for(lambda: (at_work.exists() and bool(self.training())) or controller.poll() is not None, 90)
+            wait_for(lambda: (at_work.exists() and bool(self.training())) or controller.poll() is not None)
             time.sleep(rng.uniform(0, 1.5))
             training = self.training()
             if training:
@@ -131,7 +132,7 @@ class Place:
         for _ in range(6):
             with self.start() as controller:
                 try:
-                    code = controller.wait(90)
+                    code = controller.wait(HANG_SECONDS)
                 except subprocess.TimeoutExpired:
                     controller.kill()
                     raise
@@ -140,13 +141,6 @@ class Place:
         raise AssertionError(
             f"six controllers could not finish: {(self.folder / 'controllers.txt').read_text()[-2000:]}"
         )
-
-
-def wait_for(condition, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def journals(folder: Path) -> dict[str, bytes]:

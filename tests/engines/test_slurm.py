@@ -17,7 +17,8 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs
-from tests.engines.kills import STUDY, Place, check, devices, survive, undisturbed, wait_for
+from tests.engines.kills import STUDY, Place, check, devices, survive, undisturbed
+from tests.processes import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
 ENGINE = "SlurmEngine(SlurmSpec(partition='main', cpus=1))"
@@ -95,7 +96,7 @@ def test_a_study_for_drained_nodes_waits(slurm: Path) -> None:
         executor().check([Needs(2)])
     finally:
         run("scontrol", "update", f"NodeName={name}", "State=resume")
-    wait_for(lambda: not queue(), 10)
+    wait_for(lambda: not queue())
 
 
 def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
@@ -103,15 +104,13 @@ def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
 ) -> None:
     place = Place(tmp_path / "stop", ENGINE, seconds=20)
     with place.start() as controller:
-        wait_for(lambda: len(place.training()) == 2 and len(queue()) == 4, 60)
-        begun = time.monotonic()
+        wait_for(lambda: len(place.training()) == 2 and len(queue()) == 4, controller)
         stopped = stop_runs(place.runs(), executor())
-        assert time.monotonic() - begun < 20
-        assert controller.wait(30) != 0
+        assert controller.wait(HANG_SECONDS) != 0
     assert len(stopped.ended) == 4
     assert not stopped.foreign
     assert not place.running()
-    wait_for(lambda: not queue(), 10)
+    wait_for(lambda: not queue())
     (place.folder / "seconds").unlink()
     place.finish()
     check(place, expected)
@@ -120,10 +119,10 @@ def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
 def test_a_run_that_somebody_cancels_in_slurm_is_not_started_again(slurm: Path, tmp_path: Path) -> None:
     place = Place(tmp_path / "scancel", ENGINE, seconds=8)
     with place.start() as controller:
-        wait_for(lambda: bool(place.training()), 60)
+        wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scancel", ref(chosen))
-        assert controller.wait(90) != 0
+        assert controller.wait(HANG_SECONDS) != 0
     assert store.stop_requested(chosen)
     assert store.last_attempt(chosen) == 1
     assert [one for one in place.runs() if not store.is_finished(one)] == [chosen]
@@ -134,10 +133,10 @@ def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_o
 ) -> None:
     place = Place(tmp_path / "limit", ENGINE)
     with place.start() as controller:
-        wait_for(lambda: bool(place.training()), 60)
+        wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scancel", "--batch", "--signal=TERM", ref(chosen))
-        controller.wait(90)
+        controller.wait(HANG_SECONDS)
     place.finish()
     assert store.last_attempt(chosen) == 2
     check(place, expected)
@@ -146,13 +145,13 @@ def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_o
 def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
     place = Place(tmp_path / "requeue", ENGINE, seconds=6)
     with place.start() as controller:
-        wait_for(lambda: bool(place.training()), 60)
+        wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scontrol", "requeue", ref(chosen))
-        wait_for(lambda: "PENDING" in run("squeue", "--noheader", "--format=%T", f"--jobs={ref(chosen)}"), 30)
+        wait_for(lambda: "PENDING" in run("squeue", "--noheader", "--format=%T", f"--jobs={ref(chosen)}"))
         # Slurm would wait two minutes.
         run("scontrol", "update", f"JobId={ref(chosen)}", "StartTime=now")
-        assert controller.wait(90) == 0
+        assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert store.last_attempt(chosen) == 1
 
@@ -162,7 +161,7 @@ def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
 ) -> None:
     place = Place(tmp_path / "silence", ENGINE, seconds=4)
     with place.start() as controller:
-        wait_for(lambda: bool(place.training()), 60)
+        wait_for(place.training, controller)
         run("kill", (slurm / "slurmctld.pid").read_text().strip())
         waiting = Job("waiting", Launch(tmp_path / "other", (), ("true",)), tmp_path, Needs())
         (tmp_path / "other").mkdir()
@@ -170,7 +169,7 @@ def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
         time.sleep(5)
         assert controller.poll() is None
         run("slurmctld")
-        assert controller.wait(120) == 0
+        assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert {store.last_attempt(one) for one in place.runs()} == {1}
 
@@ -180,6 +179,6 @@ def test_a_wrapper_that_cannot_start_ends_with_the_jobs_own_words(slurm: Path, t
     made = executor(python="/no/such/python")
     handle = made.submit(job, 1)
     assert handle is not None
-    wait_for(lambda: made.poll([handle])[0].state not in ("waiting", "running"), 30)
+    wait_for(lambda: made.poll([handle])[0].state not in ("waiting", "running"))
     assert "FAILED" in made.poll([handle])[0].reason
     assert "/no/such/python" in (tmp_path / store.LOG_FILE).read_text()

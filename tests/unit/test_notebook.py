@@ -52,6 +52,7 @@ def test_dir_lists_public_names_only() -> None:
     assert set(dir(iso)) == {*iso.__all__, "ingest", "plots", "__version__", "__doc__"}
 
 
+@pytest.mark.slow
 def test_an_editor_completes_the_options_of_the_reader() -> None:
     import jedi
 

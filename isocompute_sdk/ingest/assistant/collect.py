@@ -150,6 +150,7 @@ def _below(found: Collection, listing: Listing) -> None:
     if not (tables or logs or journals):
         tables = json_tables(listing.files)
     taken = {*tables, *(path for source in logs.values() for path in source.paths)}
+    taken |= {one.config.path for one in found.logs.values() if one.config is not None}
     for file in listing.files:
         if unpacked(file).suffix in MAY_HOLD and file not in taken and inside.isdisjoint(file.parents):
             found.unread[unpacked(file).suffix] += 1

@@ -153,7 +153,8 @@ def train(args):
             log.evaluation(step, evaluated, rollout(evaluated, args.eval.n_samples_per_prompt))
         if str(step) == os.environ.get("STOP_AFTER_STEP"):
             os._exit(9)
-        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
+        while str(step) == os.environ.get("HOLD_AT_STEP"):
+            time.sleep(0.02)
     log.close()
     os.makedirs(args.ckpt.output_dir, exist_ok=True)
     with open(os.path.join(args.ckpt.output_dir, "summary.json"), "w") as file:

@@ -69,12 +69,13 @@ def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
 
 
 def test_every_start_is_counted(prepare: Prepare) -> None:
+    began = time.time()
     for attempt in (1, 2):
         folder = prepare()
         assert run_files.attempt_of(folder) == attempt
     starts = read_starts(folder / "attempts.jsonl")
     assert [one.attempt for one in starts] == [1, 2]
-    assert all(abs(one.started - time.time()) < 60 for one in starts)
+    assert began - 1 <= starts[0].started <= starts[1].started <= time.time()
     # As declared, without an upgrade.
     assert [START.from_dict(line) for line in read(folder / "attempts.jsonl")] == starts
 

@@ -57,7 +57,7 @@ def test_the_same_script_goes_on_after_a_kill(small: RunSpec, site: Path, work: 
 
 
 def test_a_run_that_was_stopped_early_goes_on_with_a_later_stop(small: RunSpec, site: Path, work: Path) -> None:
-    stopped = start(small.replace(options={**small.options, "stop_after_steps": 3}), site, work, STEP_SECONDS="2")
+    stopped = start(small.replace(options={**small.options, "stop_after_steps": 3}), site, work, HOLD_AT_STEP="4")
     assert stopped.returncode == 0
     assert not list(work.glob("out*/tiny/model"))
     finished = start(small, site, work)

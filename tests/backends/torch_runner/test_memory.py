@@ -318,6 +318,7 @@ print(json.dumps(result))
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_memory_for_a_micro_batch_takes_smaller_ones(model_folder: Callable[[str], Path]) -> None:
     """A limit of the address space makes torch's own allocator fail, as a full device would."""
     command = [sys.executable, "-c", OUT_OF_MEMORY, str(model_folder("qwen2"))]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -166,7 +164,7 @@ def test_a_kill_loses_nothing_that_was_measured(
 
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(out)]) as program:
         wait_for(reached, program)
-        os.kill(program.pid, signal.SIGKILL)
+        program.kill()
     measured = {path: path.read_text() for path in out.rglob("metrics.jsonl")}
     outcome = make(out, study=make_study(options={"seconds": 0.1})).run()
     assert all(path.read_text().startswith(text) for path, text in measured.items())

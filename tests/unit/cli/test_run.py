@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -342,8 +343,9 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
     for name in ("metrics.jsonl", "exit.json"):
         (folder / name).unlink()
     # As a controller leaves it that has handed the run over as job 4711, with these options.
-    job = json.loads((folder / "job.json").read_text())
-    (folder / "job.json").write_text(json.dumps({**job, "attempt": 2, "executor": {"name": "slurm", "qos": "low"}}))
+    job = store.read_job(folder)
+    assert job is not None
+    store.write_job(folder, replace(job, attempt=2, executor={"name": "slurm", "qos": "low"}))
     store.write_started(folder, store.Started(2, "slurm", "4711"))
     commands = tmp_path / "bin"
     commands.mkdir()

@@ -37,9 +37,7 @@ def test_a_command_that_fails_keeps_its_message_with_a_closed_pipe(shell: Shell)
     [
         ("al", {"allocate"}),
         ("allocate --for-r", {"--for-reward"}),
-        ("report --budg", {"--budget"}),
         ("launch plan.json --backend op", {"openrlhf"}),
-        ("plot --kind sens", {"sensitivity-n", "sensitivity-bp"}),
     ],
 )
 def test_bash_completes_commands_options_and_values(shell: Shell, words: str, expected: set[str]) -> None:

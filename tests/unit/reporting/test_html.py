@@ -83,6 +83,7 @@ def test_own_script_is_short_and_the_licence_is_there(text: str, repository: Pat
     assert "Apache License" in text
 
 
+@pytest.mark.slow
 def test_sixty_runs_stay_below_one_and_a_half_megabytes(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
     levels = ((8, 32), (32, 32), (128, 32), (512, 32))
     quantities = ("avg@4", "best@4", "worst@4", "train_reward", "entropy", "kl", "response_length", "gradient_norm")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
@@ -250,7 +250,7 @@ def answered(ask: Callable[[], Any], refusal: str) -> Any:
 NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
-@settings(max_examples=25, phases=NO_SHRINKING, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, phases=NO_SHRINKING)
 @given(messy())
 def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[str, list[Any]]) -> None:
     with warnings.catch_warnings():

@@ -98,7 +98,9 @@ def test_a_table_that_excel_saved_as_unicode_text_is_read(tmp_path: Path) -> Non
     assert (finding.evaluations, finding.rollouts) == (2, 2560)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.binary(max_size=200), st.sampled_from(["a.csv", "a.jsonl", "a.parquet", "trainer_state.json", "x.tfevents.1"])
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
@@ -164,7 +164,7 @@ def sizes(fits: Fits) -> list[int]:
 
 
 @given(case=cases(), mode=st.sampled_from(["expected", "conservative"]), spend=st.sampled_from(["worthwhile", "all"]))
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120)
 def test_plans_are_what_an_enumeration_allows(source: dict[str, Fits], case: Case, mode: str, spend: str) -> None:
     fits = source[case.source]
     case = case.with_floor_of(fits)

@@ -31,6 +31,7 @@ def numbers(line: str) -> list[float]:
     return [float(text.replace(",", "")) for text in re.findall(r"[-+]?\d[\d,]*\.?\d*", line)]
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_page_are_those_of_the_script(script: ModuleType, repository: Path) -> None:
     page = (repository / "docs" / "comparing.md").read_text(encoding="utf-8").splitlines()
     made = [line for table in script.tables() for line in table]
