@@ -373,7 +373,7 @@ class Campaign:
     def _take_over(self, earlier: CampaignSettings, now: CampaignSettings) -> None:
         """Go on with a campaign that may have been edited; results of what was edited are set aside."""
         before, after = (CAMPAIGN.to_dict(one) for one in (earlier, now))
-        changed = [name for name in after if name != "study" and before[name] != after[name]]
+        changed = [name for name in after if name not in ("study", "digest") and before[name] != after[name]]
         if changed:
             raise RecordError(
                 f"{self.root} holds a campaign with another {', '.join(changed)}",

@@ -85,6 +85,7 @@ class Noting:
         time.sleep(seconds)
 
 command.time = Noting()
+command.STILL_SECONDS = 600
 main()
 """
 """The real command, noting its looks."""

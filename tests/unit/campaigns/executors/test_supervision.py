@@ -36,7 +36,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Job]:
-    """A job of bash code with its run folder as `$1`; `steps 1 2` records these update steps, `meet` waits for `go`."""
+    """A job of bash code with its run folder as `$1`; `steps 1 2` records these update steps, `meet` waits for `go`.
+
+    `meet 2` waits for `go2`.
+    """
 
     def make(name: str, code: str, **more: object) -> Job:
         folder = tmp_path / name
@@ -44,7 +47,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
         script = folder / "launch.sh"
         record = "printf '" + STEP + '\\n\' $step $step >> "$folder/metrics.jsonl"'
         steps = f'folder="$1"; steps() {{ for step in "$@"; do {record}; done; }}'
-        steps += '; meet() { until [[ -e "$folder/go" ]]; do sleep 0.02; done; rm "$folder/go"; }'
+        steps += '; meet() { until [[ -e "$folder/go${1:-}" ]]; do sleep 0.02; done; }'
         script.write_text(f'set -euo pipefail\n{steps}\necho x >> "$1/starts"\n{code}\n')
         launch = Launch(folder, (script,), ("bash", str(script), str(folder)))
         return Job(name, launch, tmp_path, follow=store.RunWatch(folder), **more)  # type: ignore[arg-type]
@@ -101,16 +104,16 @@ def test_a_run_that_hangs_once_goes_on(job: Callable[..., Job], clock: Clock) ->
 
 def test_a_slow_run_does_not_hang(job: Callable[..., Job], clock: Clock) -> None:
     # Records 20 minutes apart, at a least silence of 30: three of its own steps are 60.
-    one = job("slow", "for i in 1 2 3; do steps $i; meet; done")
+    one = job("slow", "for i in 1 2 3; do steps $i; meet $i; done")
     seen = [0]
 
     def watch() -> None:
         # The record of a round is looked at in the next one.
         if lines(one) == len(seen) and seen.count(lines(one)) == 0:
             seen.append(lines(one))
-        elif lines(one) == seen[-1] > 0 and not (one.launch.folder / "go").exists():
+        elif lines(one) == seen[-1] > 0 and not (go := one.launch.folder / f"go{seen[-1]}").exists():
             clock.pass_minutes(20 if seen[-1] < 3 else 50)
-            (one.launch.folder / "go").touch()
+            go.touch()
 
     (result,) = run([one], watch=watch, hung_after_steps=3)
     assert (result.exit_code, starts(one)) == (0, 1)
