@@ -111,10 +111,11 @@ def test_a_killed_run_goes_on_to_the_same_steps_and_records_as_a_whole_one(
     first, steps = records[0], [record for record in records if record["kind"] == "step"]
     assert "vllm" in first["versions"]
     assert [record["step"] for record in steps] == [1, 2, 3, 4, 5, 6]
-    for record in steps:
-        assert record["seconds"]["sync"] > 0
-        # Engine and trainer hold the same weights in every step, or this would not be 1.
-        assert record["metrics"]["importance_weight_mean"] == pytest.approx(1.0, abs=1e-3)
+    assert all(record["seconds"]["sync"] > 0 for record in steps)
+    # Engine and trainer hold the same weights in every step, or this would not be 1. Steps without a gradient lack it.
+    weights = [record["metrics"].get("importance_weight_mean") for record in steps]
+    assert any(weight is not None for weight in weights)
+    assert all(weight == pytest.approx(1.0, abs=1e-3) for weight in weights if weight is not None)
     assert len([record for record in records if record["kind"] == "evaluation"]) == 3 * 2
     assert records[-1]["status"] == "finished"
 
