@@ -15,8 +15,9 @@ from collections import Counter
 import numpy as np
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.standing import TIE, Field
+from isocompute_sdk.auditing.standing import Field
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
+from isocompute_sdk.tolerances import EQUAL
 from isocompute_simulator import draw_scenario
 
 
@@ -55,7 +56,7 @@ def main() -> None:
                 held.setdefault(scenario.family, []).append((gap, low <= cost <= high))
                 said[run.standing] += 1
                 wrong[run.standing] += run.standing == "behind" and other <= own
-                wrong[run.standing] += run.standing == "level" and abs(other - own) > 2 * TIE
+                wrong[run.standing] += run.standing == "level" and abs(other - own) > 2 * EQUAL
             for comparison in group.comparisons[:1]:
                 said[comparison.verdict] += 1
                 true = {
@@ -68,7 +69,7 @@ def main() -> None:
                 lost = max(true.values()) - true[top]
                 wrong[comparison.verdict] += comparison.verdict == "ahead" and lost > 0
                 spread = max(true.values()) - min(true.values())
-                wrong[comparison.verdict] += comparison.verdict == "hardly-matters" and spread > 3 * TIE
+                wrong[comparison.verdict] += comparison.verdict == "hardly-matters" and spread > 3 * EQUAL
     print("| family | runs | behind: 80 % interval holds | equal reward: 80 % interval holds |\n|---|---|---|---|")
     for family, outcomes in [("all", [o for found in held.values() for o in found]), *sorted(held.items())]:
         gap, cost = np.mean(np.array(outcomes, dtype=float), axis=0)

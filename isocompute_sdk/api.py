@@ -17,11 +17,10 @@ from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
-from isocompute_sdk.fitting.one_run.borrowed import borrowed_prior
 from isocompute_sdk.fitting.one_run.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
-from isocompute_sdk.health.live_run import live_run
+from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records.comparable import (
@@ -275,7 +274,8 @@ def forecast(
         bounds: range of the metric.
         level: coverage of the intervals.
         checkpoints: (step, folder) of the checkpoints on disk, from which the one to keep is chosen.
-        sweep: surface whose other runs serve as prior for this run's curve.
+        sweep: fits with a surface; its other runs are fitted together with this one. A run of that sweep, with the
+            same evaluations, gets the answer of the sweep's own surface.
         rng: generator or seed of the draws; None for a fixed seed.
 
     Raises:
@@ -286,12 +286,12 @@ def forecast(
     live = live_run(runs, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds)
-    prior, borrowed = (None, ()) if sweep is None else borrowed_prior(sweep, live)
-    return forecast_run(live, to, bounds=bounds, level=level, prior=prior, borrowed=borrowed, rng=rng)
+    live, known = (live, None) if sweep is None else in_sweep(live, sweep)
+    return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
 
 
 def forecast_in_sweep(fits: Fits, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
-    """Forecast a run of these fits, with the other runs of the sweep as prior where there is a surface.
+    """Forecast a run of these fits, by their surface if there is one.
 
     Raises:
         FitError: fits without runs (published laws, or the fits inside a plan), and as `forecast`.

@@ -4,13 +4,10 @@
     python benchmarks/decisions/next_runs.py --summary rows.jsonl                 # the tables in docs/pilot.md
 
 Runs that cost P rollouts are made: n = 8, 32, 128 and 512 with equal steps (`four`), n = 8, 16 and 32 with equal
-rollouts (`narrow`), or the round of `design_pilot` (`designed`). With 3 P or 10 P left, one more run is asked for,
-twice: by what the draws say (`draws`), and by the share of it that comes true (`named`, what users get). The run is
-made, the surface fitted again, and the plan made with what is left. The first table gives the constants of
-`planning.experiment.search.COMES_TRUE`, which may only be chosen on tuning seeds (--seed 30001), for n above all that
-were run and for others; the second is a test of them on other seeds. The third and fourth do the same for what the plan
-is expected to lose if nothing more is run: `DOUBT_COMES_TRUE` and `UNSEEN_COMES_TRUE` of
-`fitting.surface.answers.odds`. --losses asks for nothing else, which takes a second a scenario.
+rollouts (`narrow`), or the round of `design_pilot` (`designed`). With 3 P or 10 P left, one more run is asked for. The
+run is made, the surface fitted again, and the plan made with what is left. The first two tables compare what is said
+with what is saved, the last one what the plan is said to lose if nothing more is run with what it loses. --losses asks
+for nothing else, which takes a second a scenario.
 """
 
 from __future__ import annotations
@@ -80,18 +77,14 @@ def loss_of(world: World, asked: Question, target: float, rng: np.random.Generat
     `near` is lost against n up to the octave above the runs, `lost` against all n.
     """
     said = lost_by(asked, asked.plan, rng)
-    low, mean, high = said.expected
     ran = asked.fits.group_sizes
     reward = float(world.truth.best(target, asked.plan[0], world.floor))
     sizes = world.sizes(target)
     near = sizes[(sizes >= ran[0]) & (sizes <= 2 * ran[-1])]
     best = float(world.truth.best(target, near, world.floor).max()) if near.size else reward
     return {
-        "behind": said.behind,
-        "doubt": said.doubt,
-        "unseen": said.unseen,
-        "regret": mean,
-        "interval": [low, high],
+        "said_near": said.near,
+        "said_above": said.above,
         "near": max(best - reward, 0.0),
         "lost": max(world.best(target) - reward, 0.0),
     }
@@ -111,27 +104,23 @@ def examine(index: int, seed: int, *, losses: bool = False) -> list[dict[str, An
                 known: dict[str, Any] = {"scenario": index, "family": world.family, "base": base, "ratio": ratio}
                 known |= loss
                 if losses:
-                    rows.append({**known, "rule": "draws"})
+                    rows.append(known)
                     continue
                 now = planned(world, pilot, (ratio,))[ratio]
-                done: dict[tuple[int, int, int], dict[str, float]] = {}
-                for rule, share in (("draws", 1.0), ("named", None)):
-                    found = ask(asked, 1, np.random.default_rng(index), share=share)
-                    row: dict[str, Any] = {**known, "rule": rule, "runs": len(found.runs)}
-                    for run in found.runs:
-                        longer = (run.group_size, run.update_steps, run.seed)
-                        if longer not in done:
-                            done[longer] = made(world, pilot, run, ratio, now)
-                        row |= {"above": run.group_size > max(n for n, _, _ in pilot.steps)}
-                        row |= {"said": found.saving, "group_size": run.group_size, "share": run.share, **done[longer]}
-                    rows.append(row)
+                found = ask(asked, 1, np.random.default_rng(index))
+                row: dict[str, Any] = {**known, "runs": len(found.runs)}
+                for run in found.runs:
+                    row |= {"above": run.group_size > max(n for n, _, _ in pilot.steps)}
+                    row |= {"said": found.saving, "group_size": run.group_size, "share": run.share}
+                    row |= made(world, pilot, run, ratio, now)
+                rows.append(row)
     return rows
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
     """Shares that came true, then named and realised savings."""
     lines = _savings(rows) if any("runs" in row for row in rows) else []
-    return "\n".join([*lines, *_losses([row for row in rows if row["rule"] == "draws"])])
+    return "\n".join([*lines, *_losses(rows)])
 
 
 def _savings(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -140,7 +129,7 @@ def _savings(rows: Sequence[dict[str, Any]]) -> list[str]:
     rng = np.random.default_rng(0)
     for above in (False, True):
         for ratio in RATIOS:
-            some = [r for r in rows if r["rule"] == "draws" and r["ratio"] == ratio and r.get("above") == above]
+            some = [r for r in rows if r["ratio"] == ratio and r.get("above") == above]
             if not some:
                 continue
             free = np.array([r["free"] for r in some])
@@ -151,49 +140,35 @@ def _savings(rows: Sequence[dict[str, Any]]) -> list[str]:
                 f"| {'above' if above else 'inside'} | {ratio:g} x | {len(some)} | {said.mean():.4f} | "
                 f"{free.mean():.4f} | {free.sum() / said.sum():.2f} ({low:.2f} to {high:.2f}) |"
             )
-    lines += ["", "| after | target | rule | asked | none worth it | said | saved | saved over all asked |"]
-    lines.append("|---" * 8 + "|")
+    lines += ["", "| after | target | asked | none worth it | said | saved | saved over all asked |", "|---" * 7 + "|"]
     for base in BASES:
         for ratio in RATIOS:
-            for rule in ("draws", "named"):
-                every = [r for r in rows if (r["rule"], r["ratio"], r["base"]) == (rule, ratio, base)]
-                some = [r for r in every if r["runs"]]
-                said = f"{np.mean([r['said'] for r in some]):.4f}" if some else "-"
-                saved = _mean([r["saved"] for r in some]) if some else "-"
-                over = _mean([r.get("saved", 0.0) for r in every]) if every else "-"
-                lines.append(
-                    f"| {base} | {ratio:g} x | {rule} | {len(every)} | {len(every) - len(some)} | {said} | {saved} | "
-                    f"{over} |"
-                )
+            every = [r for r in rows if (r["ratio"], r["base"]) == (ratio, base)]
+            some = [r for r in every if r["runs"]]
+            said = f"{np.mean([r['said'] for r in some]):.4f}" if some else "-"
+            saved = _mean([r["saved"] for r in some]) if some else "-"
+            over = _mean([r.get("saved", 0.0) for r in every]) if every else "-"
+            lines.append(
+                f"| {base} | {ratio:g} x | {len(every)} | {len(every) - len(some)} | {said} | {saved} | {over} |"
+            )
     return [*lines, ""]
 
 
 def _losses(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Shares of what the draws say of losses that came true, and named and true losses."""
-    head = "| after | target | plans | doubt | lost of it | share | further above, by the draws | there | share |"
-    lines = [head, "|---" * 9 + "|"]
+    """What plans are said to lose, up to the octave above the runs and further above, and what they lose."""
+    lines = ["| after | target | plans | said | lost | share | said above | lost above | share |", "|---" * 9 + "|"]
     several = [*((base, (ratio,)) for base in BASES for ratio in RATIOS), ("all", RATIOS)]
     for base, ratios in several:
         some = [r for r in rows if r["ratio"] in ratios and base in ("all", r["base"])]
         if some:
-            doubt, unseen = [r["doubt"] for r in some], [r["unseen"] for r in some]
-            near, above = [r["near"] - r["behind"] for r in some], [r["lost"] - r["near"] for r in some]
+            near, above = [r["near"] for r in some], [r["lost"] - r["near"] for r in some]
+            said_near, said_above = [r["said_near"] for r in some], [r["said_above"] for r in some]
             where = "all" if len(ratios) > 1 else f"{ratios[0]:g} x"
             lines.append(
-                f"| {base} | {where} | {len(some)} | {np.mean(doubt):.4f} | {np.mean(near):.4f} | "
-                f"{_share(near, doubt, some)} | {np.mean(unseen):.4f} | {np.mean(above):.4f} | "
-                f"{_share(above, unseen, some)} |"
+                f"| {base} | {where} | {len(some)} | {np.mean(said_near):.4f} | {np.mean(near):.4f} | "
+                f"{_share(near, said_near, some)} | {np.mean(said_above):.4f} | {np.mean(above):.4f} | "
+                f"{_share(above, said_above, some)} |"
             )
-    lines += ["", "| after | target | plans | named | lost | up to the octave above the runs |", "|---" * 6 + "|"]
-    for base in BASES:
-        for ratio in RATIOS:
-            some = [r for r in rows if (r["ratio"], r["base"]) == (ratio, base)]
-            if some:
-                low, high = np.mean([r["interval"] for r in some], axis=0)
-                lines.append(
-                    f"| {base} | {ratio:g} x | {len(some)} | {np.mean([r['regret'] for r in some]):.4f} ({low:.4f} to "
-                    f"{high:.4f}) | {_mean([r['lost'] for r in some])} | {_mean([r['near'] for r in some])} |"
-                )
     return lines
 
 

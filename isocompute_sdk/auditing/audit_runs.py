@@ -33,7 +33,6 @@ CARRIED = (
     "one-seed-per-cell",
     "no-rise-seen",
     "rise-not-seen",
-    "run-ends-missed",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 

@@ -26,7 +26,7 @@ from isocompute_sdk.fitting.surface.answers.contrast import (
 from isocompute_sdk.fitting.surface.answers.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.surface import Surface
-from isocompute_sdk.planning.assessment.verdict import TIE
+from isocompute_sdk.tolerances import Tolerances
 
 SURE = 2.0
 """A tie needs an interval of the difference that ends below this many ties."""
@@ -77,7 +77,7 @@ class Field:
     @property
     def tie(self) -> float:
         """Rewards closer than this are equal."""
-        return TIE * (self.fits.bounds[1] - self.fits.bounds[0])
+        return Tolerances(self.fits.bounds[1] - self.fits.bounds[0]).equal
 
     def known_at(self, compute: float) -> list[Configuration]:
         """Configurations whose evaluations reach this compute, or come within `FORECAST` of it; else all."""

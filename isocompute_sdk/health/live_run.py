@@ -15,7 +15,6 @@ from isocompute_sdk.health.levels import WINDOW, noise_of
 from isocompute_sdk.health.training_dynamics import IMPROVED
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.rewards import (
-    TRAIN_REWARD,
     TRAIN_SET,
     best_beside,
     is_training_reward,
@@ -24,6 +23,8 @@ from isocompute_sdk.records.rewards import (
 )
 
 if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.surface.surface import Surface
     from isocompute_sdk.notes import Note
     from isocompute_sdk.records import RunSeries, RunSet
 
@@ -66,18 +67,28 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
-    others = runs.filter(metric=metric)
-    others = [
-        series
-        for series in (others.series(metric, where) if where in others.eval_sets else ())
-        if series.run_id != name
-    ]
     reward = metric if average_of(metric) is not None else None
     seen = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
     found = [_weighed(note, one) if average_of(metric) is not None else note for note in seen]
-    _, best = best_beside(mine, metric, where).get(name, ("", None))
-    train = _training_of(mine, metric)
-    return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best, train)
+    best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
+    return LiveRun((one,), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best, best_metric)
+
+
+def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
+    """The run among the runs of fits, and their surface if it was fitted to exactly these.
+
+    Without a surface over rollouts the run stays alone.
+    """
+    from isocompute_sdk.records import RunSet
+
+    if fits.surface is None or fits.compute != "log10_rollouts" or fits.runs is None:
+        return live, None
+    series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
+    others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
+    same = [one for one in series if one.run_id == live.one.run_id]
+    known = bool(same) and np.array_equal(same[0].rollouts_T, live.one.rollouts_T)
+    known = known and np.array_equal(same[0].value_T, live.one.value_T)
+    return replace(live, series=(live.one, *others)), fits.surface if known else None
 
 
 def _weighed(note: Note, one: RunSeries) -> Note:
@@ -90,14 +101,6 @@ def _weighed(note: Note, one: RunSeries) -> Note:
         return note
     error = float(noise_of(one.value_T)[-1]) * np.sqrt(1.0 / len(before_T) + 1.0 / len(after_T))
     return replace(note, severity="info") if after_T.mean() - before_T.mean() > IMPROVED * error else note
-
-
-def _training_of(mine: RunSet, metric: str) -> RunSeries | None:
-    """Training reward of a run beside its avg@k; None if not recorded."""
-    if average_of(metric) is None or TRAIN_REWARD not in mine.metrics:
-        return None
-    found = mine.series(TRAIN_REWARD, mine.filter(metric=TRAIN_REWARD).eval_sets[0])
-    return found[0] if found else None
 
 
 def _picked(runs: RunSet, run_id: str | None) -> str:

@@ -10,7 +10,7 @@ from isocompute_sdk.errors import PlanError, SpecError, show
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planning.assessment import caveats
 from isocompute_sdk.planning.assessment.alternatives import Alternative
-from isocompute_sdk.planning.assessment.verdict import TIE, Verdict
+from isocompute_sdk.planning.assessment.verdict import Verdict
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
@@ -22,6 +22,7 @@ from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.specs.syntax.complaints import suggestion
 from isocompute_sdk.specs.syntax.quantities import Number
+from isocompute_sdk.tolerances import Tolerances
 
 EVERY = "evaluation.every_steps"
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", EVERY)
@@ -259,7 +260,7 @@ def _complete(before: Plan, after: Plan, given: Mapping[str, Any]) -> Plan:
         others = before.alternatives
     else:
         loss = None if rewards[0] is None or rewards[1] is None else rewards[1] - rewards[0]
-        kind = "near-tie" if loss is not None and abs(loss) <= TIE * after.span else "before-change"
+        kind = "near-tie" if loss is not None and abs(loss) <= Tolerances(after.span).equal else "before-change"
         old = Candidate(before.group_size, before.problems_per_batch, before.update_steps, "")
         others = (Alternative.of(kind, old, rewards[0], loss),)
     asked = {name: (_present(before, name), _present(after, name)) for name in given}

@@ -16,7 +16,6 @@ from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.assessment import caveats
 from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima, with_budget
-from isocompute_sdk.planning.assessment.verdict import TIE
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
@@ -36,6 +35,7 @@ from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
+from isocompute_sdk.tolerances import Tolerances
 
 USUAL_REACH = 3.0
 """Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
@@ -158,11 +158,9 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected` or `conservative`. From a surface: large expected reward near the n that its draws favour
-                (conservative: no n above those that were run); from a law: its n (its lower end); from a prior:
-                smallest expected (90 % worst) regret.
-            beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface whose best n on the
-                grid is the largest. An n that was never run must be ahead by a clear margin.
+            mode: `expected` or `conservative`. From a surface: largest expected reward (conservative: no n above those
+                that were run); from a law: its n (its lower end); from a prior: smallest expected (90 % worst) regret.
+            beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface of two n or more.
             n_problems: distinct training problems D, for epochs and warnings.
             min_update_steps: fewest updates allowed; by default twice the recipe's warm-up.
             spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.
@@ -362,12 +360,11 @@ class Planner:
             notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
         notes += self._time_notes(request.pricing, plan)
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
-        notes += caveats.near_tie(chosen.group_size, ties, TIE * request.span)
-        disagree = caveats.curves_disagree if fits.surface is None else caveats.compromise
+        notes += caveats.near_tie(chosen.group_size, ties, Tolerances(request.span).equal)
         notes += [
-            disagree(chosen.group_size, a.group_size, -a.expected_loss)
+            caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
             for a in plan.alternatives
-            if a.kind == "best-by-curves" and a.expected_loss is not None
+            if fits.surface is None and a.kind == "best-by-curves" and a.expected_loss is not None
         ]
         return notes
 

@@ -19,7 +19,7 @@ def program(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
 def test_pictures_are_those_of_the_committed_numbers(program: ModuleType, tmp_path: Path) -> None:
     assert program.main(["--folder", str(tmp_path)]) == 0
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"checked_forecasts.svg", "checked_regret.svg", "checked_intervals.svg"}
+    assert names == {"checked_forecasts.svg", "checked_regret.svg"}
     page = (REPOSITORY / "docs" / "checked.md").read_text(encoding="utf-8")
     for name in names:
         assert f"(images/{name})" in page
@@ -41,6 +41,5 @@ def test_committed_predictions_are_those_of_the_page_on_the_backtest(program: Mo
 
 
 def test_tables_are_read_as_written(program: ModuleType) -> None:
-    assert program.regret()["surface"] == [0.031, 0.043, 0.057]
-    assert program.coverage()["all"] == [0.87, 0.87, 0.87, 0.87]
-    assert len(program.coverage()) == 15
+    assert set(program.regret()) == {"planner", "n of the best pilot run"}
+    assert all(len(values) == 4 for values in program.simulated().values())

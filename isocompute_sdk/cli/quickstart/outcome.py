@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocompute_sdk.planning.assessment.verdict import TIE
+from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Outcome
@@ -54,7 +54,7 @@ def noise(fits: Fits) -> float:
 
 def tolerance(fits: Fits) -> float:
     """Rewards closer than this are near-ties: the planner's tie or the noise of one evaluation, whichever is larger."""
-    return max(TIE * (fits.bounds[1] - fits.bounds[0]), noise(fits))
+    return max(Tolerances(fits.bounds[1] - fits.bounds[0]).equal, noise(fits))
 
 
 def _group_sizes(outcome: Outcome) -> Iterator[str]:

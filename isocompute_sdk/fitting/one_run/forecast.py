@@ -14,9 +14,12 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
-from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior, OneRun, posterior
-from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, SurfaceRun
+from isocompute_sdk.fitting.one_run.run_surface import RunSurface
+from isocompute_sdk.fitting.surface.beyond import widened
+from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
+from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries
@@ -34,11 +37,8 @@ FURTHEST = 16.0
 """Largest multiple that may be asked for."""
 BELIEVED = 4.0
 """Multiple beyond which the benchmark (docs/forecast.md) checked nothing."""
-WORTH = 0.01
-"""Gain, as a share of the metric's range, for which another doubling of compute is worth while."""
 CERTAIN = 0.8
 """Probability from which a card acts."""
-DRAWS = 600
 PER_DOUBLING = 5
 """Points of the forecast per doubling of compute."""
 DOUBLINGS = 6
@@ -235,7 +235,7 @@ class LiveRun:
     """A run that is going on, as `forecast_run` takes it."""
 
     series: tuple[RunSeries, ...]
-    """The run and, behind it, the others of its table that measured the same."""
+    """The run and, behind it, the others of its sweep; alone without one."""
     metric: str
     eval_set: str | None = None
     findings: tuple[Note, ...] = ()
@@ -245,13 +245,39 @@ class LiveRun:
     notes: tuple[Note, ...] = ()
     best: RunSeries | None = None
     """best@k of the run on the same evaluation set; None if not recorded."""
-    train: RunSeries | None = None
-    """Training reward of the run; None if not recorded, or if it is what is forecast."""
+    best_metric: str = ""
+    """Its name."""
 
     @property
     def one(self) -> RunSeries:
         """The run itself."""
         return self.series[0]
+
+    def surface(
+        self,
+        bounds: tuple[float, float],
+        *,
+        known: Surface | None = None,
+        until: float | None = None,
+        rng: np.random.Generator | int | None = None,
+    ) -> RunSurface:
+        """The surface that predicts the run.
+
+        Args:
+            bounds: range of the metric.
+            known: the surface of exactly these runs.
+            until: evaluations of the run after this compute are left out; None for all.
+            rng: randomness; None for the fixed seed of fits.
+        """
+        best = None
+        if self.best is not None:
+            best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
+        run = as_surface_run(self.one, best)
+        if until is not None:
+            kept = run.compute_T <= until * 1.0001
+            run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
+        others = [as_surface_run(one) for one in self.series[1:]]
+        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
 
 
 def forecast_run(
@@ -260,20 +286,18 @@ def forecast_run(
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
     level: float = 0.8,
-    prior: CurvePrior | None = None,
-    borrowed: Sequence[str] = (),
+    known: Surface | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> Forecast:
-    """Forecast one run.
+    """Forecast one run by the surface of its sweep, or by its own.
 
     Args:
         live: its evaluations, findings and checkpoints.
         to: largest multiple of its compute, above 1 and at most `FURTHEST`.
         bounds: range of the metric.
         level: coverage of the intervals.
-        prior: what is assumed about its curve; None for what recorded and published runs taught.
-        borrowed: runs that the prior was made from.
-        rng: randomness of the draws; None for a fixed seed.
+        known: the surface of the run and the others of its sweep, if it was fitted to exactly these.
+        rng: randomness of the draws; None for the fixed seed of fits.
 
     Raises:
         FitError: fewer than `FEWEST` evaluations after step 0, or `to` out of range.
@@ -289,56 +313,17 @@ def forecast_run(
             f"{FEWEST} or more",
             "Wait for more, or evaluate more often.",
         )
-    one = OneRun.of(as_surface_run(series), bounds, _columns(live.best), _columns(live.train))
-    generator = np.random.default_rng(0 if rng is None else rng)
+    surface = live.surface(bounds, known=known, rng=rng)
+    borrowed = tuple(sorted(one.run_id for one in live.series[1:]))
     factors = sorted({*(factor for factor in FACTORS if factor < to), float(to)})
-    past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)
+    trained = series.rollouts_T[series.rollouts_T > 0]
+    first, last = float(trained.min()), float(trained.max())
+    past_Q = np.linspace(np.log(first / last), 0.0, PAST)
     ahead_Q = np.arange(1, PER_DOUBLING * DOUBLINGS + 1) * np.log(2.0) / PER_DOUBLING
-    exact_Q = np.log(factors)
-    at_Q = np.unique(np.concatenate([past_Q, ahead_Q, exact_Q]))
-    reward_DQ, _ = posterior(one, prior or DEFAULT_PRIOR, generator).draws(at_Q, DRAWS, generator)
-    return _Answer(live, one, level, WORTH * (bounds[1] - bounds[0]), at_Q, reward_DQ).forecast(
-        factors, tuple(borrowed), after
-    )
-
-
-def draw_rewards(
-    series: RunSeries,
-    rollouts: Sequence[float],
-    *,
-    until: float | None = None,
-    prior: CurvePrior | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    best: RunSeries | None = None,
-    train: RunSeries | None = None,
-    draws: int = DRAWS,
-    rng: np.random.Generator | int | None = None,
-) -> tuple[Array, Array]:
-    """Draws of a run's noise-free reward, and of that of its best checkpoint, shape (draws, points) each.
-
-    Args:
-        series: its evaluations.
-        rollouts: computes C, increasing.
-        until: evaluations after this compute are left out; None for all.
-        prior: as of `forecast_run`.
-        bounds: range of the metric.
-        best: its best@k, if recorded.
-        train: its training reward, if recorded.
-        draws: number of draws.
-        rng: their randomness; None for a fixed seed.
-    """
-    run = as_surface_run(series)
-    if until is not None:
-        kept = run.compute_T <= until * 1.0001
-        run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-    one = OneRun.of(run, bounds, _columns(best), _columns(train))
-    generator = np.random.default_rng(0 if rng is None else rng)
-    asked_Q = np.log(np.asarray(rollouts, dtype=float) / one.last_compute)
-    past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)
-    at_Q = np.unique(np.concatenate([past_Q, asked_Q, np.linspace(0.0, max(float(asked_Q.max()), 0.1), PAST // 2)]))
-    reward_DQ, _ = posterior(one, prior or DEFAULT_PRIOR, generator).draws(at_Q, draws, generator)
-    index = np.searchsorted(at_Q, asked_Q)
-    return reward_DQ[:, index], np.maximum.accumulate(reward_DQ, axis=1)[:, index]
+    at_Q = np.unique(np.concatenate([past_Q, ahead_Q, np.log(factors)]))
+    reward_DQ = surface.draws(last * np.exp(at_Q))
+    worth = Tolerances(bounds[1] - bounds[0]).equal
+    return _Answer(live, surface, last, level, worth, at_Q, reward_DQ).forecast(factors, borrowed, after)
 
 
 @dataclass(frozen=True)
@@ -346,24 +331,26 @@ class _Answer:
     """Draws of one run's curve, and what follows from them."""
 
     live: LiveRun
-    one: OneRun
+    surface: RunSurface
+    last: float
+    """Compute of the last evaluation."""
     level: float
     worth: float
     at_Q: Array
     reward_DQ: Array
 
     def forecast(self, factors: Sequence[float], borrowed: tuple[str, ...], evaluations: int) -> Forecast:
-        live, one, series = self.live, self.one, self.live.one
+        live, series = self.live, self.live.one
         now = int(np.searchsorted(self.at_Q, 0.0))
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
         ahead = tuple(self._ahead(factor, best_DQ) for factor in factors)
-        low, high = self._interval(self.reward_DQ[:, now])
+        low, high = (float(end[0]) for end in self._interval(self.reward_DQ[:, [now]], np.zeros(1)))
         lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
-        falling = float(np.mean(lost_D > SMALLEST_FALL * one.gain))
-        lows, highs = np.quantile(self.reward_DQ, self._tails(), axis=0)
+        falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
         mean_Q = self.reward_DQ.mean(axis=0)
+        lows, highs = self._interval(self.reward_DQ, self.at_Q)
         shown = self.at_Q <= np.log(max(factors)) + 1e-9
-        compute_Q = one.last_compute * np.exp(self.at_Q)
+        compute_Q = self.last * np.exp(self.at_Q)
         keep = self._keep(mean_Q, now)
         onset = self._onset(mean_Q, now, falling, keep)
         found = Forecast(
@@ -372,8 +359,8 @@ class _Answer:
             eval_set=live.eval_set,
             group_size=series.group_size,
             problems_per_batch=series.problems_per_batch,
-            rollouts=one.last_compute,
-            step=self._step(one.last_compute),
+            rollouts=self.last,
+            step=self._step(self.last),
             reward=float(mean_Q[now]),
             low=low,
             high=high,
@@ -392,27 +379,42 @@ class _Answer:
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
         return replace(found, card=self._card(found, gain_D))
 
+    @property
+    def gain(self) -> float:
+        """Largest smoothed gain over the base model that was measured, at least twice the noise."""
+        series = self.live.one
+        start = float(np.mean(self.surface.surface.parameters_DP[:, 0]))
+        return max(float(np.max(smoothed(series.value_T))) - start, 2.0 * self.surface.run.noise)
+
     def _tails(self) -> list[float]:
         return [(1.0 - self.level) / 2.0, (1.0 + self.level) / 2.0]
 
-    def _interval(self, drawn_D: Array) -> tuple[float, float]:
-        low, high = np.quantile(drawn_D, self._tails())
-        mean = float(drawn_D.mean())
+    def _interval(self, drawn_DQ: Array, beyond_Q: Array) -> tuple[Array, Array]:
+        surface = self.surface.surface
+        low, high = np.quantile(drawn_DQ, self._tails(), axis=0)
+        mean_Q = drawn_DQ.mean(axis=0)
         # Of skewed draws the mean may lie outside their quantiles.
-        return min(float(low), mean), max(float(high), mean)
+        ends = mean_Q, np.minimum(low, mean_Q), np.maximum(high, mean_Q)
+        gain_Q = mean_Q - float(np.mean(surface.parameters_DP[:, 0]))
+        floor, top = surface.layout.floor, surface.layout.top
+        low, high = np.clip(widened(ends, gain_Q, beyond_Q, self.level), floor, top)
+        return low, high
 
     def _ahead(self, factor: float, best_DQ: Array) -> RewardAhead:
         index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
-        rollouts = self.one.last_compute * factor
-        reward_D, best_D = self.reward_DQ[:, index], best_DQ[:, index]
+        rollouts = self.last * factor
+        drawn_D2 = np.stack([self.reward_DQ[:, index], best_DQ[:, index]], axis=1)
+        mean_2, (low_2, high_2) = drawn_D2.mean(axis=0), self._interval(drawn_D2, self.at_Q[[index, index]])
         return RewardAhead(
             factor,
             rollouts,
             self._step(rollouts),
-            float(reward_D.mean()),
-            *self._interval(reward_D),
-            float(best_D.mean()),
-            *self._interval(best_D),
+            float(mean_2[0]),
+            float(low_2[0]),
+            float(high_2[0]),
+            float(mean_2[1]),
+            float(low_2[1]),
+            float(high_2[1]),
         )
 
     def _step(self, rollouts: float) -> float | None:
@@ -436,15 +438,15 @@ class _Answer:
         low, middle, high = (float(np.quantile(first_D, q, method="inverted_cdf")) for q in (0.1, 0.5, 0.9))
 
         def compute(place: float) -> float | None:
-            return None if place > reach else float(self.one.last_compute * np.exp(even[int(place)]))
+            return None if place > reach else float(self.last * np.exp(even[int(place)]))
 
         return Flattening(
             rollouts=compute(middle),
-            low=compute(min(low, reach)) or self.one.last_compute,
+            low=compute(min(low, reach)) or self.last,
             high=compute(high),
             worth=self.worth,
             now=float(np.mean(first_D == 0)),
-            reach=float(self.one.last_compute * np.exp(even[reach])),
+            reach=float(self.last * np.exp(even[reach])),
         )
 
     def _onset(self, mean_Q: Array, now: int, falling: float, keep: Checkpoint) -> Checkpoint | None:
@@ -452,7 +454,7 @@ class _Answer:
         fell = self._began(FALLING)
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
         if falling >= CERTAIN and not fell:
-            fell.append(float(self.one.last_compute * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
+            fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
         # A reward that is still as good as the best has not fallen.
         began = [*self._began(SICK), *(max(one, keep.rollouts) for one in fell)]
         return self._checkpoint(min(began), mean_Q, now) if began else None
@@ -466,13 +468,13 @@ class _Answer:
         ]
 
     def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
-        at = np.log(max(rollouts, 1e-300) / self.one.last_compute)
+        at = np.log(max(rollouts, 1e-300) / self.last)
         reward = float(np.interp(at, self.at_Q[: now + 1], mean_Q[: now + 1]))
         near = np.flatnonzero((self.live.one.rollouts_T > 0) & (self.live.one.rollouts_T <= rollouts * 1.0001))[-NEAR:]
         measured = self.live.one.value_T[near]
-        at_T = np.log(self.live.one.rollouts_T[near] / self.one.last_compute)
+        at_T = np.log(self.live.one.rollouts_T[near] / self.last)
         missed = measured - np.interp(at_T, self.at_Q[: now + 1], mean_Q[: now + 1])
-        error = float(np.max(self.one.noise_T)) / np.sqrt(max(len(measured), 1))
+        error = self.surface.run.noise / np.sqrt(max(len(measured), 1))
         # A curve does not follow a sudden collapse: its level just before would be that of the way down.
         if len(measured) and abs(float(np.mean(missed))) > TOO_FAR * error:
             reward = float(np.mean(measured))
@@ -480,7 +482,7 @@ class _Answer:
 
     def _keep(self, mean_Q: Array, now: int) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
-        limit = min([self.one.last_compute, *self._began(SICK)])
+        limit = min([self.last, *self._began(SICK)])
         saved: list[Checkpoint] = []
         for step, path in self.live.saved:
             at = self._rollouts(step)
@@ -490,9 +492,9 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
-        known = np.flatnonzero(self.one.last_compute * np.exp(self.at_Q[: now + 1]) <= limit * 1.001)
+        known = np.flatnonzero(self.last * np.exp(self.at_Q[: now + 1]) <= limit * 1.001)
         best = int(known[np.argmax(mean_Q[known])]) if known.size else 0
-        return self._checkpoint(float(self.one.last_compute * np.exp(self.at_Q[best])), mean_Q, now)
+        return self._checkpoint(float(self.last * np.exp(self.at_Q[best])), mean_Q, now)
 
     def _rollouts(self, step: int) -> float | None:
         """Compute at an update step; None if steps are unknown."""
@@ -524,14 +526,11 @@ class _Answer:
         return Card("go-on", expected, keep)
 
 
-def as_surface_run(series: RunSeries) -> SurfaceRun:
+def as_surface_run(series: RunSeries, best: BestAtK | None = None) -> SurfaceRun:
     """A run in the form of the fits."""
-    sizes = series.group_size, series.problems_per_batch
-    return SurfaceRun(series.run_id, *sizes, series.rollouts_T, series.value_T)
-
-
-def _columns(series: RunSeries | None) -> tuple[Array, Array] | None:
-    return None if series is None else (series.rollouts_T, series.value_T)
+    sizes, problems = (series.group_size, series.problems_per_batch), series.context.get("n_problems")
+    known = None if problems is None else int(problems)
+    return SurfaceRun(series.run_id, *sizes, series.rollouts_T, series.value_T, known, best=best)
 
 
 def _place(rollouts: float, step: float | None) -> str:

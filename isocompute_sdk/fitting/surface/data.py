@@ -104,7 +104,7 @@ class PreparedRun:
     last_compute: float
     """Compute of the last evaluation of all."""
     decline: float | None = None
-    """Share of the largest gain lost per unit of log compute after the peak, for a decayed run."""
+    """Share of the largest gain lost per unit of log compute after the peak, for a run that fell."""
     outliers: int = 0
     """Evaluations that were moved towards their neighbours."""
     best: BestAtK | None = None
@@ -269,7 +269,7 @@ def _prepare_one(
         fault=None if cut is None else cut.fault,
         fault_compute=None if cut is None else float(compute[kept - 1]),
         last_compute=last,
-        decline=None if cut is None or cut.fault == "collapse" else cut.rate,
+        decline=None if cut is None else cut.rate,
         outliers=outliers,
         best=run.best,
     )
@@ -341,9 +341,13 @@ def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall |
     if float(curve[-1]) - start < COLLAPSE_LEFT * gain and steepest >= SUDDEN_LOSS * lost:
         # What falls belongs to the collapse from the last evaluation on that still stood near the peak.
         near = np.flatnonzero(curve >= curve[peak] - max(2 * error * np.sqrt(2.0 / 3.0), 0.1 * gain))
-        return Fall("collapse", int(near[-1]) + 1, 0.0)
-    reach = float(np.log(compute[-1] / compute[max(end - 1, 0)]))
-    return Fall("decay", end, max(lost, float(lost_K[found])) / gain / max(reach, 0.05))
+        return Fall("collapse", int(near[-1]) + 1, _rate(compute, int(near[-1]), lost / gain))
+    return Fall("decay", end, _rate(compute, max(end - 1, 0), max(lost, float(lost_K[found])) / gain))
+
+
+def _rate(compute: Array, first: int, lost: float) -> float:
+    """Share lost per unit of log compute from an evaluation to the last."""
+    return lost / max(float(np.log(compute[-1] / compute[first])), 0.05)
 
 
 def _binned(compute: Array, reward: Array, bins: int) -> tuple[Array, Array, Array]:

@@ -20,8 +20,8 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Vector
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.leading import changes_by_size, rising_by_size
 from isocompute_sdk.fitting.surface.model import Layout
+from isocompute_sdk.fitting.surface.second_rise import best_rises
 
 OF_THE_RECIPE = 0.2
 """Prior probability that the recipe declines at all within reach."""
@@ -128,11 +128,9 @@ def odds_by_best(runs: Sequence[PreparedRun], span: float) -> float:
         runs: prepared runs.
         span: width of the metric's range.
     """
-    changes = changes_by_size([run for run in runs if run.fault is None])
-    if not changes:
-        return 1.0
-    rising = float(np.mean(rising_by_size(list(changes.values()), span)))
-    return min((1.0 - rising + ACCIDENT) / (rising + ACCIDENT), 1.0)
+    found = best_rises([run for run in runs if run.fault is None], span)
+    rising = 0.0 if found is None else found[0]
+    return 1.0 if found is None else min((1.0 - rising + ACCIDENT) / (rising + ACCIDENT), 1.0)
 
 
 def sample_declines(found: Onsets, runs: Sequence[PreparedRun], draws: int, rng: np.random.Generator) -> Declines:

@@ -16,7 +16,6 @@ from isocompute_sdk.fitting.surface.answers.curves import surface_curves
 from isocompute_sdk.fitting.surface.answers.law import with_law
 from isocompute_sdk.fitting.surface.answers.passport import backtest, passport
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.misfit import learned_size
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 
@@ -74,8 +73,6 @@ def fit_joint(
     prepared = prepare(runs, bounds[1] - bounds[0])
     surface = fit_surface(prepared, bounds, draws, rng)
     test = backtest(prepared, bounds, rng)
-    if test is not None and surface.misfit is not None:
-        surface = surface.with_misfit_scaled(learned_size(test.surprise, test.runs))
     known = passport(surface, prepared, test)
     curves = surface_curves(surface, runs)
     found = Fits(
@@ -95,9 +92,8 @@ def fit_joint(
     notes = [
         *_about_runs(prepared),
         *_about_outlying(surface, prepared, bounds, rng),
-        *_about_ends(surface),
         *known.notes(found.group_sizes),
-        *_about_leading(surface, found.group_sizes),
+        *_about_best(surface, found.group_sizes),
         *found.notes,
         *findings.about_curves(found),
         *findings.about_laws(found),
@@ -164,36 +160,27 @@ def _about_outlying(
     return [Note("outlying-run", "warning", text, numbers)]
 
 
-def _about_ends(surface: Surface) -> list[Note]:
-    """Runs that end above the fit."""
-    if surface.ends is None:
-        return []
-    missed = surface.ends.missed
-    named = ", ".join(f"n = {n} ({off:+.3f})" for n, off in missed.items())
-    text = (
-        f"Runs end above the curves that fit the rest of them, by this much reward: {named}. Predictions follow those "
-        "ends, but no curve shape here explains them: what comes next may be as sudden. Run the best n further "
-        "before you spend on it."
-    )
-    return [Note("run-ends-missed", "warning", text, {"missed": {str(n): off for n, off in missed.items()}})]
-
-
-def _about_leading(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
+def _about_best(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
     """What best@k adds to rewards beyond the runs, where it matters."""
-    if surface.leading is None:
+    rise = surface.second_rise
+    if rise is None or rise.metric is None:
         return []
     sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * AHEAD
-    added = surface.predict(compute, sizes) - replace(surface, leading=None).predict(compute, sizes)
+    added = surface.predict(compute, sizes) - replace(surface, second_rise=None).predict(compute, sizes)
     most = int(np.argmax(added))
     if added[most] < LEAST_ADDED * (surface.layout.top - surface.layout.floor):
         return []
-    metric, rising = surface.leading.metric, [surface.leading.rising(n, surface.layout) for n in group_sizes]
-    odds = ", ".join(f"n = {n}: {p:.2f}" for n, p in zip(group_sizes, rising, strict=True))
     text = (
-        f"{metric} says how likely a rise that begins again is ({odds}). Rewards beyond the runs count it by that: at "
-        f"{AHEAD:g}x the largest compute they are up to {added[most]:+.3f} higher (n = {group_sizes[most]})."
+        f"{rise.metric} still rises: a rise that begins again has probability {rise.probability:.2f}, and rewards "
+        f"beyond the runs count it. At {AHEAD:g}x the largest compute they are up to {added[most]:+.3f} higher "
+        f"(n = {group_sizes[most]})."
     )
-    numbers = {"metric": metric, "group_sizes": list(group_sizes), "rising": rising, "added": added.tolist()}
+    numbers = {
+        "metric": rise.metric,
+        "group_sizes": list(group_sizes),
+        "probability": rise.probability,
+        "added": added.tolist(),
+    }
     return [Note("best-at-k-rises", "info", text, numbers)]
 
 

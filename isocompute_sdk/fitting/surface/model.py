@@ -32,6 +32,16 @@ OCTAVES_ABOVE = 1
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A kind of sweep, by what a larger n does to the plateau."""
+
+    share_step: tuple[float, float]
+    """Change of a."""
+    second_rise: float
+    """Probability of a rise that begins again beyond the data, where no best@k tells it."""
+
+
+@dataclass(frozen=True)
 class Prior:
     """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
 
@@ -42,8 +52,8 @@ class Prior:
     """Final gain over the largest gain that was seen, where that is more."""
     share_level_sd: float = 1.0
     """Of the level of a, around the logit of the larger."""
-    share_step: tuple[float, float] = (0.09, 0.25)
-    """Change of a. The curves of the paper's fig. 6 gain .10 (Easy) and .16 (Hard) more in ln per octave."""
+    kinds: tuple[Kind, ...] = (Kind((0.09, 0.25), 0.25), Kind((0.0, 0.08), 0.1))
+    """Larger n wins late; n hardly moves. As probable before a sweep, weighed by its evidence after it."""
     small_set_tilt: float = 0.06
     """What that loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding 5)."""
     share_bend: tuple[float, float] = (-0.06, 0.12)
@@ -59,14 +69,6 @@ class Prior:
     """Change of m: larger groups need more compute."""
     midpoint_bend: tuple[float, float] = (0.02, 0.12)
     midpoint_bend_rough: float = 0.6
-    late_share: float = 0.6
-    """The same centre for a rise that begins again, and the standard deviation of its level."""
-    late_share_sd: float = 1.0
-    late_midpoint: float = 2.0
-    """How far, in ln C, half of that rise lies beyond the largest compute that was seen."""
-    late_midpoint_sd: float = 1.2
-    late_slope: tuple[float, float] = (-0.2, 0.35)
-    """Its ln h."""
     slope: tuple[float, float] = (0.15, 0.45)
     """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape."""
     slope_step: tuple[float, float] = (0.0, 0.06)
@@ -78,10 +80,22 @@ class Prior:
     """Change of a per octave of D."""
     problem_set_tilt: tuple[float, float] = (0.02, 0.1)
     """Change of that per octave of n: a small problem set caps n."""
+    second_share: tuple[float, float] = (0.4, 1.0)
+    """Logit of the share of the room left that it wins."""
+    second_midpoint: tuple[float, float] = (2.0, 1.2)
+    """How far, in ln C, half of it lies beyond the largest compute that was seen."""
+    second_slope: float = 0.8
+    """Its steepness h."""
     run_share: float = 0.06
     """Run-to-run standard deviation of the gain, relative."""
     run_midpoint: float = 0.15
     """Run-to-run standard deviation of m."""
+
+    @property
+    def share_step(self) -> tuple[float, float]:
+        """Mean and standard deviation of a change of a, over the kinds."""
+        mean_K, sd_K = np.array([kind.share_step for kind in self.kinds]).T
+        return float(mean_K.mean()), float(np.sqrt(np.mean(sd_K**2) + np.var(mean_K)))
 
 
 @dataclass(frozen=True)
@@ -151,8 +165,7 @@ class Layout:
         midpoint: float,
         base: tuple[float, float],
         rough: bool,
-        *,
-        late: bool = False,
+        kind: int = 0,
     ) -> tuple[Array, Array]:
         """The prior as least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
         count, size = len(self.knots_K), self.size
@@ -170,16 +183,14 @@ class Layout:
         middle = count // 2
         share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
         midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
-        share_sd = prior.late_share_sd if late else prior.share_level_sd
-        midpoint_sd = prior.late_midpoint_sd if late else prior.midpoint_level_sd
-        growth, spread = prior.share_step
+        growth, spread = prior.kinds[kind].share_step
         if self.usual_set is not None:
             growth -= prior.small_set_tilt * max(float(np.log2(FULL_SET / self.usual_set)), 0.0)
         for first, level, step, bend in (
-            (1, (share, share_sd), (growth, spread), (prior.share_bend[0], share_bend)),
+            (1, (share, prior.share_level_sd), (growth, spread), (prior.share_bend[0], share_bend)),
             (
                 1 + count,
-                (midpoint, midpoint_sd),
+                (midpoint, prior.midpoint_level_sd),
                 prior.midpoint_step,
                 (prior.midpoint_bend[0], midpoint_bend),
             ),
@@ -190,7 +201,7 @@ class Layout:
             for k in range(count - 2):
                 add({first + k: 1.0, first + k + 1: -2.0, first + k + 2: 1.0}, *bend)
         after = 1 + 2 * count
-        add({after: 1.0}, *(prior.late_slope if late else prior.slope))
+        add({after: 1.0}, *prior.slope)
         add({after + 1: 1.0}, *prior.slope_step)
         add({after + 2: 1.0}, *prior.problems_share)
         add({after + 3: 1.0}, *prior.problems_midpoint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -29,28 +30,15 @@ NAMED = 4.5
 """Standard deviations from which such a run is named."""
 EMPTY_VARIANCE = 1e12
 """Variance of a bin that is not there."""
-LEAST_GAIN = 0.02
-"""Share of the metric's range that a gain counts as at least where a drift is relative to it."""
 NEAR_TOP = 0.1
 """Share of the headroom left from which on runs differ less in their gain, down to not at all at the top of the metric.
 Simulated curves end lower; real runs of TRL that measured .99 were predicted to end at .95 without it and without a
 prior whose centre follows them there. With .3, intervals of recorded Easy (.91 in the end) hold .07 less."""
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
-ROUGH = 0.5
-"""Prior probability that the dependence on n is irregular."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
-DRIFTS: dict[float, float] = {0.15: 0.1, 0.4: 0.1}
-"""Sizes of the drift beside 0, with their prior probabilities. Evidence decides mostly: it prefers a drift on simulated
-curves of other shapes than the fitted ones, and by far on the recorded runs of the built-in task."""
-FIRST_DRIFT = 0.4
-"""Drift of the first fits beside those without one."""
-DECISIVE = 10.0
-"""Log evidence by which a first fit with a drift must be ahead before the noise is judged by its residuals."""
-NO_DRIFT = 1e-12
-"""Prior weight of a drift where a run fell: a decline bends curves too."""
-STEADY = (0.5, 1.0, 2.0)
-"""Run scales of the members without a drift."""
+RUN_SCALES = (0.5, 1.0, 2.0)
+"""Run-to-run standard deviations of the members, as multiples of the prior's."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +49,14 @@ class Member:
     rough: bool
     run_scale: float
     """Factor on the prior's run-to-run standard deviations."""
-    drift: float = 0.0
-    """Size of the drift (`drift_covariance`) by which curves leave their shape."""
-    late: bool = False
-    """Whether its prior puts most of the rise beyond the data."""
+    kind: int = 0
+    """Place among the prior's kinds of sweep."""
 
 
-MEMBERS = tuple(
-    Member(shape, rough, run_scale, drift)
-    for shape in UNIT_SHAPES
-    for rough in (False, True)
-    for run_scale, drift in (*((scale, 0.0) for scale in STEADY), *((1.0, drift) for drift in DRIFTS))
-)
-
-LATE_MEMBERS = tuple(Member("hill", rough, 1.0, FIRST_DRIFT, late=True) for rough in (False, True))
-"""A rise that begins again: only level and slope at the end of the data say how it goes on. No part of the ensemble,
-since early evaluations are evidence for or against one shape, not against a second rise."""
+def members_of(prior: Prior) -> tuple[Member, ...]:
+    """Every member of the ensemble, as probable as every other before the sweep."""
+    axes = product(UNIT_SHAPES, (False, True), RUN_SCALES, range(len(prior.kinds)))
+    return tuple(Member(*chosen) for chosen in axes)
 
 
 @dataclass(frozen=True)
@@ -87,8 +67,6 @@ class Data:
     reward_RJ: Array
     noise_RJJ: Array
     """Covariance of the bins' noise."""
-    drift_RJJ: Array
-    """Covariance of the bins by a drift of size 1."""
     real_RJ: npt.NDArray[np.bool_]
     """False for padding."""
     design_R4P: Array
@@ -99,8 +77,6 @@ class Data:
     """Largest gain over the base model that was seen, without the luck of single evaluations."""
     midpoint: float
     """Log compute at which the sweep's runs are half-way on the whole."""
-    fell: bool
-    """Whether any run fell after a peak."""
 
     @classmethod
     def of(cls, runs: Sequence[PreparedRun], layout: Layout, base: tuple[float, float]) -> Data:
@@ -109,9 +85,7 @@ class Data:
         log_compute = np.zeros((len(runs), width))
         reward = np.zeros((len(runs), width))
         noise = np.zeros((len(runs), width, width))
-        drift = np.zeros((len(runs), width, width))
         real = np.zeros((len(runs), width), dtype=bool)
-        end = float(np.log(max(run.last_compute for run in runs)))
         for i, run in enumerate(runs):
             count = len(run.log_compute_J)
             log_compute[i, :count] = run.log_compute_J
@@ -120,7 +94,6 @@ class Data:
             reward[i, count:] = run.reward_J[-1]
             real[i, :count] = True
             noise[i, :count, :count] = bin_covariance(run)
-            drift[i, :count, :count] = drift_covariance(run, end, base[0], layout.top - layout.floor)
             noise[i, range(count, width), range(count, width)] = EMPTY_VARIANCE
         nan = float("nan")
         design = layout.design(
@@ -132,14 +105,12 @@ class Data:
             log_compute,
             reward,
             noise,
-            drift,
             real,
             design,
             layout,
             base,
             _gain_seen(runs, base[0]),
             _halfway(runs, base[0]),
-            any(run.fault == "decay" for run in runs),
         )
 
 
@@ -155,77 +126,31 @@ class Posterior:
     layout: Layout
     odd_R: Array
     """By how much each run that is named as outlying lies above the fit; 0 for the others."""
-    inside_DP: Array | None = None
-    """Draws with a drift, fitted again without it; None if no draw has a drift."""
-    inside_member_D: Indices | None = None
-    """Their members."""
-    late_LP: Array | None = None
-    """Draws of a late rise; None if none were asked for."""
 
 
-def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator, late: int = 0) -> Posterior:
-    """The ensemble's most probable fits and `draws` draws, with `late` draws of a late rise beside them."""
-    members = MEMBERS
-    first = tuple(
-        Member(shape, rough=False, run_scale=1.0, drift=drift) for shape in UNIT_SHAPES for drift in (0.0, FIRST_DRIFT)
-    )
+def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
+    """The ensemble's most probable fits and `draws` draws."""
+    members = members_of(prior)
+    first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
     start = _start(data, data.gain, data.midpoint)
     problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
     found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
     data, odd_R = _reweighted(data, problem, found)
-    by_shape = {(member.shape, member.drift > 0): row for member, row in zip(first, found.parameters_NP, strict=True)}
-    starts = np.stack([by_shape[(member.shape, member.drift > 0)] for member in members])
+    by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
+    starts = np.stack([by_shape[member.shape] for member in members])
     for _ in range(2):
         problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
         found = problem.solve(starts, MAP_ITERATIONS)
         starts = found.parameters_NP
-    evidence = problem.log_evidence(found) + np.log([_prior_weight(member, fell=data.fell) for member in members])
+    evidence = problem.log_evidence(found)
     weight = np.exp(evidence - evidence.max())
     weight /= weight.sum()
     # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
-    position = (np.arange(draws) + rng.random()) / max(draws, 1)
+    position = (np.arange(draws) + rng.random()) / draws
     member_D = np.minimum(np.searchsorted(np.cumsum(weight), position), len(members) - 1).astype(np.intp)
     noise_DT = rng.standard_normal((draws, problem.rows))
-    drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
-    parameters = drawn.parameters_NP if draws else starts[:0]
-    drift_M = np.array([member.drift > 0 for member in members])
-    drifting_D = np.flatnonzero(drift_M[member_D])
-    late_LP = _late_draws(data, prior, late, rng) if late else None
-    if not drifting_D.size:
-        return Posterior(parameters, member_D, members, weight, data.layout, odd_R, late_LP=late_LP)
-    steady_M = np.exp(np.where(drift_M, -np.inf, evidence - evidence[~drift_M].max()))
-    position = (np.arange(drifting_D.size) + 0.5) / drifting_D.size
-    picked = np.searchsorted(np.cumsum(steady_M / steady_M.sum()), position)
-    inside_member_D = member_D.copy()
-    inside_member_D[drifting_D] = np.minimum(picked, np.flatnonzero(~drift_M)[-1])
-    own = inside_member_D[drifting_D]
-    inside_DP = parameters.copy()
-    inside_DP[drifting_D] = problem.solve(starts[own], DRAW_ITERATIONS, own, noise_DT[drifting_D]).parameters_NP
-    return Posterior(parameters, member_D, members, weight, data.layout, odd_R, inside_DP, inside_member_D, late_LP)
-
-
-def _late_draws(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Array:
-    """Draws of `LATE_MEMBERS`, weighed by how well they explain the sweep."""
-    start = _start(data, _late_gain(data, prior), _late_midpoint(data, prior))
-    starts = np.repeat(start[None, :], len(LATE_MEMBERS), axis=0)
-    problem = _Problem.of(data, prior, LATE_MEMBERS, _rough_effects(data, prior, LATE_MEMBERS))
-    found = problem.solve(starts, MAP_ITERATIONS)
-    problem = _Problem.of(data, prior, LATE_MEMBERS, _effects(data, prior, LATE_MEMBERS, found.parameters_NP))
-    found = problem.solve(found.parameters_NP, MAP_ITERATIONS)
-    evidence = problem.log_evidence(found)
-    weight = np.exp(evidence - evidence.max())
-    position = (np.arange(draws) + 0.5) / draws
-    picked = np.searchsorted(np.cumsum(weight / weight.sum()), position)
-    member_D = np.minimum(picked, len(LATE_MEMBERS) - 1).astype(np.intp)
-    noise_DT = rng.standard_normal((draws, problem.rows))
-    return problem.solve(found.parameters_NP[member_D], DRAW_ITERATIONS, member_D, noise_DT).parameters_NP
-
-
-def _prior_weight(member: Member, *, fell: bool) -> float:
-    rough = ROUGH if member.rough else 1.0 - ROUGH
-    if member.drift:
-        return rough * (NO_DRIFT if fell else DRIFTS[member.drift])
-    return rough * (1.0 - sum(DRIFTS.values())) / len(STEADY)
+    drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT)
+    return Posterior(drawn.parameters_NP, member_D, members, weight, data.layout, odd_R)
 
 
 @dataclass(frozen=True)
@@ -244,7 +169,6 @@ class _Problem:
     def of(cls, data: Data, prior: Prior, members: tuple[Member, ...], effects_MRJ2: Array) -> _Problem:
         covariance = effects_MRJ2 @ effects_MRJ2.transpose(0, 1, 3, 2)
         covariance += data.noise_RJJ
-        covariance += np.array([member.drift**2 for member in members])[:, None, None, None] * data.drift_RJJ
         factor = np.linalg.cholesky(covariance)
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
@@ -253,12 +177,10 @@ class _Problem:
             _logit_share(data, max(prior.share_least * headroom, prior.share_beyond_seen * data.gain)),
             float(data.log_compute_RJ.max()) - prior.midpoint_before_end,
         )
-        late = _logit_share(data, _late_gain(data, prior)), _late_midpoint(data, prior)
-        rows = [
-            data.layout.prior_rows(prior, *(late if member.late else usual), data.base, member.rough, late=member.late)
-            for member in members
-        ]
-        spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
+        rows = [data.layout.prior_rows(prior, *usual, data.base, member.rough, member.kind) for member in members]
+        # What the prior's rows leave of one another is no evidence against a member.
+        left = np.array([np.sum((w @ np.linalg.lstsq(w, v)[0] - v) ** 2) for w, v in rows])
+        spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2 + left / 2
         return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
 
     @property
@@ -344,7 +266,7 @@ def _effects(data: Data, prior: Prior, members: Sequence[Member], theta_MP: Arra
     out = np.empty((len(members), *data.reward_RJ.shape, 2))
     for i, member in enumerate(members):
         value, slopes = curve_and_slopes(member.shape, curves_MR4[i][:, None, :], data.log_compute_RJ, data.layout.top)
-        share_R = _run_share(prior, logistic(curves_MR4[i, :, 1]))
+        share_R = run_share(prior.run_share, logistic(curves_MR4[i, :, 1]))
         out[i, :, :, 0] = member.run_scale * share_R[:, None] * (value - curves_MR4[i, :, :1])
         out[i, :, :, 1] = member.run_scale * prior.run_midpoint * slopes[:, 2, :]
     return out
@@ -354,28 +276,22 @@ def _rough_effects(data: Data, prior: Prior, members: Sequence[Member]) -> Array
     """The same before anything is fitted: the measured gain in place of the fitted one."""
     gain = np.maximum(data.reward_RJ - data.base[0], 0.02 * (data.layout.top - data.layout.floor))
     won = gain.max(axis=1, keepdims=True) / max(data.layout.top - data.base[0], 1e-6)
-    effects = np.stack([_run_share(prior, won) * gain, prior.run_midpoint * 0.3 * gain], axis=-1)
+    effects = np.stack([run_share(prior.run_share, won) * gain, prior.run_midpoint * 0.3 * gain], axis=-1)
     return np.repeat(effects[None], len(members), axis=0)
 
 
-def _run_share(prior: Prior, won: Array) -> Array:
+def run_share(usual: float, won: Array) -> Array:
     """Run-to-run standard deviation of the gain, relative, where this share of the headroom is won in the end."""
-    return prior.run_share * np.clip((1.0 - won) / NEAR_TOP, 0.0, 1.0)
+    return usual * np.clip((1.0 - won) / NEAR_TOP, 0.0, 1.0)
 
 
 def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, Array]:
     """Noise as large as the residuals of the best shape ask for, outlying bins and runs discounted.
 
-    The best is one without a drift unless one with it explains the sweep decisively better.
-
     Returns:
         The data, and the shift of each run that is named as outlying (0 for the others).
     """
-    drifts = np.array([member.drift > 0 for member in problem.members])
-    evidence = problem.log_evidence(found)
-    best = int(np.argmin(np.where(drifts, np.inf, found.sse_N)))
-    if not data.fell and evidence[drifts].max() > evidence[~drifts].max() + DECISIVE:
-        best = int(np.argmax(np.where(drifts, evidence, -np.inf)))
+    best = int(np.argmin(found.sse_N))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
     real = data.real_RJ
     spread = np.median(np.abs(residual[real])) / 0.6745
@@ -413,25 +329,6 @@ def bin_covariance(run: PreparedRun) -> Array:
     return run.noise**2 * (np.diag(within) + upper + upper.T)
 
 
-def drift_covariance(run: PreparedRun, end: float, base: float, span: float) -> Array:
-    """Covariance of a run's bins by a drift of size 1: how a curve leaves the shape that fits its end.
-
-    An integrated random walk in ln C that starts at the end and runs backwards, relative to the gain: standard
-    deviation u^1.5 / sqrt(3) at u units of ln C before the end. A drift makes the fit follow level and slope
-    at the end, and lets earlier evaluations say less about the plateau.
-
-    Args:
-        run: the run.
-        end: log compute at which the data of all runs end.
-        base: reward of the base model.
-        span: width of the metric's range.
-    """
-    gain_J = np.maximum(run.reward_J - base, LEAST_GAIN * span)
-    back_J = np.maximum(end - run.log_compute_J, 0.0)
-    near, far = np.minimum(back_J[:, None], back_J), np.maximum(back_J[:, None], back_J)
-    return np.outer(gain_J, gain_J) * near**2 * (3.0 * far - near) / 6.0
-
-
 def _halfway(runs: Sequence[PreparedRun], base: float) -> float:
     """Median over runs of the log compute at which half of the gain seen was reached."""
     found: list[float] = []
@@ -454,16 +351,6 @@ def _logit_share(data: Data, gain: float) -> float:
     headroom = max(data.layout.top - data.base[0], 1e-6)
     share = float(np.clip(gain / headroom, 0.01, min(max(0.9, data.gain / headroom), 0.99)))
     return float(np.log(share / (1.0 - share)))
-
-
-def _late_gain(data: Data, prior: Prior) -> float:
-    """Final gain that the prior of a late rise is centred at."""
-    return max(prior.late_share * (data.layout.top - data.base[0]), prior.share_beyond_seen * data.gain)
-
-
-def _late_midpoint(data: Data, prior: Prior) -> float:
-    """Log compute at which it is half done."""
-    return float(data.log_compute_RJ.max()) + prior.late_midpoint
 
 
 def _start(data: Data, gain: float, midpoint: float) -> Array:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from isocompute_sdk.planning.assessment.verdict import TIE
 from isocompute_sdk.planning.choosing.candidates import Candidate, Rejection, ends_batch
 from isocompute_sdk.planning.choosing.preference import LawPreference, RewardPreference
 from isocompute_sdk.planning.choosing.pricing import Pricing
@@ -14,6 +13,7 @@ from isocompute_sdk.planning.choosing.request import ResolvedRequest
 from isocompute_sdk.planning.choosing.setups import Setup, choose_setup
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.specs.sweep import Sized
+from isocompute_sdk.tolerances import EQUAL, Tolerances
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def alternatives(
     reward = request.reward(chosen)
     if reward is not None:
         known = [(c, r) for c in rest if (r := request.reward(c)) is not None]
-        tie = TIE * request.span
+        tie = Tolerances(request.span).equal
         for c, r in known:
             if abs(r - reward) <= tie:
                 # These runs cannot show that an n above the grid is as good.
@@ -98,7 +98,7 @@ def alternatives(
 def _by_regret(request: ResolvedRequest, chosen: Candidate, rest: Sequence[Candidate]) -> tuple[Alternative, ...]:
     distance = request.preference.distance
     losses = [(c, distance(c.group_size, chosen) - distance(chosen.group_size, chosen)) for c in rest]
-    return tuple(Alternative.of("near-tie" if loss <= TIE else "other", c, None, loss) for c, loss in losses)
+    return tuple(Alternative.of("near-tie" if loss <= EQUAL else "other", c, None, loss) for c, loss in losses)
 
 
 def binding(request: ResolvedRequest, chosen: Candidate, rejections: Sequence[Rejection]) -> tuple[str, ...]:

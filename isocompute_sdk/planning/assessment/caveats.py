@@ -17,9 +17,11 @@ LONGEST_EPOCHS = 83
 """Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
 LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
-LOST_BEYOND = {"surface": (0.043, 0.057), "paper": (0.087, 0.135)}
+LOST_BEYOND = {"surface": (0.066, 0.071), "paper": (0.087, 0.135)}
 """Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
 (docs/allocation.md)."""
+NEAR = 3.0
+"""Multiple of the largest compute seen up to which a plan counts as near to the runs."""
 LIKELY_DECLINE = 0.6
 """Probability of a decline before the budget is spent from which a plan says so."""
 TIMED_SPAN = 2.0
@@ -34,7 +36,7 @@ def extrapolation(ratio: float, method: str) -> list[Note]:
     """The plan's compute lies beyond the data; with the loss of simulated sweeps there."""
     if ratio <= 1.0:
         return []
-    code = "extrapolation" if ratio <= 3 else f"extrapolation-beyond-{10 if ratio > 10 else 3}x"
+    code = "extrapolation" if ratio <= NEAR else f"extrapolation-beyond-{10 if ratio > 10 else NEAR:g}x"
     at_3x, at_10x = LOST_BEYOND["surface" if method == "surface" else "paper"]
     measured = {
         "extrapolation": f"Simulated sweeps lost {at_3x:.0%} of the reachable gain on average at 3x by this method.",
@@ -43,7 +45,7 @@ def extrapolation(ratio: float, method: str) -> list[Note]:
         "extrapolation-beyond-10x": f"Simulated sweeps lost {at_10x:.0%} of the reachable gain on average at 10x by "
         "this method.",
     }[code]
-    severity = "info" if ratio <= 3 else "warning"
+    severity = "info" if ratio <= NEAR else "warning"
     return [
         Note(
             code,
@@ -250,17 +252,6 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
         f"The law gives n = {chosen}, but the fitted curves put n = {better} ahead by {gain:.3f} of reward at this "
         "compute. A sigmoid through the frontier smooths; compare the two curves.",
         {"by_law": chosen, "by_curves": better, "gain": gain},
-    )
-
-
-def compromise(chosen: int, better: int, gain: float) -> Note:
-    """The draws of a surface disagree, and the chosen n lies between them."""
-    return Note(
-        "group-size-compromise",
-        "warning",
-        f"n = {chosen} is a compromise: n = {better} is predicted {gain:.3f} of reward ahead on average, but these "
-        "runs leave open whether small or large n is best, and an n between them loses less in either case.",
-        {"group_size": chosen, "best_on_average": better, "gain": gain},
     )
 
 

@@ -9,56 +9,26 @@ import numpy as np
 
 from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.assessment.caveats import NEAR
 from isocompute_sdk.planning.choosing.pricing import amount_text
+from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.plan import Plan
 
-TIE = 0.01
-"""Rewards closer than this share of the metric's range count as equal (the second-best n was that close at 88 % of
-simulated budgets)."""
-SURE = 0.8
+LEVEL = 0.8
 """Probability that the n named together hold the best."""
-ENOUGH, LIKELY = 0.65, 0.4
-"""Probability, by the draws, of losing at most a tie from which an n counts as decided, and from which it is the best
-bet. The draws are too modest: on simulated sweeps (tuning seeds of benchmarks/decisions/allocation.py) n decided so
-lost more in one case of ten, and the best bets in one of four."""
-ONE_SEED = 0.05
-"""More of it that an n needs where every configuration was run once: run effects are then assumed."""
-FURTHER = 0.05
-"""More of it that an n needs where the budget lies beyond the runs: on the same sweeps n decided there lost twice as
-often as at the end of the runs."""
-ALIKE = 0.5
-"""The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
-best n anywhere have them too."""
-RIVAL = 0.25
-"""Probability of being best from which an n with an equal prediction makes the verdict a tie; it names all such n."""
-ABOVE, ABOVE_DECIDED = 0.25, 0.4
-"""Probability that the octave above the grid is best from which it has to be measured first, and the same where the
-chosen n counts as decided."""
-STOP_CHANCE, STOP_REACH = 0.1, 3.0
-"""A stop is said only without doubts, among them a rise that was not seen, where the runs show the plateau or the
-decline at an n between others that were run, the budget lies at most this many times beyond the runs, and any n, the
-octave above the grid included, gains a material amount from the rest of the budget with at most this probability. On
-2,604 tuning sweeps none of 19 stops left more than .01 of reward; with twice the probability 1 of 31, with three times
-5 of 43."""
+DECIDED, LIKELY = 0.65, 0.4
+"""Share of the draws in which an n is equal to the best one, from which it counts as decided, and as the best bet."""
+ABOVE = 0.25
+"""Share of the draws in which the octave above the grid is ahead by more than equal from which it is measured first."""
+STOP = 0.1
+"""Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
 ASK_NEXT = "isocompute next says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
-DOUBTS = (
-    "backtest-missed",
-    "outlying-run",
-    "outlying-evaluations",
-    "run-ends-missed",
-    "rise-not-seen",
-    "extrapolation-beyond-10x",
-)
+DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
 """Warnings with which no n counts as decided."""
-UNSEEN_REACH = 3.0
-"""Multiple of the largest compute seen up to which a rise that was not seen is no such warning: on simulated sweeps it
-told nothing there, and doubled the losses of clear verdicts beyond."""
-TOO_FAR = 30.0
-"""Multiple of the largest compute seen beyond which no n is the best bet either."""
 
 VerdictKind = Literal[
     "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
@@ -66,8 +36,8 @@ VerdictKind = Literal[
 """`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
 `likely`: the best bet, though another n may be better by more than a tie; `measure-first`: best of those that were run,
 but twice the largest may be better; `undecided`: the runs cannot decide, because a wrong choice probably costs more
-than a tie or the budget lies too far beyond them; `stop-spending`: the rest of the budget adds almost nothing, and that
-is certain; `borrowed`: the plan rests on no runs of the user's own."""
+than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
+on no runs of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +50,7 @@ class Verdict:
 
     @classmethod
     def of(cls, plan: Plan) -> Verdict:
-        """The first that holds of: borrowed, undecided (no rise, one n, too far), stop-spending, then the odds of n."""
+        """The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n."""
         fits = plan.fits
         if fits is not None and fits.method not in ("surface", "paper"):
             return _borrowed(plan)
@@ -93,49 +63,40 @@ class Verdict:
             return cls("undecided", flat)
         odds = _odds(plan)
         doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
-        beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in doubts
         rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
         if not doubts and any(_certain(plan, note) for note in rest):
             return _stop(plan, rest[0])
-        if unseen and beyond <= UNSEEN_REACH:
-            doubts.remove("rise-not-seen")
-        if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
-            return _too_far(plan, beyond, unseen=unseen)
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
         if odds is not None:
             return _by_odds(plan, odds, ties, doubts)
+        if "extrapolation-beyond-10x" in doubts:
+            return cls("undecided", f"the budget lies {plan.extrapolation:.3g} x beyond these runs. {ASK_NEXT}")
         return _tie(plan, ties) if ties else cls("clear", f"n = {plan.group_size} is ahead of every other n tried")
 
 
 def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]) -> Verdict:
-    tie = TIE * plan.span
+    equal = Tolerances(plan.span).equal
     here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
     grid, near = odds.on_grid, float(odds.near_best[here])
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
-    if spread <= tie and float(odds.near_best[grid].min()) >= ALIKE:
+    # Nearly equal means are not enough: draws that put the best n anywhere have them too.
+    if spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
         sizes = odds.group_size[grid]
         return Verdict(
             "hardly-matters",
             f"n hardly matters here: from n = {sizes[0]} to {sizes[-1]} predictions differ by {spread:.3f}; take the "
             "one that suits the hardware",
         )
-    once = any(note.code == "one-seed-per-cell" for note in plan.notes)
-    further = (plan.extrapolation or 0.0) > 1.0 + 1e-6
-    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) + (FURTHER if further else 0.0) and not doubts
-    if odds.probability_above >= (ABOVE_DECIDED if decided else ABOVE) or not odds.on_grid[here]:
+    if odds.above_ahead >= ABOVE or not odds.on_grid[here]:
         return _measure_first(plan, odds)
-    if not decided:
+    if near < DECIDED or doubts:
         return _open(plan, odds, here, doubts, kind="likely" if near >= LIKELY else "undecided")
-    if set(ties) & set(odds.group_size[odds.probability_best >= RIVAL].tolist()):
+    if set(ties) & set(odds.group_size[odds.near_best >= DECIDED].tolist()):
         return _tie(plan, ties)
     chance = float(odds.probability_best[here])
     sentence = f"n = {plan.group_size} is ahead, best with probability {chance:.0%}"
-    likely = [int(n) for n, p in zip(odds.group_size, odds.probability_best, strict=True) if p > 1 - SURE]
-    others = [str(n) for n in likely if n != plan.group_size]
-    if chance < SURE and others:
-        sentence += f"; n = {', '.join(others)} may be best too, by less than {tie:g} on average"
-    elif chance < SURE:
-        sentence += f"; another n may be best, but by less than {tie:g} with probability {near:.0%}"
+    if near < 1.0:
+        sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
     return Verdict("clear", sentence + _edge(plan))
 
 
@@ -147,8 +108,8 @@ def _certain(plan: Plan, note: Note) -> bool:
     smallest, largest = plan.fits.group_size_range
     return bool(
         note.data.get("end_seen", True)
-        and (chance is None or chance <= STOP_CHANCE)
-        and (reach is None or reach <= STOP_REACH)
+        and (chance is None or chance <= STOP)
+        and (reach is None or reach <= NEAR)
         and smallest < plan.group_size < largest
     )
 
@@ -162,7 +123,7 @@ def _measure_first(plan: Plan, odds: GroupSizeOdds) -> Verdict:
     return Verdict(
         "measure-first",
         f"n = {best} is best of those that were run; n = {above} may be better, probability "
-        f"{odds.probability_above:.0%}. {ASK_NEXT}",
+        f"{odds.above_ahead:.0%}. {ASK_NEXT}",
     )
 
 
@@ -177,20 +138,12 @@ def _edge(plan: Plan) -> str:
     return f" of those that were run; no {'larger' if plan.group_size == largest else 'smaller'} n was"
 
 
-def _too_far(plan: Plan, beyond: float, *, unseen: bool) -> Verdict:
-    seen = " and they show less than half of any rise" if unseen else ""
-    return Verdict(
-        "undecided",
-        f"these runs cannot decide n at this budget: it lies {beyond:.3g} x beyond them{seen}. {ASK_NEXT}",
-    )
-
-
 def _open(
     plan: Plan, odds: GroupSizeOdds, here: int, doubts: list[str], kind: Literal["likely", "undecided"]
 ) -> Verdict:
     """The n that may be best, and what a wrong choice is expected to lose."""
     order = np.argsort(-odds.probability_best, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), SURE - 1e-9)) + 1
+    needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     likely = sorted(int(n) for n in odds.group_size[order[:needed]])
     named = ", ".join(f"n = {n} ({_chance(odds, n)})" for n in likely)
     against = f", and there are doubts ({', '.join(doubts)})" if doubts else ""
@@ -209,15 +162,13 @@ def _chance(odds: GroupSizeOdds, n: int) -> str:
 def _tie(plan: Plan, ties: list[int]) -> Verdict:
     sizes = sorted([plan.group_size, *ties])
     named = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-    return Verdict(
-        "tie",
-        f"{named} tie, predicted within {TIE * plan.span:g} of {plan.metric}: take the one that suits the hardware",
-    )
+    within = f"predicted within {Tolerances(plan.span).equal:g} of {plan.metric}"
+    return Verdict("tie", f"{named} tie, {within}: take the one that suits the hardware")
 
 
 def _stop(plan: Plan, rest: Note) -> Verdict:
     unit, chance = plan.budget.unit, rest.data.get("chance_of_more")
-    more = "" if chance is None else f", and more than {TIE * plan.span:g} with probability {chance:.0%}"
+    more = "" if chance is None else f", and more than {Tolerances(plan.span).equal:g} with probability {chance:.0%}"
     return Verdict(
         "stop-spending",
         f"stop at {amount_text(plan.cost, unit)} of {amount_text(plan.budget.amount, unit)}: the rest is predicted to "

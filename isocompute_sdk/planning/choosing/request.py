@@ -16,21 +16,13 @@ from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers.odds import FEWEST_UPDATES
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.verdict import TOO_FAR
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.preference import Mode, Preference
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.tolerances import Tolerances
 
-MATERIAL = 0.01
-"""Share of the metric's range that counts as a gain when a plan stops short of its budget."""
-WORTHWHILE, NEGLIGIBLE = 0.005, 0.0005
-"""The last half of a budget must be predicted to add at least this share of the metric's range where laws decide. Where
-a surface does, whose gains are averages over draws, steps that add less than the second one together are left out. Of
-10,416 plans for simulated sweeps (tuning seeds of benchmarks/decisions/allocation.py) a quarter left some out, which
-lost .0013 of reward, and more than .01 in one case of 38. With .001 and only where half of a rise was seen, as many did
-and lost .0019."""
 LEAST_SAVED = 0.1
 """Share of the steps below which leaving them out is not worth a note."""
 
@@ -182,16 +174,16 @@ class ResolvedRequest:
         full = self.reward(chosen)
         if spend == "all" or full is None or chosen.ends_by == "update_steps":
             return chosen, []
-        drawn = self.fits.surface is not None
-        tolerance = (NEGLIGIBLE if drawn else WORTHWHILE) * self.span
+        drawn, tolerances = self.fits.surface is not None, Tolerances(self.span)
+        tolerance = tolerances.nothing if drawn else tolerances.small
         seen, whole = self.fits.largest_compute, self.pricing.compute(chosen.rollouts, self.fits.compute)
         reach, end_seen = None if seen is None else whole / seen, self._end_seen(chosen)
-        # Laws need a plateau that was seen; gains of a surface were checked up to that reach.
-        if not end_seen and not (drawn and reach is not None and reach <= TOO_FAR * (1 + 1e-6)):
+        # Laws need a plateau that was seen.
+        if not end_seen and not drawn:
             return chosen, []
         # If another n still gains, the rest of the budget is worth something, though not with the n that the law chose.
         rewards = [self.reward(c) for c in self.landmarks(candidates)]
-        if max((r for r in rewards if r is not None), default=full) - full >= WORTHWHILE * self.span:
+        if max((r for r in rewards if r is not None), default=full) - full >= tolerances.small:
             return chosen, []
 
         def gain(steps: int) -> float:
@@ -227,7 +219,7 @@ class ResolvedRequest:
         return fell or (flat and not may_fall)
 
     def _chance_of_more(self, trimmed: Candidate, full: Candidate, candidates: Sequence[Candidate]) -> float | None:
-        """Probability that the whole budget reaches `MATERIAL` more than the trimmed plan, by any n.
+        """Probability that the whole budget reaches more than the trimmed plan, by any n and by more than equal.
 
         The octave above the grid counts where the budget leaves it enough updates. None without a surface.
         """
@@ -241,7 +233,7 @@ class ResolvedRequest:
         if 2 * self.largest * full.problems_per_batch * FEWEST_UPDATES <= full.rollouts:
             spent.setdefault(2 * self.largest, full.rollouts)
         best_D = np.max([drawn(n, rollouts) for n, rollouts in spent.items()], axis=0)
-        return float(np.mean(best_D - drawn(trimmed.group_size, trimmed.rollouts) > MATERIAL * self.span))
+        return float(np.mean(best_D - drawn(trimmed.group_size, trimmed.rollouts) > Tolerances(self.span).equal))
 
     def refusal(self, rejections: Sequence[Rejection]) -> PlanError:
         """The error if no group size has a candidate, with the smallest budget that pays for one."""

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from isocompute_sdk.fitting.surface.answers.choice import PROBLEMS_TOLERANCE
 from isocompute_sdk.planning.choosing.candidates import Candidate, Rejection, enumerate_candidates
 from isocompute_sdk.planning.choosing.request import ResolvedRequest
-
-TIMED_TOLERANCE = 0.001
-"""The same tolerance if time decides: then B_p is chosen for speed, which is measured."""
+from isocompute_sdk.tolerances import Tolerances
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,9 @@ def choose_setup(request: ResolvedRequest, sizes: Sequence[int], gpu_counts: Seq
     if request.fits.surface is None:
         return max(able, key=lambda setup: setup.best().rollouts)
     rewards = [setup.reward for setup in able]
-    share = TIMED_TOLERANCE if request.pricing.budget.timed else PROBLEMS_TOLERANCE
-    enough = max(rewards) - share * request.span
+    tolerances = Tolerances(request.span)
+    # If time decides, B_p is chosen for speed, which is measured.
+    enough = max(rewards) - (tolerances.nothing if request.pricing.budget.timed else tolerances.small)
     return next(setup for setup, reward in zip(able, rewards, strict=True) if reward >= enough)
 
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.odds import expected_loss
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
@@ -29,14 +28,13 @@ from isocompute_sdk.planning.experiment.search import (
     LARGEST_SIZE,
     SHARES,
     SMALLEST_SIZE,
-    WORTH_IT,
     Pick,
     Ran,
     candidates,
     choose,
-    comes_true,
 )
 from isocompute_sdk.planning.experiment.wider import widened
+from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Hardware
@@ -122,7 +120,6 @@ def ask(
     going: Mapping[str, int] | None = None,
     continuing: bool = True,
     settle: bool = False,
-    share: float | None = None,
 ) -> NextRuns:
     """The runs that lower expected regret most for their cost.
 
@@ -133,9 +130,7 @@ def ask(
         most: largest cost of all runs together; None for no limit but their worth.
         going: runs that go on in any case, by name, with the update steps at which they end.
         continuing: whether a run that exists can be made longer.
-        settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost. They are only
-            compared with each other, so that what the draws say counts whole.
-        share: what of their benefit comes true; None for `comes_true`.
+        settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost.
     """
     fits = question.fits
     beyond = copy.deepcopy(rng)
@@ -165,16 +160,7 @@ def ask(
         and (continuing or trial.continues is None)
         and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
-    spent = sum(one.group_size * one.problems_per_batch * one.update_steps for one in ran)
-    times = max(_targets(question, outlook.choices)) / max(spent, 1)
-    whole = 1.0 if settle else share
-
-    def shares(trial: Trial) -> tuple[float, float, float]:
-        if whole is not None:
-            return whole, whole, whole
-        return comes_true(times, above=trial.group_size > fits.group_sizes[-1])
-
-    picks = choose(outlook, asked, slots, most, shares=shares, made=made)
+    picks = choose(outlook, asked, slots, most, made=made)
     now = int(outlook.choices.group_size_J[outlook.now]), int(outlook.choices.problems_J[outlook.now])
     return answer(question, outlook, picks, surface.largest_compute, lost_by(question, now, beyond))
 
@@ -231,25 +217,17 @@ def _evaluations(fits: Fits) -> int:
 
 @dataclass(frozen=True)
 class Loss:
-    """Reward that a plan loses at the target against the best n, by the draws."""
+    """Reward that a plan is expected to lose at the target against the best n of each draw."""
 
-    behind: float
-    """How far its expected reward is behind the best one, up to the octave above the runs."""
-    doubt: float
-    """How far the best reward of each draw is ahead of that, up to the same octave."""
-    unseen: float
+    near: float
+    """Against n up to the octave above the runs."""
+    above: float
     """How much further ahead n above that octave are."""
 
     @property
-    def expected(self) -> tuple[float, float, float]:
-        """What is expected to be lost: lower end, mean and upper end, by what came true on simulated tasks."""
-        low, mean, high = expected_loss(np.array(self.behind), self.doubt, self.unseen)
-        return float(low), float(mean), float(high)
-
-    @property
-    def above(self) -> float:
-        """What of that lies above the octave."""
-        return self.expected[1] - Loss(self.behind, self.doubt, 0.0).expected[1]
+    def expected(self) -> float:
+        """Both together."""
+        return self.near + self.above
 
 
 def lost_by(question: Question, plan: tuple[int, int], rng: np.random.Generator) -> Loss:
@@ -267,14 +245,14 @@ def lost_by(question: Question, plan: tuple[int, int], rng: np.random.Generator)
     c = choices(question, wide, sorted(powers | {*ran, *question.planned_sizes, plan[0]}))
     here = list(zip(c.group_size_J.tolist(), c.problems_J.tolist(), strict=True)).index(plan)
     near_DJ = c.reward_DJ[:, c.group_size_J <= max(top, plan[0])]
-    ahead, best = float(near_DJ.mean(axis=0).max()), float(near_DJ.max(axis=1).mean())
-    return Loss(ahead - float(c.reward_DJ[:, here].mean()), best - ahead, float(c.reward_DJ.max(axis=1).mean()) - best)
+    best = float(near_DJ.max(axis=1).mean())
+    return Loss(best - float(c.reward_DJ[:, here].mean()), float(c.reward_DJ.max(axis=1).mean()) - best)
 
 
 def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: float, loss: Loss) -> NextRuns:
     """The picks with costs, reasons and notes."""
     c, unit, budget = outlook.choices, question.pricing.budget.unit, question.pricing.budget.available
-    now, (low, regret, high) = outlook.now, loss.expected
+    now, regret = outlook.now, loss.expected
     runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
     chance[now] = 1.0
     for pick in picks:
@@ -282,15 +260,13 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
         runs.append(pick.trial.advised(budget, saved, _settles(outlook, pick, chance)))
         total, chance = total + max(saved, 0.0), pick.worth.chosen_J
     first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
-    if loss.above >= WORTH_IT * c.span:
+    if loss.above >= Tolerances(c.span).nothing:
         first += f" ({loss.above:.4f} above n = {2**OCTAVES_ABOVE * question.fits.group_sizes[-1]})"
-    ends = [sum(pick.interval[end] for pick in picks) for end in (0, 1)]
-    interval = (float(min(ends[0], regret)), float(min(ends[1], regret))) if runs else None
     if runs:
         cost = sum(run.cost for run in runs)
         reason = (
             f"{first}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
-            f"expected to save {total:.4f} after what it costs{_between(interval)}"
+            f"expected to save {total:.4f} after what it costs"
         )
     else:
         reason = f"{first}; of the runs that could be made, {NONE_WORTH_IT}"
@@ -303,18 +279,11 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
         group_size_now=int(c.group_size_J[now]),
         problems_per_batch_now=int(c.problems_J[now]),
         regret_now=float(regret),
-        regret_interval=(low, high),
         regret_unseen=loss.above,
         saving=float(min(total, regret)),
-        saving_interval=interval,
         reason=reason,
         notes=tuple(far_note(target, max([seen, *(question.compute(float(r.rollouts)) for r in runs)]))),
     )
-
-
-def _between(interval: tuple[float, float] | None) -> str:
-    """The interval of a saving in brackets."""
-    return "" if interval is None else f" ({interval[0]:.4f} to {interval[1]:.4f} by what came true on simulated tasks)"
 
 
 def _targets(question: Question, c: Choices) -> list[int]:

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.answers.choice import PROBLEMS_TOLERANCE
-from isocompute_sdk.fitting.surface.answers.odds import PER_SQUARED_OCTAVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.planning.experiment.next_runs import NextRun
+from isocompute_sdk.tolerances import Tolerances
 
 POINTS = (1.0, 1 / 3, 1 / 9)
 """Where a trial run is looked at, as shares of its length; each stands for the evaluations down to the next."""
@@ -147,11 +146,6 @@ class Choices:
         )
 
     @property
-    def octave_J(self) -> Array:
-        """log2 n."""
-        return np.log2(self.group_size_J)
-
-    @property
     def reward_DJ(self) -> Array:
         """Rewards with the whole budget."""
         return self.reward_FDJ[-1]
@@ -233,16 +227,9 @@ class Outlook:
         self._noise: list[Array] = []
         reward_DJ = choices.reward_DJ
         self.best_D = reward_DJ.max(axis=1)
-        # As `group_size_odds`: what plans may choose and the octave above it.
-        planned = choices.group_size_J[choices.planned_J]
-        self.near_J = (choices.group_size_J >= planned.min()) & (choices.group_size_J <= 2 * planned.max())
-        near_DJ = reward_DJ[:, self.near_J]
-        loss_DJ = near_DJ.max(axis=1, keepdims=True) - near_DJ
-        weight_DJ = np.exp(-loss_DJ / max(float(loss_DJ.mean(axis=0).min()), 1e-12))
-        self.centre_D = (weight_DJ @ choices.octave_J[self.near_J]) / weight_DJ.sum(axis=1)
         levels = np.unique(choices.problems_J)
         # A larger B_p is planned only where the smaller ones lose more than the tolerance.
-        self.handicap_J = PROBLEMS_TOLERANCE * choices.span * np.searchsorted(levels, choices.problems_J)
+        self.handicap_J = Tolerances(choices.span).small * np.searchsorted(levels, choices.problems_J)
 
     @property
     def now(self) -> int:
@@ -258,17 +245,8 @@ class Outlook:
         reward_DJ = self.choices.reward_DJ
         if self.choices.plan is not None and np.array_equal(allowed_J, self.choices.planned_J):
             return self.choices.plan
-        mean_J = reward_DJ.mean(axis=0)
-        best = float(reward_DJ[:, allowed_J | self.near_J].max(axis=1).mean())
-        score_J = self._score(mean_J, best, float(self.centre_D.mean()))
+        score_J = reward_DJ.mean(axis=0) - self.handicap_J
         return int(np.argmax(np.where(allowed_J, np.round(score_J, 12), -np.inf)))
-
-    def _score(self, mean_J: Array, best: Array | float, centre: Array | float) -> Array:
-        """The planner's rule for posterior means of rewards, of the best reward and of the centre of good n."""
-        doubt = np.maximum(np.asarray(best) - mean_J.max(axis=-1), 0.0)
-        x = self.choices.octave_J
-        squared = x**2 - 2.0 * x * np.asarray(centre)[..., None]
-        return mean_J - PER_SQUARED_OCTAVE * doubt[..., None] * squared - self.handicap_J
 
     def shown(self, trials: Sequence[Trial]) -> tuple[Array, Array]:
         """What each trial would show: noise-free rewards (E, D, Q), and the covariance of their noise (E, Q, Q)."""
@@ -341,27 +319,22 @@ class Outlook:
         target_EDJ = choices.rewards_after(cost_E, kept_EJ)
         allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
         without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])
-        near_EJ = allowed_EJ | self.near_J
-        best_ED = np.where(near_EJ[:, None, :], target_EDJ, -np.inf).max(axis=2)
         # Levels that all choices share cancel: what is regressed is by how much each differs from the plan.
         level_ED = np.take_along_axis(target_EDJ, without_E[:, None, None], axis=2)[:, :, 0]
-        centre_ED = np.broadcast_to(self.centre_D, best_ED.shape)
-        wanted_EDT = np.concatenate(
-            [target_EDJ - level_ED[:, :, None], (best_ED - level_ED)[:, :, None], centre_ED[:, :, None]], axis=2
-        )
-        mean_ET = wanted_EDT.mean(axis=1)
-        moved_EST = self._posterior_means(reward_EDQ, noise_EQQ, wanted_EDT - mean_ET[:, None, :])
-        found_EST = mean_ET[:, None, :] + moved_EST
-        count = len(choices.group_size_J)
-        mean_ESJ, best_ES, centre_ES = found_EST[..., :count], found_EST[..., count], found_EST[..., count + 1]
-        score_ESJ = self._score(np.where(allowed_EJ[:, None, :], mean_ESJ, -np.inf), best_ES, centre_ES)
-        chosen_ES = np.argmax(np.where(allowed_EJ[:, None, :], score_ESJ, -np.inf), axis=2)
+        wanted_EDJ = target_EDJ - level_ED[:, :, None]
+        mean_EJ = wanted_EDJ.mean(axis=1)
+        moved_ESJ = self._posterior_means(reward_EDQ, noise_EQQ, wanted_EDJ - mean_EJ[:, None, :])
+        mean_ESJ = mean_EJ[:, None, :] + moved_ESJ
+        score_ESJ = np.where(allowed_EJ[:, None, :], mean_ESJ - self.handicap_J, -np.inf)
+        chosen_ES = np.argmax(score_ESJ, axis=2)
         won_ES = np.take_along_axis(mean_ESJ, chosen_ES[:, :, None], axis=2)[:, :, 0]
         # More group sizes to choose from are worth nothing by themselves.
         whole_J = choices.reward_DJ.mean(axis=0)
         whole_E = np.maximum(whole_J[without_E], whole_J[self.now])
         benefit_E, lost_E = won_ES.mean(axis=1), whole_E - level_ED.mean(axis=1)
-        chance_EJ = np.stack([np.bincount(row, minlength=count) / chosen_ES.shape[1] for row in chosen_ES])
+        chance_EJ = np.stack(
+            [np.bincount(row, minlength=len(choices.group_size_J)) / chosen_ES.shape[1] for row in chosen_ES]
+        )
         return [
             Worth(float(benefit), float(lost), chance)
             for benefit, lost, chance in zip(benefit_E, lost_E, chance_EJ, strict=True)

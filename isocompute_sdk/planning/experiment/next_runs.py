@@ -15,10 +15,9 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import amount_text
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation
+from isocompute_sdk.tolerances import Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
-MATERIAL = 0.005
-"""Share of the metric's range from which a saving is worth a delay of the plan: half of what counts as a tie."""
 NONE_WORTH_IT = "none is worth its cost: train the plan"
 
 
@@ -84,20 +83,12 @@ class NextRuns(Saved):
     """n that is planned without these runs."""
     problems_per_batch_now: Count
     regret_now: NotNegative
-    """Expected reward lost at the target against the best n, if the budget is spent now: what the draws say, scaled by
-    the share that came true on simulated tasks; before anything was run, what the belief says."""
+    """Expected reward lost at the target against the best n, if the budget is spent now."""
     saving: NotNegative
-    """Expected reward saved at the target by all runs together, less what their cost loses there. What the draws say
-    is scaled by the share that came true on simulated tasks."""
+    """Expected reward saved at the target by all runs together, less what their cost loses there."""
     reason: str
     """Why these runs, or why none."""
     notes: tuple[Note, ...] = ()
-    saving_interval: tuple[float, float] | None = None
-    """95 % interval of the mean saving of such runs, by what came true on simulated tasks; None without runs, and for
-    a pilot before anything was run."""
-    regret_interval: tuple[float, float] | None = None
-    """95 % interval of the mean loss of such plans, by what came true on simulated tasks; None for a pilot before
-    anything was run."""
     regret_unseen: NotNegative = 0.0
     """What of `regret_now` lies at n above twice the largest that was run."""
 
@@ -124,7 +115,7 @@ class NextRuns(Saved):
 
     def material(self, span: float = 1.0) -> bool:
         """Whether the saving is worth a delay of the plan; `span` is the width of the metric's range."""
-        return bool(self.runs) and self.saving >= MATERIAL * span
+        return bool(self.runs) and self.saving >= Tolerances(span).small
 
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,10 +40,6 @@ less where it got 26 to 52."""
 SWEEP_SHARE = 0.2
 """Largest part of the budget that a pilot in one round may cost."""
 METRIC = "avg@4"
-UNDERSTATED = 1.6
-"""What pilots save over what the draws of the prior say, before their cost: these are surer of the form of curves than
-they should be. On 150 simulated tasks (tuning seeds of benchmarks/decisions/pilot.py) pilots of 9 and 25 % of the
-budget saved .011 and .008 of reward, their cost taken off, where .006 and .005 was said."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,6 @@ def design_pilot(
     pricing = Pricing(amount, throughput)
     surface = prior_surface(_rollouts(pricing, bp), bp, generator)
     choices = _choices(pricing, limits, surface, bp, least)
-    free = Outlook(surface, choices, copy.deepcopy(generator), sunk=True)
     outlook = Outlook(surface, choices, generator)
     sizes = outlook.choices.group_size_J.tolist()
     best: dict[float, _Set] = {}
@@ -107,7 +101,6 @@ def design_pilot(
             best[share] = _Set(trials, _saving(outlook, trials) if trials else 0.0)
         if any(found.trials for found in best.values()):
             break
-    best = {share: _corrected(free, found) for share, found in best.items()}
     regret = max(outlook.regret_now, 0.0)
     # A pilot that costs more than it saves need not be made.
     table = [
@@ -212,13 +205,6 @@ def _round(
             if len(trials) >= fewest_levels:
                 return trials
     return ()
-
-
-def _corrected(free: Outlook, found: _Set) -> _Set:
-    """The set with what it saves by `UNDERSTATED`; `free` is an outlook in which runs cost nothing."""
-    if not found.trials:
-        return found
-    return replace(found, saving=found.saving + (UNDERSTATED - 1.0) * _saving(free, found.trials))
 
 
 def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:

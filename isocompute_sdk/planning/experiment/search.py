@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isocompute_sdk.planning.experiment.decision import Outlook, Trial, Worth
+from isocompute_sdk.tolerances import Tolerances
 
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
 """Costs of candidate runs, as shares of the budget."""
@@ -16,8 +17,6 @@ FEWEST_STEPS = 30
 """Fewest update steps of a new run: shorter ones hardly leave their warm-up and show little of the rise."""
 FEWEST_ADDED = 8
 """Fewest update steps that a continuation adds."""
-WORTH_IT = 0.0005
-"""Least saving that a run must have, as a share of the metric's range: smaller ones are noise of the draws."""
 NEAR_MOST = 0.6
 """Candidates that save at least this share of the most that any saves are compared by what they save per cost."""
 BELOW, ABOVE = 2, 1
@@ -27,28 +26,6 @@ SMALLEST_SIZE = 8
 LARGEST_SIZE = 512
 """Largest n that is proposed above those that were run: n = 1,024 and 2,048 never reached the frontier of the published
 sweeps."""
-
-
-COMES_TRUE = {
-    False: ((3.0, (0.0, 0.15, 0.3)), (10.0, (0.15, 0.3, 0.5))),
-    True: ((3.0, (0.55, 0.85, 1.15)), (10.0, (0.95, 1.2, 1.6))),
-}
-"""What of the benefit that the draws say came true on simulated tasks, with its 95 % interval, at targets of 3 and 10
-times what the runs have cost: for an n above all that were run (True), and for others. Between n that were run, draws
-disagree more than the truth allows (`benchmarks/decisions/next_runs.py`, tuning seeds; docs/pilot.md)."""
-
-
-def comes_true(times: float, *, above: bool) -> tuple[float, float, float]:
-    """Lower end, mean and upper end of the share of a benefit that comes true.
-
-    Args:
-        times: what is left of the budget, as a multiple of what the runs have cost.
-        above: whether the run has an n above all that were run.
-    """
-    known = COMES_TRUE[above]
-    at = np.log([reach for reach, _ in known])
-    low, mean, high = (float(np.interp(math.log(times), at, [shares[i] for _, shares in known])) for i in range(3))
-    return low, mean, high
 
 
 @dataclass(frozen=True)
@@ -70,8 +47,6 @@ class Pick:
     trial: Trial
     saving: float
     """Expected saving beside the picks before it, less its cost."""
-    interval: tuple[float, float]
-    """95 % interval of that, by what came true on simulated tasks."""
     worth: Worth
     """Of all picks up to this one together."""
 
@@ -140,7 +115,6 @@ def choose(
     slots: int,
     most: float | None = None,
     *,
-    shares: Callable[[Trial], tuple[float, float, float]] = lambda _: (1.0, 1.0, 1.0),
     made: Sequence[Trial] = (),
 ) -> list[Pick]:
     """At most `slots` trials, one after the other, each the one that saves most for its cost beside those before.
@@ -150,21 +124,19 @@ def choose(
         trials: candidates.
         slots: most trials.
         most: largest cost of all together; None for no limit.
-        shares: what of the benefit of a trial comes true: lower end, mean and upper end.
         made: trials that are made in any case; what the others save is beside them.
     """
-    floor = WORTH_IT * outlook.choices.span
+    floor = Tolerances(outlook.choices.span).nothing
     left, picks = list(trials), list[Pick]()
     if not left:
         return picks
     shown = outlook.shown(left)
     before = (shown[0][:0], shown[1][:0])
-    benefit = lost = 0.0
+    saved = 0.0
     if made:
         before = outlook.shown(made)
         last, others = (before[0][-1:], before[1][-1:]), (before[0][:-1], before[1][:-1])
-        together = outlook.worth(made[:-1], made[-1:], last, others)[0]
-        benefit, lost = together.benefit, together.lost
+        saved = outlook.worth(made[:-1], made[-1:], last, others)[0].saving
     while len(picks) < slots:
         spent = sum(pick.trial.cost for pick in picks)
         able = [i for i, trial in enumerate(left) if most is None or spent + trial.cost <= most * (1 + 1e-9)]
@@ -173,17 +145,14 @@ def choose(
         asked = [left[i] for i in able]
         beside = [*made, *(p.trial for p in picks)]
         worths = outlook.worth(beside, asked, (shown[0][able], shown[1][able]), before)
-        benefit_E = np.array([worth.benefit for worth in worths]) - benefit
-        share_E = np.array([shares(trial)[1] for trial in asked])
-        saving_E = share_E * benefit_E - (np.array([worth.lost for worth in worths]) - lost)
+        saving_E = np.array([worth.saving for worth in worths]) - saved
         top = float(saving_E.max())
         if top <= floor:
             break
         per_cost_E = np.where(saving_E >= NEAR_MOST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
         best = int(np.argmax(per_cost_E))
-        low, mean, high = (float(saving_E[best] + (s - share_E[best]) * benefit_E[best]) for s in shares(asked[best]))
-        picks.append(Pick(asked[best], mean, (low, high), worths[best]))
-        benefit, lost = worths[best].benefit, worths[best].lost
+        picks.append(Pick(asked[best], float(saving_E[best]), worths[best]))
+        saved = worths[best].saving
         index = able[best]
         before = (
             np.concatenate([before[0], shown[0][index : index + 1]]),

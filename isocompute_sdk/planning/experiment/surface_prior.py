@@ -1,42 +1,29 @@
 """What is believed of reward curves before anything was run: a surface drawn from a prior alone.
 
-Spread of the parameters: the prior of the fits (`fitting.surface.model.Prior`), with steps along n wide enough that
-the best n at a million rollouts varies between models as much as the published plateaus do (16 to 512). Levels: the
-published reward curves (Qwen2.5-7B on Guru-Math Easy and Hard, `laws/data`) are half-way at 1.5e5 to 1.5e6 rollouts at
-B_p = 32, later for larger n; half of the draws follow them. The other half follow the budget instead: who has a budget
-expects to see most of the rise with it. No number comes from the simulator.
+Steps along n are those of the one prior of the fits (`fitting.surface.model.Prior`), and half of the draws have its
+level of the midpoint, relative to the budget: who has a budget expects to see most of the rise with it. The other half
+are half-way where published reward curves are (Qwen2.5-7B on Guru-Math Easy and Hard, `laws/data`: 1.5e5 to 1.5e6
+rollouts at B_p = 32), later for larger n. No number comes from the simulator.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
-from isocompute_sdk.fitting.surface.misfit import sample_misfit
 from isocompute_sdk.fitting.surface.model import Layout
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 
 SIZES = (8, 1024)
 """Smallest and largest n of the belief."""
-WIDE = replace(
-    DEFAULT_PRIOR,
-    share_step=(0.08, 0.35),
-    share_bend=(-0.06, 0.1),
-    midpoint_step=(0.35, 0.35),
-    share_level_sd=0.8,
-    midpoint_level_sd=0.3,
-)
 BASE = (0.03, 0.6)
 """Range of the base model's reward."""
-PUBLISHED_HALF, PUBLISHED_SPREAD = math.log(3.5e5), 0.9
-"""ln C at which published curves are half-way at n = 64 and B_p = 32, and its spread between sets."""
+PUBLISHED_HALF = math.log(3.5e5)
+"""ln C at which published curves are half-way at n = 64 and B_p = 32."""
 REFERENCE_SIZE, REFERENCE_PROBLEMS = 64, 32
-BUDGET_HALF, BUDGET_SPREAD = -2.0, 1.0
-"""The same relative to the logarithm of the budget."""
 NOISE = 0.012
 """Standard deviation of one evaluation: .010 to .012 on the published Easy curves."""
 DRAWS = 250
@@ -54,22 +41,19 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
     layout = Layout(knots, float(knots.mean()), float(problems_per_batch), None, None, 1.0, 0.0)
     middle = float(knots[len(knots) // 2])
     base_D = rng.uniform(*BASE, DRAWS)
-    share_gain_D = rng.uniform(0.08, 0.5, DRAWS)
-    published = PUBLISHED_HALF + WIDE.midpoint_step[0] * (middle - math.log2(REFERENCE_SIZE))
-    published += WIDE.problems_midpoint[0] * math.log2(problems_per_batch / REFERENCE_PROBLEMS)
-    follows = rng.random(DRAWS) < 0.5
-    midpoint_D = np.where(
-        follows,
-        published + PUBLISHED_SPREAD * rng.standard_normal(DRAWS),
-        math.log(compute) + BUDGET_HALF + BUDGET_SPREAD * rng.standard_normal(DRAWS),
-    )
+    published = PUBLISHED_HALF + DEFAULT_PRIOR.midpoint_step[0] * (middle - math.log2(REFERENCE_SIZE))
+    published += DEFAULT_PRIOR.problems_midpoint[0] * math.log2(problems_per_batch / REFERENCE_PROBLEMS)
+    by_budget = math.log(compute) - DEFAULT_PRIOR.midpoint_before_end
+    midpoint_D = np.where(rng.random(DRAWS) < 0.5, published, by_budget)
     # W theta - w is standard normal: its solution with noise added to w is a draw.
-    rows, wanted = layout.prior_rows(WIDE, 0.0, 0.0, (0.0, 1.0), rough=False)
-    inverse = np.linalg.pinv(rows)
-    theta_DP = (wanted + rng.standard_normal((DRAWS, len(wanted)))) @ inverse.T
+    share = math.log(DEFAULT_PRIOR.share_least / (1.0 - DEFAULT_PRIOR.share_least))
+    theta_DP = np.empty((DRAWS, layout.size))
+    for kind in range(kinds := len(DEFAULT_PRIOR.kinds)):
+        rows, wanted = layout.prior_rows(DEFAULT_PRIOR, share, 0.0, (0.0, 1.0), rough=False, kind=kind)
+        mine_DP = theta_DP[kind::kinds]
+        mine_DP[:] = (wanted + rng.standard_normal((len(mine_DP), len(wanted)))) @ np.linalg.pinv(rows).T
     count = len(knots)
     theta_DP[:, 0] = base_D
-    theta_DP[:, 1 : 1 + count] += np.log(share_gain_D / (1.0 - share_gain_D))[:, None]
     theta_DP[:, 1 + count : 1 + 2 * count] += midpoint_D[:, None]
     shapes = tuple(UNIT_SHAPES)
     onset_D = midpoint_D + rng.uniform(1.5, 5.0, DRAWS)
@@ -84,9 +68,8 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
         shape_D=tuple(shapes[i % len(shapes)] for i in range(DRAWS)),
         parameters_DP=theta_DP,
         noise=NOISE,
-        run_share=WIDE.run_share,
-        run_midpoint=WIDE.run_midpoint,
+        run_share=DEFAULT_PRIOR.run_share,
+        run_midpoint=DEFAULT_PRIOR.run_midpoint,
         largest_compute=float(compute),
         declines=declines,
-        misfit=sample_misfit(np.zeros(DRAWS), count, rng),
     )

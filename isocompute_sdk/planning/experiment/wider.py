@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import numpy as np
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.misfit import Misfit
 from isocompute_sdk.fitting.surface.model import Prior
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 
@@ -31,40 +29,13 @@ def widened(
         return surface
     count = len(layout.knots_K)
 
-    def longer(theta_DP: Array, rng: np.random.Generator) -> Array:
-        parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
-        share = _longer(parts[0], below, above, prior.share_step, prior.share_bend, rng)
-        midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
-        return np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
-
-    inside = surface.inside
-    if inside is not None:
-        # A draw takes the same steps along n inside the data and at their end.
-        inside = replace(inside, parameters_DP=longer(inside.parameters_DP, copy.deepcopy(rng)))
-    late, leading = surface.late, surface.leading
-    if late is not None:
-        late = widened(late, below, above, copy.deepcopy(rng), prior)
-    if leading is not None:
-        leading = replace(leading, rising_K=np.pad(leading.rising_K, (below, above), mode="edge"))
-    ends = surface.ends
-    if ends is not None:
-        ends = replace(ends, share_K=np.pad(ends.share_K, (below, above), mode="edge"))
-    theta_DP = longer(surface.parameters_DP, rng)
+    theta_DP = surface.parameters_DP
+    parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
+    share = _longer(parts[0], below, above, prior.share_step, prior.share_bend, rng)
+    midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
+    theta_DP = np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
-    misfit = surface.misfit
-    if misfit is not None:
-        pad = ((0, 0), (below, above))
-        misfit = Misfit(np.pad(misfit.level_DK, pad, mode="edge"), np.pad(misfit.tilt_DK, pad, mode="edge"))
-    return replace(
-        surface,
-        layout=replace(layout, knots_K=np.arange(first, last + 1.0)),
-        parameters_DP=theta_DP,
-        misfit=misfit,
-        inside=inside,
-        late=late,
-        leading=leading,
-        ends=ends,
-    )
+    return replace(surface, layout=replace(layout, knots_K=np.arange(first, last + 1.0)), parameters_DP=theta_DP)
 
 
 def _longer(

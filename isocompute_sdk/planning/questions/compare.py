@@ -20,11 +20,11 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.verdict import TIE
 from isocompute_sdk.planning.choosing.pricing import TIMED_IN_SHELL, Pricing, amount_text
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
 from isocompute_sdk.specs import Allocation
+from isocompute_sdk.tolerances import Tolerances
 
 LEAST, MOST, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
@@ -133,7 +133,7 @@ class PlanComparison(Saved):
     @property
     def verdict(self) -> str:
         """The difference in one sentence."""
-        tie = TIE * self.plan.span
+        tie = Tolerances(self.plan.span).equal
         d, plan = self.difference, self._plan
         where = "" if self.equal == "budget" else f" at equal {self.equal}"
         if (self.plan.group_size, self.plan.problems_per_batch, self.plan.update_steps) == (

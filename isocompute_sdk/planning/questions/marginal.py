@@ -11,10 +11,10 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.fitting.surface.answers.contrast import Estimate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import amount_text
-from isocompute_sdk.planning.choosing.request import WORTHWHILE
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.tolerances import Tolerances
 
 EXTRA = 0.25
 """The slope is measured over this share of the budget."""
@@ -110,7 +110,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
     twice = plans.predicted(budget.amount * 2)
     half = plans.plan(budget.amount / 2)
     gain, doubling = _gain(plans, plan, more), _gain(plans, plan, twice)
-    least = WORTHWHILE * plan.span
+    least = Tolerances(plan.span).small
     timed = "gpu_hours" in plan.costs
     hours = (more.costs["gpu_hours"] - plan.costs["gpu_hours"]) / 1e3 if timed else 0.0
     return Marginal(

@@ -11,21 +11,19 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.one_run.borrowed import borrowed_prior
-from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior, draw_prior, unit_curve
 from isocompute_sdk.fitting.one_run.forecast import (
     FALLING,
     FURTHEST,
     SICK,
-    WORTH,
     Checkpoint,
     Forecast,
     LiveRun,
-    draw_rewards,
     forecast_run,
 )
 from isocompute_sdk.fitting.surface.model import logistic
-from isocompute_sdk.health.live_run import live_run
+from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR
+from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.assessment.verdict import Verdict
@@ -34,13 +32,13 @@ from isocompute_sdk.planning.choosing.request import Request
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.replanning.document import USUAL_BACKEND, Basis, Change, Name, Option, Replan
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.tolerances import Tolerances
 from isocompute_sdk.training.registry import backend_of
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.planner import Planner
     from isocompute_sdk.records import RunSet
 
-DRAWS = 400
 EASY_FROM = 0.2
 """Base reward from which the advice for Easy holds. The paper's Easy set lies in .3 to .6 and its Hard set in 0 to
 .0625 (section 3); between them nothing was measured."""
@@ -129,10 +127,10 @@ def replan(
     steps, budget = _affordable(planner, remaining, batch)
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = float(np.clip((reached + left) / reached, 1.05, FURTHEST))
-    prior, borrowed = borrowed_prior(fits, live)
-    found = forecast_run(live, factor, bounds=fits.bounds, level=level, prior=prior, borrowed=borrowed, rng=rng)
+    live, known = in_sweep(live, fits)
+    found = forecast_run(live, factor, bounds=fits.bounds, level=level, known=known, rng=rng)
     generator = np.random.default_rng(0 if rng is None else rng)
-    situation = _situation(planner, live, found, prior or DEFAULT_PRIOR, left, problems, generator)
+    situation = _situation(planner, live, found, left, problems, generator)
     options = sorted(_options(situation, steps, level), key=lambda one: -one.reward)
     exists = found.card.keep.path is not None
     at_step = (
@@ -153,7 +151,7 @@ def replan(
         convert=None if at_step is None else at_step.convert,
         salvageable=found.card.keep.rollouts if exists else 0.0,
         options=tuple(options),
-        follow=_followed(options, WORTH * (fits.bounds[1] - fits.bounds[0])),
+        follow=_followed(options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
         forecast=replace(found, notes=()),
         level=level,
         plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
@@ -187,7 +185,6 @@ def _situation(
     planner: Planner,
     live: LiveRun,
     found: Forecast,
-    prior: CurvePrior,
     left: float,
     problems: int,
     rng: np.random.Generator,
@@ -196,27 +193,17 @@ def _situation(
     keep, reached = found.card.keep, float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
     ahead = np.geomspace(reached, reached + left, POINTS_AHEAD)
-    reward_DQ, _ = draw_rewards(
-        series, [kept, *ahead], prior=prior, bounds=bounds, best=live.best, train=live.train, draws=DRAWS, rng=rng
-    )
+    reward_DQ = live.surface(bounds).draws(np.array([kept, *ahead]))
     until = None if found.onset is None else found.onset.rollouts
     before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
     unseen = until is not None and len(before) < FEWEST_LEFT
     if unseen:
         until = None
     # The curve before the trouble, as it would go on without it.
-    healthy = prior if found.onset is None else replace(prior, falls=0.0)
-    _, best_D2 = draw_rewards(
-        series,
-        [kept, kept + left],
-        until=until,
-        prior=healthy,
-        bounds=bounds,
-        best=live.best,
-        train=live.train,
-        draws=DRAWS,
-        rng=rng,
-    )
+    healthy = live.surface(bounds, until=until)
+    if found.onset is not None:
+        healthy = healthy.without_fall()
+    best_D2 = healthy.draws(np.array([kept, kept + left]), at=False)
     keep_D = reward_DQ[:, 0]
     if keep.reward is not None:
         keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
@@ -313,10 +300,15 @@ def _returns(name: Name, trouble: frozenset[str]) -> float:
 
 def _usual_gain(at: _Situation) -> Array:
     """What runs of all sets gain from where this one has its checkpoint, by the prior of their curves."""
-    particles = draw_prior(replace(DEFAULT_PRIOR, falls=0.0), len(at.keep_D), at.rng)
-    room = (at.bounds[1] - float(at.live.one.value_T[0])) * logistic(particles.values_N5[:, 0])
-    ends = unit_curve(particles, np.array([0.0, np.log1p(at.left / max(at.keep.rollouts, 1.0))]))
-    return room * (ends[:, 1] - ends[:, 0])
+    prior, count = DEFAULT_PRIOR, len(at.keep_D)
+    normal_3D = at.rng.standard_normal((3, count))
+    share = np.log(prior.share_least / (1.0 - prior.share_least)) + prior.share_level_sd * normal_3D[0]
+    room_D = (at.bounds[1] - float(at.live.one.value_T[0])) * logistic(share)
+    midpoint_D = -prior.midpoint_before_end + prior.midpoint_level_sd * normal_3D[1]
+    steepness_D = np.exp(prior.slope[0] + prior.slope[1] * normal_3D[2])
+    ahead = float(np.log1p(at.left / max(at.keep.rollouts, 1.0)))
+    now_D, then_D = (UNIT_SHAPES["hill"](steepness_D * (end - midpoint_D))[0] for end in (0.0, ahead))
+    return room_D * (then_D - now_D)
 
 
 def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_a_finished_campaign_decides_and_trains_nothing_again(whole: tuple[Path,
         (folder / name).unlink()
     assert make(folder).run().refitted == whole[1].refitted
     assert written(folder) == before
+
+
+def test_rounds_of_an_earlier_release_keep_their_looks(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0] / FOLDER, tmp_path / FOLDER)
+    for path in folder.glob("round-*.json"):
+        content = json.loads(path.read_text())
+        for name in ("looks", "added", "asked" if "-look-" in path.name else "looks"):
+            content.pop(name, None)
+        path.write_text(json.dumps(content))
+    now, then = read_decisions(whole[0]), read_decisions(tmp_path)
+    assert {one.looks for one in then.rounds} == {(1 / 3, 2 / 3)}
+    assert [one.runs for one in then.rounds] == [one.runs for one in now.rounds]
+    assert {number: len(looks) for number, looks in then.looks.items()} == {
+        number: len(looks) for number, looks in now.looks.items()
+    }
 
 
 def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:

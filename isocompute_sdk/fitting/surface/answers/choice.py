@@ -9,9 +9,8 @@ import numpy as np
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
 from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.tolerances import Tolerances
 
-PROBLEMS_TOLERANCE = 0.005
-"""Share of the metric's range that a smaller B_p may be predicted to lose before a larger one is taken."""
 FEWEST_PLANNED_UPDATES = 20
 """Fewest updates of a plan by default: twice the warm-up of the paper's recipe."""
 
@@ -35,7 +34,7 @@ def chosen_sizes(
         largest_on_grid: largest n that was run.
         in_rollouts: whether compute counts rollouts, so that a plan spends whole steps of it.
     """
-    tolerance = PROBLEMS_TOLERANCE * (surface.layout.top - surface.layout.floor)
+    tolerance = Tolerances(surface.layout.top - surface.layout.floor).small
     found_T = np.full(len(compute_T), float(group_sizes[0]))
     for t, compute in enumerate(compute_T.tolist()):
         best: list[tuple[int, float]] = []

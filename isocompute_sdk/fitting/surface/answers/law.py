@@ -13,6 +13,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers.odds import best_size_interval
 from isocompute_sdk.notes import Note
+from isocompute_sdk.tolerances import Tolerances
 
 POINTS_PER_DECADE = 24
 LAW_POINTS_PER_DECADE = 6
@@ -23,9 +24,6 @@ LEVEL = 0.8
 ROUNDS = 8
 INSIDE = 0.05
 """Rounds in which a law is drawn into the set of n*, and octaves by which it is to keep inside."""
-IMMATERIAL = 0.005
-"""Smallest reward, as a share of the metric's range, for which a turn of n* counts. At little compute all n have nearly
-the same reward, and their order is noise."""
 
 
 def with_law(fits: Fits) -> Fits:
@@ -38,7 +36,7 @@ def with_law(fits: Fits) -> Fits:
     compute_T = log_grid(low, high, POINTS_PER_DECADE)
     _, reward_TN = fits.reward_by_size(compute_T)
     _, lost = one_way(reward_TN)
-    if lost > IMMATERIAL * (fits.bounds[1] - fits.bounds[0]):
+    if lost > Tolerances(fits.bounds[1] - fits.bounds[0]).small:
         reason = "the best n rises and falls with compute, which no sigmoid describes"
         return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, _not_monotone()))
     return replace(fits, laws={"group_size": _through(fits, log_grid(low, REACH * high, LAW_POINTS_PER_DECADE))})

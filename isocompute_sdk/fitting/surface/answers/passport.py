@@ -311,9 +311,9 @@ def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> tuple[Array, tu
         The mean share of each run, and the 80 % interval of the largest of them over draws.
     """
     sizes, problems = _configurations(runs)
-    end_DR = surface.draws_with_late(np.array([run.last_compute for run in runs]), sizes, problems)
-    limit_DR = surface.draws_with_late(surface.largest_compute * RISEN, sizes, problems)
-    base_D = surface.base_with_late_D[:, None]
+    end_DR = surface.draws(np.array([run.last_compute for run in runs]), sizes, problems)
+    limit_DR = surface.draws(surface.largest_compute * RISEN, sizes, problems)
+    base_D = surface.parameters_DP[:, :1]
     rise_DR = limit_DR - base_D
     seen_DR = np.where(rise_DR > 1e-6, np.clip((end_DR - base_D) / np.maximum(rise_DR, 1e-6), 0.0, 1.0), 1.0)
     mean_R = (end_DR - base_D).mean(axis=0) / np.maximum(rise_DR.mean(axis=0), 1e-6)

@@ -12,9 +12,9 @@ import pytest
 
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve
-from isocompute_sdk.fitting.surface.posterior import Data, drift_covariance, sample_posterior
+from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
-from isocompute_sdk.fitting.surface.surface import LATE, Surface, fit_surface
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = (4, 16, 64, 256)
@@ -124,6 +124,34 @@ def test_runs_without_an_evaluation_after_step_0_give_their_base_reward(make_swe
     assert float(surface.parameters_DP[:, 0].mean()) == pytest.approx(0.35, abs=0.01)
 
 
+def test_the_sweep_decides_of_which_kind_it_is(make_sweep: MakeSweep) -> None:
+    # The same curve at every n, and a plateau that grows with it.
+    grows = make_sweep(LEVELS, last=1e7)
+    same = [replace(run, reward_T=grows[0].reward_T) for run in grows]
+    growth: list[float] = []
+    for runs in (same, grows):
+        surface = fitted(runs)
+        sampled = sample_posterior(
+            Data.of(prepare(runs), surface.layout, (0.35, 0.01)), Prior(), 1, np.random.default_rng(0)
+        )
+        late = [member.kind == 0 for member in sampled.members]
+        growth.append(float(sampled.weight_M[late].sum()))
+    assert growth[0] < 0.5 < growth[1]
+
+
+def test_intervals_widen_beyond_the_data_and_nothing_else_moves(make_sweep: MakeSweep) -> None:
+    surface, n = fitted(make_sweep(LEVELS)), np.array(LEVELS, dtype=float)
+    for times, widens in ((0.5, False), (1.0, False), (3.0, True), (30.0, True)):
+        plain = surface.interval("mean", 0.8, 1e6 * times, n, departure=0.0)
+        mean, low, high = surface.interval("mean", 0.8, 1e6 * times, n)
+        assert mean.tobytes() == plain[0].tobytes() == surface.predict(1e6 * times, n).tobytes()
+        assert np.all(low <= plain[1] + 1e-12)
+        assert np.all(high > plain[2] + 1e-3) if widens else np.allclose(high, plain[2])
+    # The best checkpoint is at least that of the data.
+    seen = surface.interval("mean", 0.8, 1e6, n)
+    assert np.all(surface.interval("mean", 0.8, 1e7, n, departure=1.0)[1] >= seen[1] - 1e-12)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_pilot_in_which_nothing_rises_does_not_say_that_nothing_will(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -143,82 +171,24 @@ def second_rise(compute: np.ndarray) -> np.ndarray:
     return 0.1 + 0.1 / (1 + (2e4 / np.maximum(compute, 1.0))) + 0.5 / (1 + (8e5 / np.maximum(compute, 1.0)) ** 1.5)
 
 
-def drifting_sweep(make_run: Callable[..., SurfaceRun]) -> list[SurfaceRun]:
-    at = np.concatenate([[0.0], np.geomspace(1e3, 3e5, 40)])
-    return [make_run(second_rise, at, noise=0.003, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
-
-
-def half(compute: np.ndarray) -> np.ndarray:
-    """A reward that stays."""
-    return np.full(len(compute), 0.5)
-
-
-def test_a_drift_starts_at_the_end_of_the_data_and_grows_backwards(make_run: Callable[..., SurfaceRun]) -> None:
-    run = prepare([make_run(half, np.geomspace(1e3, 1e6, 40), noise=0.001)])[0]
-    end = float(run.log_compute_J[-1])
-    covariance = drift_covariance(run, end, base=0.4, span=1.0)
-    back = end - run.log_compute_J
-    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), 0.1 * back**1.5 / np.sqrt(3.0), rtol=0.03)
-    assert np.linalg.eigvalsh(covariance).min() > -1e-9
-
-
-def drifting(runs: Sequence[SurfaceRun], layout: Layout) -> float:
-    """Posterior probability of a drift."""
-    data = Data.of(prepare(runs), layout, (float(runs[0].reward_T[0]), 0.01))
-    posterior = sample_posterior(data, Prior(), 1, np.random.default_rng(0))
-    return float(sum(w for m, w in zip(posterior.members, posterior.weight_M, strict=True) if m.drift))
-
-
-def test_curves_that_leave_their_shape_are_fitted_with_a_drift(
-    make_run: Callable[..., SurfaceRun], layout: Layout
-) -> None:
-    assert drifting(drifting_sweep(make_run), layout) > 0.99
-
-
 def test_the_best_checkpoint_never_falls_with_compute(make_run: Callable[..., SurfaceRun]) -> None:
-    surface = fitted(drifting_sweep(make_run), draws=100)
+    at = np.concatenate([[0.0], np.geomspace(1e3, 3e5, 40)])
+    runs = [make_run(second_rise, at, noise=0.003, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
+    surface = fitted(runs, draws=100)
     drawn_DQ = surface.draws(np.geomspace(1e5, 1e7, 30), 16.0)
     assert np.diff(drawn_DQ, axis=1).min() > -0.02
     assert (drawn_DQ[:, -1] - surface.draws(3e5, 16.0)[:, 0]).min() > -1e-9
 
 
-def test_intervals_allow_for_a_rise_that_begins_again(make_run: Callable[..., SurfaceRun]) -> None:
-    at = np.concatenate([[0.0], np.geomspace(1e3, 1e5, 40)])
-    runs = [make_run(second_rise, at, noise=0.003, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
-    surface = fitted(runs, draws=100)
-    assert surface.late is not None
-    far = 2.5e5
-    truth = float(second_rise(np.array([far]))[0])
-    mean, low, high = (float(value[0]) for value in surface.interval("mean", 0.8, far, 16.0))
-    assert mean == float(surface.draws(far, 16.0).mean())
-    assert low < truth < high
-    assert float(replace(surface, late=None).interval("mean", 0.8, far, 16.0)[2][0]) < truth
-
-
-def test_runs_that_fell_leave_a_second_rise_as_likely_as_they_are_accidents(
-    make_run: Callable[..., SurfaceRun],
+def test_intervals_allow_for_a_rise_that_begins_again_and_only_beyond_the_data(
+    make_sweep: MakeSweep,
 ) -> None:
-    def rising(compute: np.ndarray) -> np.ndarray:
-        return 0.2 + 0.3 / (1 + (2e4 / np.maximum(compute, 1.0)) ** 1.5)
-
-    def falling(compute: np.ndarray) -> np.ndarray:
-        return rising(compute) - 0.1 * np.maximum(np.log(np.maximum(compute, 1.0) / 3e5), 0.0)
-
-    def late_share(falls: int) -> float:
-        at, sizes = np.concatenate([[0.0], COMPUTE]), (4, 8, 16, 32, 64, 128)
-        curves = [falling] * falls + [rising] * (len(sizes) - falls)
-        runs = [
-            make_run(curve, at, noise=0.005, seed=n, group_size=n, run_id=f"n{n}")
-            for n, curve in zip(sizes, curves, strict=True)
-        ]
-        assert sum(run.fault == "decay" for run in prepare(runs)) == falls
-        surface = fitted(runs, draws=100)
-        return 0.0 if surface.late is None else len(surface.late.shape_D) / (len(surface.late.shape_D) + 100)
-
-    none, one, all_of_them = (late_share(falls) for falls in (0, 1, 6))
-    assert none == pytest.approx(LATE, abs=0.01)
-    assert 0.02 < one < none
-    assert all_of_them < 0.01
+    surface = fitted(make_sweep(LEVELS, last=1e5), draws=200)
+    end = surface.largest_compute
+    without = replace(surface, second_rise=None)
+    assert np.array_equal(surface.draws(end, 16.0), without.draws(end, 16.0))
+    (_, _, high), (_, _, lower) = (one.interval("mean", 0.8, 8.0 * end, 16.0) for one in (surface, without))
+    assert high[0] > lower[0] + 0.02
 
 
 def test_a_plateau_that_was_measured_near_the_top_is_predicted_there() -> None:

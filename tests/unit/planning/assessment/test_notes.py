@@ -39,21 +39,6 @@ def with_plateaus_at(fits: Fits, plateau: float) -> Fits:
     return replace(fits, laws={**fits.laws, "group_size": law}, law_draws={}, curves=fits.curves)
 
 
-def torn(share_small: float) -> Fits:
-    """A surface of which that share of the draws calls the smallest n best, and the others the largest."""
-    compute = np.geomspace(1e4, 1e6, 8)
-    rows = [(n, c, 0.3 + 0.1 * c / (c + 1e5)) for n in (4, 32, 256) for c in compute]
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "C", "avg@4"))}
-    fits = iso.fit(iso.RunSet.from_columns(columns, problems_per_batch=32), draws=10)
-    assert fits.surface is not None
-    octaves = len(fits.surface.layout.knots_K)
-    slopes = np.where(np.arange(10) < 10 * share_small, -0.2, 0.15)
-    drawn = fits.surface.parameters_DP.copy()
-    drawn[:, 1 : 1 + octaves] = slopes[:, None] * (np.arange(octaves) - octaves / 2)
-    drawn[:, 1 + octaves : 1 + 2 * octaves] = 10.0
-    return replace(fits, surface=replace(fits.surface, parameters_DP=drawn))
-
-
 def falling(after: float) -> Fits:
     """Runs at n = 8 and 32 whose reward falls from a compute on."""
     compute = np.geomspace(2e4, 8e6, 60)
@@ -129,10 +114,6 @@ CASES: dict[str, tuple[Case, Case]] = {
     "law-and-curves-disagree": (
         lambda s: Planner(with_plateaus_at(s["data"], 5)).allocate("15M"),
         lambda s: Planner(s["data"]).allocate("15M"),
-    ),
-    "group-size-compromise": (
-        lambda _: Planner(torn(0.6)).allocate("3M", spend="all"),
-        lambda _: Planner(torn(1.0)).allocate("3M", spend="all"),
     ),
     "batch-limit-moves-n": (
         lambda s: easy(hardware=Hardware(max_rollouts_per_batch=8192)).allocate("3M"),

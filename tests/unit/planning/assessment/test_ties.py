@@ -18,14 +18,14 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
     columns: dict[str, list[float]] = {"n": [], "seed": [], "C": [], "avg@4": []}
     for n in SIZES:
         reward = 0.4 + (0.2 + 0.0047 * np.log2(n / 8)) * -np.expm1(-compute / 3e4)
-        for seed in (0, 1):
+        for seed in range(5):
             columns["n"] += [n] * len(compute)
             columns["seed"] += [seed] * len(compute)
             columns["C"] += compute.tolist()
             columns["avg@4"] += (reward + rng.normal(0.0, 0.002, len(compute))).tolist()
     fits = iso.fit(RunSet.from_columns(columns, problems_per_batch=32), draws=100)
     planner = Planner(fits)
-    plan = planner.allocate("1M", spend="all")
+    plan = planner.allocate("1M", spend="all", mode="conservative")
     kinds: dict[str, list[int]] = {}
     for other in plan.alternatives:
         if other.kind not in ("near-tie", "close"):
@@ -41,7 +41,7 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
         # The comparison says the same.
         found = planner.compare((other.group_size, 32, other.update_steps), "1M")
         assert ("as good as" in found.verdict) <= (other.kind == "near-tie")
-    assert kinds["close"]
+    assert any(n in SIZES for n in kinds["close"])
     assert kinds["near-tie"]
     (note,) = [one for one in plan.notes if one.code == "near-tie"]
     assert set(note.data["group_sizes"]) == {plan.group_size, *kinds["near-tie"]}

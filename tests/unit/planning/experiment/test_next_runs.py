@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
-from isocompute_sdk.fitting.surface.leading import Leading
-from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import asking, design_pilot, prospects
 from isocompute_sdk.planning.experiment.asking import choices, runs_of, trial_sizes
@@ -65,31 +62,14 @@ def saving(outlook: Outlook, *trials: Trial) -> float:
     return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
 
 
-@pytest.mark.parametrize("drifting", [False, True])
-def test_a_wider_surface_says_the_same_of_sizes_that_were_run(short_sweep: Fits, drifting: bool) -> None:
+def test_a_wider_surface_says_the_same_of_sizes_that_were_run(short_sweep: Fits) -> None:
     surface = short_sweep.surface
     assert surface is not None
-    # Draws of an earlier form inside the data, where those of the end have drifted.
-    inside = Inside(surface.shape_D, surface.parameters_DP[::-1].copy()) if drifting else None
-    surface = replace(surface, inside=inside)
     wide = widened(surface, 1, 2, np.random.default_rng(0))
     assert len(wide.layout.knots_K) == len(surface.layout.knots_K) + 3
     compute = np.geomspace(1e4, 1e6, 9)
     for n in (8, 32, 64):
         np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
-
-
-def test_a_wider_surface_with_best_at_k_says_the_same_of_sizes_that_were_run(short_sweep: Fits) -> None:
-    surface = short_sweep.surface
-    assert surface is not None
-    assert surface.late is not None
-    rising = np.linspace(0.2, 0.9, len(surface.layout.knots_K))
-    surface = replace(surface, leading=Leading("best@4", rising, 1.0))
-    wide = widened(surface, 1, 2, np.random.default_rng(0))
-    compute = np.geomspace(1e4, 4e6, 9)
-    for n in (8, 32, 64):
-        np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
-    assert np.all(np.isfinite(wide.draws(compute, 256)))
 
 
 def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> None:
@@ -214,11 +194,8 @@ def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> No
     assert min(new) >= 30
 
 
-def test_the_loss_of_a_plan_has_an_interval_and_counts_n_that_no_run_is_near_to(planner: Planner) -> None:
+def test_the_loss_of_a_plan_counts_n_that_no_run_is_near_to(planner: Planner) -> None:
     found = planner.next_runs(BUDGET)
-    assert found.regret_interval is not None
-    low, high = found.regret_interval
-    assert 0 < low < found.regret_now < high
     # n = 8 to 64 were run and 128 may be planned: 256 and 512 are near to none.
     assert 0 < found.regret_unseen < found.regret_now
     assert planner.next_runs(BUDGET, rng=3).regret_now == pytest.approx(found.regret_now, abs=0.004)
@@ -256,7 +233,6 @@ def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:
         regrets.append(Planner(fits).next_runs(4e6).regret_now)
     assert regrets[1] <= regrets[0] + 0.003
     assert regrets[2] <= regrets[1] + 0.003
-    assert regrets[2] < regrets[0]
 
 
 def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
@@ -327,12 +303,10 @@ def test_a_new_run_beside_one_that_goes_on_has_a_seed_of_its_own(
 def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> None:
     surface = short_sweep.surface
     assert surface is not None
-    both = replace(surface, inside=Inside(surface.shape_D, surface.parameters_DP))
-    for one in (surface, both):
-        wide = widened(one, 2, 1, np.random.default_rng(0))
-        compute, sizes = np.array([1e4, 1e5, 1e6]), np.array([8.0, 20.0, 64.0])
-        assert np.allclose(wide.draws(compute, sizes), one.draws(compute, sizes))
-        assert np.ptp(wide.draws(1e6, 2.0) - wide.draws(1e6, 8.0)) > 0
+    wide = widened(surface, 2, 1, np.random.default_rng(0))
+    compute, sizes = np.array([1e4, 1e5, 1e6]), np.array([8.0, 20.0, 64.0])
+    assert np.allclose(wide.draws(compute, sizes), surface.draws(compute, sizes))
+    assert np.ptp(wide.draws(1e6, 2.0) - wide.draws(1e6, 8.0)) > 0
 
 
 def test_a_target_far_beyond_every_run_is_noted(planner: Planner) -> None:

@@ -13,7 +13,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.answers.passport import backtest
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.leading import factors, rising_by_size
+from isocompute_sdk.fitting.surface.second_rise import best_rises
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.records.rewards import best_beside
 
@@ -53,41 +53,31 @@ def test_the_more_best_at_k_rises_the_more_is_predicted_beyond_the_runs_and_the_
     make_sweep: MakeSweep,
 ) -> None:
     runs = make_sweep(last=1e5)
-    plain = fitted(runs)
-    slopes = (-0.05, -0.002, 0.0, 0.002, 0.005, 0.05)
-    led = [fitted(with_best(runs, slope)) for slope in slopes]
+    led = [fitted(with_best(runs, slope)) for slope in (-0.05, -0.002, 0.0, 0.002, 0.005, 0.05)]
+    odds = [one.second_rise.probability for one in led if one.second_rise is not None]
+    assert len(odds) == len(led)
+    assert np.all(np.diff(odds) >= 0)
+    assert odds[0] < 0.01
     for compute in (1e5, 2e5, 8e5, 3e6):
-        before, *rewards = (surface.predict(compute, LEVELS) for surface in (plain, *led))
-        assert np.all(np.diff([before, *rewards], axis=0) >= -1e-9)
-        assert np.allclose(rewards[0], before, atol=1e-6)
+        rewards = [surface.predict(compute, LEVELS) for surface in led]
+        assert np.all(np.diff(rewards, axis=0) >= -1e-9)
         if compute > 1e5:
-            assert np.max(rewards[-1] - before) > 0.005
+            assert np.max(rewards[-1] - rewards[0]) > 0.005
     inside = np.geomspace(1e3, 1e5, 4)
-    assert led[-1].draws(inside, LEVELS).tobytes() == plain.draws(inside, LEVELS).tobytes()
+    assert led[-1].draws(inside, LEVELS).tobytes() == fitted(runs).draws(inside, LEVELS).tobytes()
 
 
 def test_a_plateau_that_was_seen_is_left_alone(make_sweep: MakeSweep) -> None:
     added = [
-        np.max(fitted(with_best(runs, 0.05)).predict(8.0 * last, LEVELS) - fitted(runs).predict(8.0 * last, LEVELS))
+        np.max(
+            fitted(with_best(runs, 0.05)).predict(8.0 * last, LEVELS)
+            - fitted(with_best(runs, -0.05)).predict(8.0 * last, LEVELS)
+        )
         for last in (1e5, 1e7)
         for runs in (make_sweep(last=last),)
     ]
     assert added[0] > 0.02
     assert added[1] < 0.1 * added[0]
-
-
-def test_a_slope_is_drawn_towards_those_of_the_other_n_as_far_as_it_is_uncertain() -> None:
-    alone = [rising_by_size([[one]], 1.0)[0] for one in ((0.01, 0.01), (-0.01, 0.01), (-0.01, 0.001))]
-    assert alone[0] > 0.8
-    assert alone[1] == pytest.approx(1.0 - alone[0])
-    others = [[(0.03, 0.002)], [(0.03, 0.002)]]
-    unsure, sure = (rising_by_size([[one], *others], 1.0)[0] for one in ((-0.01, 0.01), (-0.01, 0.001)))
-    assert unsure > alone[1] + 0.2
-    assert sure < 0.05
-    twice = rising_by_size([[(0.01, 0.01), (0.01, 0.01)]], 1.0)[0]
-    assert twice > alone[0]
-    scaled = rising_by_size([[(-1.0, 1.0)], [(3.0, 0.2)], [(3.0, 0.2)]], 100.0)
-    assert scaled[0] == pytest.approx(unsure)
 
 
 def test_best_at_k_of_the_other_runs_tells_an_accident_from_a_decline(make_sweep: MakeSweep) -> None:
@@ -101,23 +91,20 @@ def test_best_at_k_of_the_other_runs_tells_an_accident_from_a_decline(make_sweep
     odds = [one.declines.probability for one in (alone, rising, falling) if one.declines is not None]
     assert odds[1] < 0.5 * odds[0]
     assert odds[2] == odds[0]
-    late = [len(one.late.shape_D) for one in (alone, rising, falling) if one.late is not None]
-    assert late[1] > late[0] == late[2]
     own = [replace(one, best=None) for one in with_best(sweep, 0.05)[1:]]
     only = fitted([*with_best(sweep, 0.05)[:1], *own])
     assert only.declines is not None
     assert only.declines.probability == odds[0]
 
 
-def test_what_best_at_k_adds_grows_with_compute_and_stays_within_the_bounds(make_sweep: MakeSweep) -> None:
+def test_what_a_second_rise_adds_grows_with_compute_and_stays_within_the_bounds(make_sweep: MakeSweep) -> None:
     surface = fitted(with_best(make_sweep(last=1e5), 0.05))
     compute = np.geomspace(1e5, 1e8, 25)
     mean, low, high = surface.interval("mean", 0.8, compute, 16.0)
     assert np.all(np.diff(mean) >= -1e-9)
     assert np.all((low <= mean) & (mean <= high))
-    drawn = surface.draws_with_late(compute, 16.0)
+    drawn = surface.draws(compute, 16.0)
     assert 0.0 <= drawn.min() <= drawn.max() <= 1.0
-    assert drawn[: len(surface.shape_D)].tobytes() == surface.draws(compute, 16.0).tobytes()
 
 
 def test_too_few_evaluations_of_best_at_k_change_nothing(make_sweep: MakeSweep) -> None:
@@ -127,7 +114,7 @@ def test_too_few_evaluations_of_best_at_k_change_nothing(make_sweep: MakeSweep) 
         for run in runs
         if run.best is not None
     ]
-    assert fitted(few).leading is None
+    assert best_rises(prepare(few), 1.0) is None
     assert fitted(few).draws(8e6, LEVELS).tobytes() == fitted(make_sweep()).draws(8e6, LEVELS).tobytes()
 
 
@@ -146,14 +133,15 @@ def test_a_backtest_does_not_see_best_at_k_of_the_part_that_it_hides(make_sweep:
 
 def test_a_fit_finds_best_at_k_beside_its_metric(pilot: iso.RunSet, fits: iso.Fits) -> None:
     assert fits.surface is not None
-    assert fits.surface.leading is not None
-    assert fits.surface.leading.metric == "best@4"
+    assert fits.surface.second_rise is not None
+    assert fits.surface.second_rise.metric == "best@4"
     (note,) = [note for note in fits.notes if note.code == "best-at-k-rises"]
     assert note.data["group_sizes"] == [8, 16, 32, 64, 128]
     assert max(note.data["added"]) > 0.02
     worst = iso.fit(pilot, "worst@4", pool=("learning_rate",))
     assert worst.surface is not None
-    assert worst.surface.leading is None
+    assert worst.surface.second_rise is not None
+    assert worst.surface.second_rise.metric is None
 
 
 def test_a_late_rise_of_recorded_runs_is_missed_by_less_with_best_at_k(pilot: iso.RunSet, fits: iso.Fits) -> None:
@@ -190,16 +178,5 @@ def test_saved_fits_keep_what_best_at_k_said(fits: iso.Fits, tmp_path: Path) -> 
     assert again.draws(6e5, 8, 16).tobytes() == fits.draws(6e5, 8, 16).tobytes()
     assert again.surface is not None
     assert fits.surface is not None
-    without = replace(again.surface, leading=None)
+    without = replace(again.surface, second_rise=None)
     assert np.all(without.predict(6e5, LEVELS) <= again.surface.predict(6e5, LEVELS))
-
-
-@pytest.mark.parametrize("draws", [1, 7, 200])
-def test_factors_have_mean_1_and_are_spread_as_an_exponential(draws: int) -> None:
-    found = factors(draws)
-    assert found.shape == (draws,)
-    assert found.min() > 0
-    assert found.mean() == pytest.approx(1.0)
-    if draws == 200:
-        assert np.median(found) == pytest.approx(np.log(2.0), abs=0.03)
-        assert found.std() == pytest.approx(1.0, abs=0.08)

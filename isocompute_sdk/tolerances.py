@@ -1,0 +1,32 @@
+"""What counts as equal on the scale of a metric. Written down here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EQUAL = 0.01
+"""Share of a metric's range within which two rewards count as equal: one evaluation of 300 problems x 4 differs by as
+much from the next."""
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Amounts of reward on the scale of one metric."""
+
+    span: float = 1.0
+    """Width of the metric's range."""
+
+    @property
+    def equal(self) -> float:
+        """Rewards this close are equal; a gain below it is not worth a run."""
+        return EQUAL * self.span
+
+    @property
+    def small(self) -> float:
+        """Half of that: what may be given up for something else that is wanted, such as a smaller batch."""
+        return 0.5 * self.equal
+
+    @property
+    def nothing(self) -> float:
+        """A twentieth of it: noise of averages over draws."""
+        return 0.05 * self.equal
