@@ -40,7 +40,9 @@ Campaign(load_study("study.yaml"), "out", executor=LocalExecutor(3, poll_seconds
 """
 PYTHON = """#!/bin/bash
 # Stands in for Python: runs take a moment, so that some are under way when the controller is killed. While there is a
-# file `hold`, those that begin after the decision that it names do not go on.
+# file `hold`, those that begin after the decision that it names do not go on. The look for packages before the first
+# run is let through.
+if [[ "$1" == -c ]]; then exec INTERPRETER "$@"; fi
 sleep "0.$((RANDOM % 5))"
 while [[ -e hold && -e out/decisions/$(< hold).json ]]; do sleep 0.02; done
 exec INTERPRETER "$@"

@@ -46,7 +46,8 @@ carry_out(load_study("study.yaml").expand(), SimulatorBackend(), LocalExecutor(p
 """
 PYTHON = """#!/bin/bash
 # Stands in for Python: no other process may have this run or this GPU until all that is started here has ended. It goes
-# on once there is no file `hold`.
+# on once there is no file `hold`. The look for packages before the first run is let through.
+if [[ "$1" == -c ]]; then exec INTERPRETER "$@"; fi
 run="$(basename "${@: -1}")"
 exec 7>> "gpu-$CUDA_VISIBLE_DEVICES" 8>> "run-$run"
 flock -n 7 && flock -n 8 || { echo "$run $CUDA_VISIBLE_DEVICES" >> clashes; exit 70; }
