@@ -19,7 +19,8 @@ import argparse
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.backtest import METHODS, Backtest, Row, judge
+from isocompute_sdk.auditing.backtest import METHODS, Backtest, Method, Row, judge
 from isocompute_sdk.auditing.pilots import Pilot, best_smoothed
 from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.scenario import METRIC
@@ -104,24 +105,24 @@ def pilots(scenario: Scenario, name: str) -> Iterator[Pilot]:
         yield pilot
 
 
-def examine(job: tuple[int, int]) -> tuple[Row, ...]:
-    """Every method on one scenario; scenarios of one seed take the families in turn."""
+def examine(job: tuple[int, int], methods: Mapping[str, Method] = METHODS) -> tuple[Row, ...]:
+    """Methods on one scenario; scenarios of one seed take the families in turn."""
     seed, index = job
     family = EVERY_FAMILY[index % len(EVERY_FAMILY)]
     scenario = draw_scenario(np.random.default_rng([seed, index]), family)
-    return judge(pilots(scenario, f"{family} {index}"), METHODS).rows
+    return judge(pilots(scenario, f"{family} {index}"), methods).rows
 
 
-def run(sweeps: int, seed: int, workers: int = 1) -> Backtest:
+def run(sweeps: int, seed: int, workers: int = 1, methods: Mapping[str, Method] = METHODS) -> Backtest:
     """All rows."""
-    jobs = [(seed, index) for index in range(sweeps)]
+    jobs, one = [(seed, index) for index in range(sweeps)], partial(examine, methods=methods)
     if workers == 1:
-        found = [examine(job) for job in jobs]
+        found = [one(job) for job in jobs]
     else:
         # Processes start fresh: forked ones would inherit the state of a BLAS that has begun its threads.
         with get_context("spawn").Pool(workers) as pool:
-            found = pool.map(examine, jobs, chunksize=4)
-    return Backtest(tuple(row for rows in found for row in rows), tuple(METHODS))
+            found = pool.map(one, jobs, chunksize=4)
+    return Backtest(tuple(row for rows in found for row in rows), tuple(methods))
 
 
 def by_family(found: Backtest) -> str:
