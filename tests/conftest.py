@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -31,8 +32,16 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
 # Tests start hundreds of short programs, which would compile the same modules again and again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What is imported while tests are collected stays: to look through it for garbage takes seconds and finds none.
+gc.disable()
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, of tests only."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import pytest
 
 HANG_SECONDS = 600.0
 """Ends a test that hangs; nothing that works takes as long on any machine."""
@@ -27,6 +30,12 @@ def wait_for(condition: Callable[[], T], process: subprocess.Popen[Any] | None =
         assert time.monotonic() < limit, f"hung for {HANG_SECONDS:g} s"
         time.sleep(pause)
         pause = min(1.3 * pause, 0.1)
+
+
+def need(package: str, *, whole_module: bool = False) -> None:
+    """Skip without a package that processes of the test import; this one does not spend seconds on it."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed", allow_module_level=whole_module)
 
 
 class Clock:

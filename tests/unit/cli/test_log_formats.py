@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import need
 from tests.unit.ingest.log_files import write_events, write_hydra
 from tests.unit.ingest.stores.test_saved_arguments import EVERY, launch
 
@@ -22,7 +23,7 @@ ARGUMENTS = {**SIZES, "steps_per_generation": 4, "generation_batch_size": 32}
 
 
 def wandb_folder(folder: Path) -> None:
-    pytest.importorskip("wandb")
+    need("wandb")
     subprocess.run([sys.executable, LOGGERS / "log_to_wandb.py", folder], capture_output=True, check=True)
 
 
@@ -60,7 +61,7 @@ def prime_rl(folder: Path) -> None:
 
 
 def mlflow_folder(folder: Path) -> None:
-    pytest.importorskip("mlflow")
+    need("mlflow")
     program = (
         "import json, os, sys\nos.environ.update(MLFLOW_ALLOW_FILE_STORE='true', GIT_PYTHON_REFRESH='quiet')\n"
         "import mlflow\nmlflow.set_tracking_uri(sys.argv[1])\nwith mlflow.start_run(run_name='a'):\n"

@@ -16,6 +16,7 @@ from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
 from isocompute_sdk.ingest.stores.saved_config import flags
 from isocompute_sdk.records import RunSet
+from tests.processes import need
 from tests.unit.ingest.log_files import write_events
 from tests.unit.ingest.stores.test_console_logs import HISTORY, trainer_console
 from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, state, verl_configuration
@@ -99,7 +100,7 @@ def test_yaml_that_a_console_shows(tmp_path: Path) -> None:
 
 
 def test_the_command_line_of_a_wandb_run_is_used(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
+    need("wandb")
     program = tmp_path / "train.py"
     program.write_text(
         "import os, sys\nos.environ.update(WANDB_MODE='offline', WANDB_SILENT='true')\nimport wandb\n"

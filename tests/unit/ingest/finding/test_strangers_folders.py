@@ -16,6 +16,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.saved_config import in_source
 from isocompute_sdk.records import RunSet
+from tests.processes import need
 from tests.unit.ingest.log_files import write_events, write_verl
 from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, verl_configuration
 
@@ -140,7 +141,7 @@ def trainer_tags(seed: int) -> dict[str, Any]:
 
 
 def test_a_trainer_that_was_resumed_under_a_new_run_of_wandb_is_one_run(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
+    need("wandb")
     config = {**SIZES, **GENERATION, "learning_rate": 1e-6, "seed": 1}
     wandb_run(tmp_path, "a", config, range(1, 13), trainer_tags(0))
     wandb_run(tmp_path, "a", {**config, "max_steps": 20}, range(11, 21), trainer_tags(1))
@@ -152,7 +153,7 @@ def test_a_trainer_that_was_resumed_under_a_new_run_of_wandb_is_one_run(tmp_path
 
 
 def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
+    need("wandb")
     tags = {
         "step": int,
         "progress/samples": lambda step: 256,

@@ -11,6 +11,7 @@ import pytest
 
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
+from tests.processes import need
 from tests.unit.ingest.log_files import write_events
 from tests.unit.ingest.loggers import log_as_slime
 
@@ -55,7 +56,7 @@ def test_slimes_event_files_with_the_script_beside_them(tmp_path: Path, shared: 
 
 
 def test_slimes_processes_write_one_run_offline(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
+    need("wandb")
     subprocess.run([sys.executable, PROGRAM, "wandb", tmp_path], check=True, capture_output=True)
     assert len(list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))) == 3
     check_slime(tmp_path)

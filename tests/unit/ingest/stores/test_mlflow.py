@@ -12,8 +12,9 @@ import pytest
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.mlflow_runs import is_database, read_folder, read_from_database, runs_in_database
 from isocompute_sdk.records import RunSet
+from tests.processes import need
 
-pytest.importorskip("mlflow")
+need("mlflow", whole_module=True)
 PROGRAM = Path(__file__).parents[1] / "loggers" / "log_to_mlflow.py"
 
 

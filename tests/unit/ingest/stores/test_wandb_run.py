@@ -14,8 +14,9 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.wandb_run import read_wandb_run
 from isocompute_sdk.records import RunSet
+from tests.processes import need
 
-pytest.importorskip("wandb")
+need("wandb", whole_module=True)
 PROGRAM = Path(__file__).parents[1] / "loggers" / "log_to_wandb.py"
 
 
