@@ -51,9 +51,11 @@ def _ragged_jsonl(path: Path) -> None:
 
 
 def _wide_parquet(path: Path) -> None:
-    pl.DataFrame(
-        {**{name: [value] for name, value in ROW.items()}, **{f"m{i}": [0.5] for i in range(WIDE)}}
-    ).write_parquet(path)
+    # polars takes seconds to write as many as in the other files; it reads their names in one piece.
+    names = [f"m{i}" for i in range(raw.MOST_COLUMNS)]
+    pl.DataFrame({**{name: [value] for name, value in ROW.items()}, **{name: [0.5] for name in names}}).write_parquet(
+        path
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,9 +68,7 @@ def _wide_parquet(path: Path) -> None:
         ("runs.parquet", _wide_parquet),
     ],
 )
-def test_a_hundred_thousand_columns_are_refused_in_seconds(
-    tmp_path: Path, name: str, write: Callable[[Path], None]
-) -> None:
+def test_too_many_columns_are_refused_in_seconds(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
     write(tmp_path / name)
     RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]})  # imports are no part of it
     began = time.process_time()
