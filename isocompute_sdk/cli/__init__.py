@@ -62,10 +62,10 @@ def _run() -> None:
     from isocompute_sdk.cli.shared.output import for_shell
 
     try:
-        from isocompute_sdk.cli.app import app
+        from isocompute_sdk.cli.app import command
 
         try:
-            app()
+            command()
         finally:
             _flush()
     except KeyboardInterrupt:

@@ -72,3 +72,6 @@ for _name, _function in (
 ):
     # Without an empty line the first example would be part of the paragraph "Examples:".
     app.command(name=_name, help=(getdoc(_function) or "").replace("Examples:\n", "Examples:\n\n"))(_function)
+
+command = typer.main.get_command(app)
+"""The tree as a function, built once: that takes longer than a short command."""

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from isocompute_sdk import files
@@ -21,8 +22,8 @@ _ASSETS = resources("isocompute_sdk.reporting.drawing") / "assets"
 LICENCES = ("echarts-NOTICE.txt", "echarts-LICENSE.txt", "echarts-LICENSE-d3.txt")
 
 
-def render(page: Page) -> str:
-    """The page as HTML. Text is escaped; no script runs but the two that are named by their hashes."""
+@cache
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("isocompute_sdk.reporting.drawing"),
         undefined=StrictUndefined,
@@ -32,8 +33,13 @@ def render(page: Page) -> str:
     )
     filters: dict[str, Any] = environment.filters
     filters["sort_notes"] = by_severity
+    return environment.get_template("page.html.j2")
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Text is escaped; no script runs but the two that are named by their hashes."""
     scripts = [_asset("echarts.common.min.js"), _asset("page.js")]
-    return environment.get_template("page.html.j2").render(
+    return _template().render(
         page=page,
         slider=page.slider(),
         data=Markup(_json(_data(page))),

@@ -106,7 +106,7 @@ def test_ctrl_c_before_a_command_has_begun_is_no_traceback(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app, "app", interrupted)
+    monkeypatch.setattr(app, "command", interrupted)
     said = isocompute("plan", "--budget", "3M")
     assert (said.returncode, said.stderr) == (130, "")
 
