@@ -39,8 +39,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is collected, of tests only."""
+    """From here on garbage is collected: of tests only, and less often than by default, which takes 4 % of the time."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
