@@ -10,7 +10,8 @@ from shlex import quote
 from typing import Any, Literal
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, LARGEST_TEXT, open_bytes
+from isocompute_sdk.ingest.stores import packed
+from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
@@ -80,19 +81,20 @@ def check_size(path: Path | str, columns: int, rows: int) -> None:
 
 
 def read_text(
-    path: Path, on_truncated: OnTruncated = "error", *, largest: int = LARGEST_TEXT, longest: int | None = None
+    path: Path, on_truncated: OnTruncated = "error", *, largest: int | None = None, longest: int | None = None
 ) -> tuple[str, tuple[Note, ...]]:
     """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced, with a note.
 
     Args:
         path: a file, packed with gzip or not.
         on_truncated: whether bytes that are not text are an error.
-        largest: bytes of the largest file that is read, unpacked.
+        largest: bytes of the largest file that is read, unpacked; None: `packed.LARGEST_TEXT`.
         longest: bytes of the longest line; None for any. Lines up to twice as long may pass.
 
     Raises:
         RecordError: the file cannot be read, is not text, or is too large.
     """
+    largest = packed.LARGEST_TEXT if largest is None else largest
     content, step = bytearray(), longest or largest
     try:
         with open_bytes(path, largest) as file:
