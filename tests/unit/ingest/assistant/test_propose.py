@@ -164,8 +164,7 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
     (tmp_path / "chart.csv").write_text(text)
     target = tmp_path / "map.yaml"
     propose(tmp_path / "chart.csv", relative_to=tmp_path).save(target)
-    answers = {"group_size": 4, "problems_per_batch": 16, "step_unit": "rollout_batches", "metrics": "eval/acc"}
-    answered(target, {**answers, "eval_samples": 4})
+    answered(target, {"group_size": 4, "problems_per_batch": 16})
     runs = read_mapped(target)
     assert {(info.run_id, info.group_size, info.problems_per_batch) for info in runs.runs()} == {
         ("lively-sun-3", 4, 16),
