@@ -585,7 +585,7 @@ def _of_updates(frame: pl.DataFrame, beside: Collection[str]) -> bool:
 
 
 def _of_every_update(frame: pl.DataFrame, metrics: Mapping[str, pl.Series]) -> list[str]:
-    """Rewards with a value for every update, beside a trainer's quantities, whose names do not say on which problems."""
+    """Rewards with a value for every update, beside a trainer's quantities, whose names do not say where."""
     if all(rank(name, schema.DEFAULT_EVAL_SET) is not None for name in metrics):
         return []
     named = {name: series for name, series in metrics.items() if names_a_reward(name)}
