@@ -14,7 +14,7 @@ NAMES = re.compile(r"(?:global_?step|checkpoint|ckpt|iter|step)[-_]?0*(\d+)(_hf)
 """veRL global_step_N, OpenRLHF global_stepN and global_stepN_hf, TRL checkpoint-N, slime iter_000N, prime-rl step_N."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".distcp")
 BESIDE = re.compile(r"(training_args|optim|scheduler|rng_state|extra_state|data\b).*")
-"""Names that files of weights do not have: what a trainer saves beside them, also in a folder whose weights are gone."""
+"""Names of what a trainer saves beside the weights; they stay where the weights are gone."""
 
 
 @dataclass(frozen=True)
