@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ RTOL = 1e-6
 Run = tuple[int, str]
 """Position of a table, and the run in it."""
 _KEY = ("run_id", "metric", "eval_set")
-Curves = Mapping[Hashable, NDArray[np.float64]]
+Curves = Mapping[Any, NDArray[np.float64]]
 """Measurement -> step and value, shape (evaluations, 2)."""
 
 
@@ -108,7 +108,7 @@ def _same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     return shared is not None and shared >= MIN_CHANGES
 
 
-def _curves(run: pl.DataFrame) -> dict[Hashable, NDArray[np.float64]]:
+def _curves(run: pl.DataFrame) -> Curves:
     """(metric, evaluation set) -> step and value, shape (evaluations, 2)."""
     import polars as pl
 

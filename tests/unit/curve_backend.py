@@ -8,6 +8,7 @@ import shlex
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,14 @@ class CurveBackend:
         return read_journals(folder)
 
 
-def end_with(process: str) -> None:
+def end_with(process: int) -> None:
     """End this program once the tests have ended: runs outlive the commands that start them."""
 
     def watch() -> None:
-        while Path("/proc", process).exists():
-            time.sleep(1.0)
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(process, 0)
+                time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -111,5 +114,5 @@ def train(run: dict[str, object], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    end_with(os.environ.get("TESTS_PROCESS", "self"))
+    end_with(int(os.environ["TESTS_PROCESS"]))
     train(json.loads(sys.argv[1]), Path(sys.argv[2]))

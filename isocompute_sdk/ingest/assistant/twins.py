@@ -108,7 +108,9 @@ class _Measured(dict[str, Curves]):
         log = self.logs[run]
         names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
         series = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
-        self[run] = {name: np.column_stack((one.step_T, one.value_T)) for name, one in series.items()}
+        self[run] = {
+            name: np.column_stack((one.step_T, one.value_T)).astype(np.float64) for name, one in series.items()
+        }
         return self[run]
 
 
