@@ -34,6 +34,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # What is imported while tests are collected stays: to look through it for garbage takes seconds and finds none.
 gc.disable()
+# Runs that tests start live in sessions of their own: they end when this process has.
+os.environ["TESTS_PROCESS"] = str(os.getpid())
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
