@@ -32,6 +32,8 @@ from simulated import pilots as simulated_pilots
 import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import LEVEL, clustered
 from isocompute_sdk.auditing.pilots import CUTS, MIN_EVALUATIONS, Pilot, pilots
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.least_squares.batched import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.fitting.surface import data, decline, posterior, surface
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
@@ -45,6 +47,7 @@ OTHERS: dict[str, Any] = {"cuts": (1 / 3, 0.5), "seeds": 3, "min_evaluations": 1
 """Pilots of further sweeps, which are evaluated seldom."""
 MEASURED = ("regret", "error", "held", "score")
 HERE = "as it stands"
+PROBLEM = posterior._Problem  # pyright: ignore[reportPrivateUsage]
 
 
 def _same(fitted: Surface) -> Surface:
@@ -58,8 +61,8 @@ class Term:
     name: str
     prior: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Changed fields of the prior."""
-    patches: Sequence[tuple[ModuleType, str, Any]] = ()
-    """Module, name and value of what stands in its place during the fit."""
+    patches: Sequence[tuple[ModuleType | type, str, Any]] = ()
+    """Module or class, name and value of what stands in its place during the fit."""
     after: Callable[[Surface], Surface] = _same
     interval: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `Surface.interval`."""
@@ -68,15 +71,30 @@ class Term:
 
 def _members(keep: Callable[[posterior.Member], bool]) -> tuple[ModuleType, str, Any]:
     every = posterior.members_of
-    return posterior, "members_of", lambda prior: tuple(one for one in every(prior) if keep(one))
+
+    def kept(prior: Prior) -> tuple[posterior.Member, ...]:
+        return tuple(one for one in every(prior) if keep(one))
+
+    return posterior, "members_of", kept
 
 
 def _one_shape_less(name: str) -> tuple[ModuleType, str, Any]:
     return posterior, "UNIT_SHAPES", {other: shape for other, shape in UNIT_SHAPES.items() if other != name}
 
 
-def _equally(_: posterior._Problem, found: Any) -> Any:
+def _equally(_: object, found: BatchedFit) -> Array:
     return np.zeros(len(found.parameters_NP))
+
+
+def _unchanged(values: Array, _: float) -> Array:
+    return values
+
+
+def _always(answer: object) -> Callable[..., object]:
+    def says(*_: object) -> object:
+        return answer
+
+    return says
 
 
 def terms() -> Iterator[Term]:
@@ -96,12 +114,12 @@ def terms() -> Iterator[Term]:
         yield Term(f"kinds: {usual.kinds[number].share_step}", {"kinds": rest})
     for name in UNIT_SHAPES:
         yield Term(f"shapes: {name}", patches=[_one_shape_less(name)])
-    yield Term("members weighed by evidence", patches=[(posterior._Problem, "log_evidence", _equally)])  # pyright: ignore
+    yield Term("members weighed by evidence", patches=[(PROBLEM, "log_evidence", _equally)])
     yield Term("second_rise", after=lambda fitted: replace(fitted, second_rise=None))
-    yield Term("second_rise: best@k", patches=[(surface, "best_rises", lambda *_: None)])
-    yield Term("second_rise: OPEN", patches=[(surface, "_seen", lambda _: 0.0)])
+    yield Term("second_rise: best@k", patches=[(surface, "best_rises", _always(None))])
+    yield Term("second_rise: OPEN", patches=[(surface, "_seen", _always(0.0))])
     yield Term("declines", after=lambda fitted: replace(fitted, declines=None))
-    yield Term("declines: best@k", patches=[(decline, "odds_by_best", lambda *_: 1.0)])
+    yield Term("declines: best@k", patches=[(decline, "odds_by_best", _always(1.0))])
     yield Term("departure", interval={"departure": 0.0})
     yield Term("small_set_tilt", {"small_set_tilt": 0.0})
     yield Term("share_beyond_seen", {"share_beyond_seen": 0.0})
@@ -123,9 +141,9 @@ def terms() -> Iterator[Term]:
     yield Term("NOISE_FACTOR", patches=[(posterior, "NOISE_FACTOR", (1.0, 1.0))])
     yield Term("correlation of the noise", patches=[(data, "CORRELATION_POINTS", infinite)])
     yield Term("OWN_NOISE", patches=[(data, "OWN_NOISE", infinite)])
-    yield Term("outlying evaluations", patches=[(data, "without_outliers", lambda values, _: values)])
-    yield Term("falls cut off", patches=[(data, "fall_of", lambda *_: None)])
-    yield Term("early dips", patches=[(data, "end_of_dip", lambda *_: 0)])
+    yield Term("outlying evaluations", patches=[(data, "without_outliers", _unchanged)])
+    yield Term("falls cut off", patches=[(data, "fall_of", _always(None))])
+    yield Term("early dips", patches=[(data, "end_of_dip", _always(0))])
 
 
 @dataclass(frozen=True)
@@ -208,7 +226,7 @@ def outcomes(out: Path, sets: Iterator[tuple[str, list[Case]]], every: Sequence[
                 continue
             begun = time.process_time()
             rows = {
-                f"{pilot.name}": (group, pilot.sweep.name, values)
+                pilot.name: (group, pilot.sweep.name, values)
                 for case in pilots_of
                 for pilot, group, values in measure(term, case)
             }
