@@ -31,6 +31,8 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
 # Tests start hundreds of short programs, which would compile the same modules again and again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Runs that tests start live in sessions of their own: they end when this process has.
+os.environ["TESTS_PROCESS"] = str(os.getpid())
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from typer.main import get_command
 
@@ -82,4 +82,6 @@ def _takes(one: Any) -> str:
 def _type_words(annotation: Any) -> str:
     if get_origin(annotation) in (list, tuple):
         return ",".join(_type_words(part) for part in get_args(annotation) if part is not ...)
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
     return TYPES[annotation.__name__]

@@ -22,6 +22,7 @@ from isocompute_sdk.auditing.measure_choice import choose_measure
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.model import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep
 from isocompute_sdk.records import RunSet
 
@@ -73,8 +74,10 @@ class Pilot:
 
     @cached_property
     def fits(self) -> Fits:
-        """The surface, fitted once."""
-        return api.fit(self.runs, self.metric, bounds=self.sweep.provenance.bounds)
+        """The surface, fitted once, with a prior that has not learned from the family of the sweep."""
+        about = self.sweep.provenance
+        without = about.family if about.family in LEARNED["families"] else None
+        return api.fit(self.runs, self.metric, bounds=about.bounds, without=without)
 
     @cached_property
     def best_so_far(self) -> dict[int, float]:

@@ -266,7 +266,11 @@ class DesignedPilot:
         self.tell(reason)
 
     def _design(self, budget: Budget, throughput: Throughput | None, most: float) -> PilotDesign:
-        """The first round, which costs at most the share `most` of what is left of the budget."""
+        """The first round, which costs at most the share `most` of what is left of the budget.
+
+        Who asks for a pilot gets one, also where it is expected to cost more than it saves: it shows whether the recipe
+        learns at all, which the expectation takes for granted.
+        """
         return design_pilot(
             budget,
             recipe=self.study.recipe,
@@ -274,6 +278,7 @@ class DesignedPilot:
             throughput=throughput,
             n_problems=self.study.data.n_problems,
             shares=sorted({min(share, most) for share in SHARES}),
+            spend_all=True,
             rng=self.pilot.seed,
         )
 
@@ -322,8 +327,8 @@ class DesignedPilot:
             runs, reason = self._named(design.runs, taken), design.first.reason
             if not runs:
                 raise PlanError(
-                    f"no pilot is worth its cost at {self.budget}; largest_share leaves "
-                    f"{max(most, 0.0) / self.budget.amount:.1%} of it for one: {reason}",
+                    f"{self.budget} pay for no pilot: largest_share leaves {max(most, 0.0) / self.budget.amount:.1%} "
+                    f"of it for one: {reason}",
                     "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
                     "study a sweep.",
                 )

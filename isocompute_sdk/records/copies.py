@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ RTOL = 1e-6
 Run = tuple[int, str]
 """Position of a table, and the run in it."""
 _KEY = ("run_id", "metric", "eval_set")
-_Curve = NDArray[np.float64]
+Curves = Mapping[Any, NDArray[np.float64]]
+"""Measurement -> step and value, shape (evaluations, 2)."""
 
 
 def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[Run, Run]]:
@@ -50,9 +51,22 @@ def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[Run, 
     return [one.drop("_at") for one in found], copies
 
 
-def changes(values: NDArray[Any]) -> int:
-    """Different fractions among values, beyond the first: whole numbers and constants prove nothing."""
-    return max(0, len(np.unique(values[values != np.floor(values)].astype(np.float32))) - 1)
+def shared_changes(mine: Curves, theirs: Curves) -> int | None:
+    """Different fractions, beyond the first of each measurement, that two runs share; None if values or steps differ.
+
+    Measurements are compared as far as both go. Whole numbers and constants prove nothing.
+    """
+    found = 0
+    for name in mine.keys() & theirs.keys():
+        size = min(len(mine[name]), len(theirs[name]))
+        one, other = mine[name][:size], theirs[name][:size]
+        # TensorBoard keeps single precision, other logs every digit.
+        values = one[:, 1].astype(np.float32)
+        same = np.allclose(values, other[:, 1].astype(np.float32), rtol=RTOL, atol=0.0, equal_nan=True)
+        if not (same and np.array_equal(one[:, 0], other[:, 0])):
+            return None
+        found += max(0, len(np.unique(values[values != np.floor(values)])) - 1)
+    return found
 
 
 def told(original: str) -> str:
@@ -90,17 +104,11 @@ def _same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     a, b = one.row(0, named=True), other.row(0, named=True)
     if any(None not in (a[name], b[name]) and a[name] != b[name] for name in PER_RUN if name != "seed"):
         return False
-    mine, theirs = _curves(one), _curves(other)
-    shared = 0
-    for measure in mine.keys() & theirs.keys():
-        size = min(len(mine[measure]), len(theirs[measure]))
-        if not np.allclose(mine[measure][:size], theirs[measure][:size], rtol=RTOL, atol=0.0):
-            return False
-        shared += changes(mine[measure][:size, 1])
-    return shared >= MIN_CHANGES
+    shared = shared_changes(_curves(one), _curves(other))
+    return shared is not None and shared >= MIN_CHANGES
 
 
-def _curves(run: pl.DataFrame) -> dict[tuple[Any, ...], _Curve]:
+def _curves(run: pl.DataFrame) -> Curves:
     """(metric, evaluation set) -> step and value, shape (evaluations, 2)."""
     import polars as pl
 

@@ -15,7 +15,16 @@ from isocompute_sdk.metrics import UNKNOWN_AVERAGE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, refuse_clock, require, to_series, typed
-from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, TRAIN_SET, headline, is_training_reward, rank
+from isocompute_sdk.records.rewards import (
+    EVALUATIONS,
+    OTHER,
+    TRAIN_REWARD,
+    TRAIN_SET,
+    headline,
+    is_training_reward,
+    names_a_reward,
+    rank,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -308,11 +317,20 @@ def _suggested(wanted: str, present: Sequence[str]) -> str | None:
     return next(near, None) or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
 
 
+def _may_be(wanted: str, cells: pl.Series) -> bool:
+    """Whether a column could be `wanted` by its values: numbers, and for a setting few of them."""
+    import polars as pl
+
+    numbers = _without_blanks(cells).cast(pl.Float64, strict=False) if not cells.dtype.is_nested() else cells.clear()
+    numbers = numbers.drop_nulls()
+    counts = len(numbers) >= FEWEST_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
+    return len(numbers) > 0 and not (counts and schema.BY_NAME[wanted].per_run)
+
+
 def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection[str]) -> None:
     """Raise on columns that a table cannot do without, with the options that would give them."""
     source = named.source
     present = list(source.written.values())
-    free = [source.written[name] for name in named.others]
     wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
@@ -320,7 +338,8 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
     unset = {"problems_per_batch", schema.BATCH.name, "rollouts"}.isdisjoint((*named.known, *set_for_all))
     for name in [*absent, *(["problems_per_batch"] if unset else [])]:
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
-        left = [column for column in free if column not in renamed]
+        left = [source.written[column] for column, cells in named.others.items() if _may_be(name, cells)]
+        left = [column for column in left if column not in renamed]
         found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
         if found is not None:
             renamed[found[0]] = found[1]
@@ -377,6 +396,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     extra = {name: series for name, series in others.items() if series.null_count() < len(series)}
     left: list[str] = []
     notes: list[Note] = []
+    of_updates: list[str] = []
     if options.lenient:
         extra, told = _finite(extra, named.source)
         # With one row per metric an empty value is an error of its own.
@@ -392,9 +412,11 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     else:
         metrics, told = _metric_columns(frame, named, extra, options)
         _refuse_settings(frame, metrics, named, options)
-        notes += told
+        of_updates = _of_every_update(frame, metrics)
+        evaluated = any(rank(name, schema.DEFAULT_EVAL_SET) in EVALUATIONS for name in metrics)
+        notes += [*told, *(_taken_for_training(name) for name in of_updates if not evaluated)]
         rows = _melt(frame, metrics, named.source)
-    training = [name for name in rows["metric"].unique() if is_training_reward(name)]
+    training = [name for name in rows["metric"].unique() if is_training_reward(name) or name in of_updates]
     held_out = pl.lit(schema.DEFAULT_EVAL_SET)
     home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
     return rows.with_columns(pl.coalesce("eval_set", home).alias("eval_set")), tuple(notes)
@@ -473,7 +495,8 @@ def _refuse_settings(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], name
     columns = [named.source.written[name] for name in found]
     several = len(columns) > 1
     missing = [one for one in ("group_size", "problems_per_batch") if one not in named.known]
-    likely = next((one for one in missing if _suggested(one, columns[:1]) is not None), "learning_rate")
+    likely = next((one for one in missing if _suggested(one, columns[:1]) is not None), None)
+    renamed = "THEIRS=OURS" if likely is None else quote(f"{columns[0]}={likely}")
     raise RecordError(
         f"column{'s' if several else ''} {', '.join(map(repr, columns))} never change{'' if several else 's'} within a "
         "run, as settings do; accepted: measurements, and columns of known names",
@@ -482,7 +505,7 @@ def _refuse_settings(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], name
         options=tuple(f"--ignore {quote(column)}" for column in columns),
     ).in_shell(
         f"Add {' '.join(f'--ignore {quote(column)}' for column in columns)}; or rename what has another name here: "
-        f"--rename {quote(f'{columns[0]}={likely}')}."
+        f"--rename {renamed}."
     )
 
 
@@ -499,12 +522,15 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
             f"The table has: {named.columns}. Rename the measured column to 'value'.",
         )
     if extra:
-        name = named.source.written[next(iter(extra))]
+        names = [named.source.written[name] for name in extra]
+        shown = f"unknown column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+        ignored = tuple(f"--ignore {quote(name)}" for name in names)
         raise RecordError(
-            f"unknown column {name!r} in a table with one row per metric; known: {schema.known_names()}",
-            f"Pass ignore=[{name!r}], or rename it to a known column.",
-            column=name,
-        ).in_shell(f"Add --ignore {quote(name)}, or --rename it to a known column.")
+            f"{shown} in a table with one row per metric; known: {schema.known_names()}",
+            f"Pass ignore={names!r}, or rename to known columns.",
+            column=names[0],
+            options=ignored,
+        ).in_shell(f"Add {' '.join(ignored)}, or --rename to known columns.")
     metric = typed(named.known["metric"], schema.BY_NAME["metric"], named.source)
     value = typed(named.known["value"], schema.BY_NAME["value"], named.source)
     require(metric, named.source, "Give every row the name of its metric.")
@@ -555,10 +581,20 @@ USUAL_METRIC = "reward"
 
 def _of_updates(frame: pl.DataFrame, beside: Collection[str]) -> bool:
     """Whether a reward is that of updates: beside a trainer's quantities or an evaluation, or in every step's row."""
+    return any(rank(name, schema.DEFAULT_EVAL_SET) != OTHER for name in beside) or _in_every_step(frame)
+
+
+def _of_every_update(frame: pl.DataFrame, metrics: Mapping[str, pl.Series]) -> list[str]:
+    """Rewards with a value for every update, beside a trainer's quantities, whose names do not say where."""
+    if all(rank(name, schema.DEFAULT_EVAL_SET) is not None for name in metrics):
+        return []
+    named = {name: series for name, series in metrics.items() if names_a_reward(name)}
+    return [name for name, series in named.items() if _in_every_step(frame.filter(series.is_not_null()))]
+
+
+def _in_every_step(frame: pl.DataFrame) -> bool:
     import polars as pl
 
-    if any(rank(name, schema.DEFAULT_EVAL_SET) != OTHER for name in beside):
-        return True
     apart = frame.select(pl.col("step").diff().over("run_id")).to_series().drop_nulls()
     return len(apart) >= FEWEST_TO_JUDGE and apart.median() == 1
 
@@ -573,8 +609,8 @@ def _taken_for_evaluation(column: str) -> Note:
 
 def _taken_for_training(column: str) -> Note:
     message = (
-        f"column {column!r} does not say what it measures and is taken for the training reward, {TRAIN_REWARD}. If it "
-        "is an evaluation, name it: --metric avg@4 (metric= in Python)."
+        f"column {column!r} does not say what it measures and is taken for the training reward. If it is an "
+        f"evaluation, name it: --rename {column}=avg@4 (rename= in Python)."
     )
     return Note("reward-taken-for-training", "warning", message, {"column": column})
 

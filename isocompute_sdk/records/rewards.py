@@ -20,8 +20,8 @@ TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*|\?)")
 _NO_REWARD = re.compile(
     r"(.*[/_. ])?(epochs?|loss|.+_loss|entropy|.*kl|.*grad(ient)?_norm|lr|learning_rate|.*clip(ped)?(_.*|frac)?|"
-    r".*(len(gth)?s?|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
-    r"importance_.*|frac_.*|.*std|batch_size|total_flos|trained_share|advantages?|returns?|.*ratio|.*util(ization)?|"
+    r".*(len(gth)?s?|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_sec(ond)?)?|"
+    r"importance_.*|frac_.*|.*std|batch_size|total_flos|trained_share|adv(antages?)?|returns?|.*ratio|.*util(ization)?|"
     r"throughput|perplexity|ppl|max|min|var(iance)?|iter(ation)?s?|fps|temperature)([/_](mean|std|min|max|avg|median))?",
     re.IGNORECASE,
 )
@@ -30,18 +30,16 @@ _LENGTH = re.compile(
     r"(.*[/_. -])?(len(gth)?s?|tokens?)([/_@. -].*)?(?<!reward)(?<!score)(?<!acc)(?<!accuracy)", re.IGNORECASE
 )
 """Sizes of responses, wherever the word stands."""
-_COMPONENT = re.compile(r"(.*/)?rewards/.+")
-"""One reward function of several."""
+_COMPONENT = re.compile(r"(.*/)?rewards/.+|(.*[/_. -])?format([/_. -].*)?", re.IGNORECASE)
+"""One reward function of several; that of the format is never the whole."""
 _SCORES = (
     "pass|acc|accuracy|score|rewards?|success(es|_rate)?|solved?|solve_rate|correct|correctness|win|win_rate|exact_match|"
     "em|f1|maj"
 )
-_EVALUATION = re.compile(
-    rf"(.*[/_. -])?(eval|val|valid|validation|test|held_?out|{_SCORES})([/_@. 0-9-].*)?", re.IGNORECASE
-)
-"""Names that people give to rewards and evaluations."""
+_PLACE = re.compile(r"(.*[/_. -])?(eval|val|valid|validation|test|held_?out)([/_@. 0-9-].*)?", re.IGNORECASE)
+"""Names of what was measured on held-out problems."""
 _SCORE = re.compile(rf"(.*[/_. -])?({_SCORES})([/_@. 0-9-].*)?", re.IGNORECASE)
-"""Those that say what is measured, and not only where: of `eval/turns` and `eval/reward` the second is the reward."""
+"""Names that say what is measured, and not only where: of `eval/turns` and `eval/reward` the second is the reward."""
 _WHERE = r"([/_@. 0-9-]|eval|val|valid|validation|test|mean|avg|total|final|overall)*"
 _WHOLE = re.compile(rf"{_WHERE}({_SCORES}){_WHERE}", re.IGNORECASE)
 """Those that say no more, so that they name no part: `eval/reward` beside `eval/format_reward`."""
@@ -51,8 +49,8 @@ _TRAINING = re.compile(
     re.IGNORECASE,
 )
 """Names that people give to the reward of what an update trained on."""
-OTHER = 7
-"""Rank of an unknown name."""
+EVALUATIONS, OTHER = range(3), 8
+"""Ranks of what names say is an average on held-out problems, and of an unknown name."""
 
 
 def is_training_reward(metric: str) -> bool:
@@ -66,19 +64,29 @@ def rank(metric: str, eval_set: str) -> int | None:
     Order: averages on held-out problems, other rewards on them, the training reward, unknown names.
     """
     if is_training_reward(metric):
-        return 6
+        return 7
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems, or a reward by another name.
         named = _SCORE.fullmatch(metric) and not _is_diagnostic(metric)
-        return 5 if average_of(metric) else 6 if named else None
+        return 6 if average_of(metric) else 7 if named else None
     average = metric == UNKNOWN_AVERAGE or average_of(metric) is not None
-    kinds = (metric == "avg@4", average, metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
-    known = next((i for i, holds in enumerate(kinds) if holds), None)
-    if known is not None:
-        return known
-    if _is_diagnostic(metric):
+    place, score = _PLACE.fullmatch(metric), _SCORE.fullmatch(metric)
+    if not average and not _COUNTED.fullmatch(metric) and _is_diagnostic(metric):
         return None
-    return 4 if _EVALUATION.fullmatch(metric) else OTHER
+    kinds = (
+        metric == "avg@4",
+        average,
+        place and score and not _COUNTED.fullmatch(metric),
+        metric in ("reward", "accuracy"),
+        _COUNTED.fullmatch(metric),
+        place or score,
+    )
+    return next((i for i, holds in enumerate(kinds) if holds), OTHER)
+
+
+def names_a_reward(metric: str) -> bool:
+    """Whether a name is that of a whole reward and does not say on which problems, such as `reward_avg`."""
+    return not _PLACE.fullmatch(metric) and rank(metric, DEFAULT_EVAL_SET) == 5 and _WHOLE.fullmatch(metric) is not None
 
 
 def _is_diagnostic(metric: str) -> bool:
@@ -114,8 +122,8 @@ def _tie(metric: str, eval_set: str) -> tuple[bool, bool, int, bool, str, str]:
     )
 
 
-_CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
-"""Averages and counts on held-out problems, names of evaluations, training rewards, other names."""
+_CLASS = (0, 0, 0, 0, 0, 1, 2, 2, 3)
+"""Evaluations on held-out problems, names that may be those of one, training rewards, other names."""
 
 
 def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:

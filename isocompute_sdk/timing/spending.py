@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import open_input, parse_json
@@ -140,8 +141,12 @@ def _lost(attempts: list[Start], records: list[dict[str, Any]]) -> float:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Records of a JSON-lines file without an unfinished last line; empty if it is missing."""
+    """Records of a JSON-lines file; none if it is missing. Bad lines are skipped here and reported by the reader."""
     if not path.exists():
         return []
+    found: list[Any] = []
     with open_input(path, what=JOURNAL, error=RecordError) as file:
-        return [parse_json(line) for line in file.read().split(b"\n")[:-1]]
+        for line in file.read().split(b"\n")[:-1]:
+            with suppress(ValueError):
+                found.append(parse_json(line))
+    return [cast("dict[str, Any]", record) for record in found if isinstance(record, dict)]

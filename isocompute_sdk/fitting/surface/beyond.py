@@ -7,16 +7,14 @@ learned from the recorded sweeps by `scripts/learn_prior.py`, which writes `lear
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.model import LEARNED
 
-LEARNED_FILE = Path(__file__).parent / "learned.json"
-DEPARTURE = float(json.loads(LEARNED_FILE.read_text(encoding="utf-8"))["departure"])
+DEPARTURE = float(LEARNED["departure"])
 """Standard deviation of the departure at one unit of ln C beyond the data, as a share of the gain."""
 
 

@@ -16,7 +16,8 @@ from isocompute_sdk.fitting.surface.answers.curves import surface_curves
 from isocompute_sdk.fitting.surface.answers.law import with_law
 from isocompute_sdk.fitting.surface.answers.passport import backtest, passport
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.model import Prior
+from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 
 FEWEST_EVALUATIONS = 4
@@ -32,7 +33,11 @@ MANY_OUTLIERS = 0.02
 
 @dataclass(frozen=True)
 class SurfaceOptions(MethodOptions):
-    """Options of the surface: those of every method."""
+    """Options of the surface, besides those of every method."""
+
+    without: str | None = None
+    """Family of recorded sweeps (`sweeps()`) that the prior is not to have learned from, to judge its own by; None:
+    all."""
 
 
 def fit_joint(
@@ -71,8 +76,9 @@ def fit_joint(
     # The order of the runs must not change any bit.
     runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     prepared = prepare(runs, bounds[1] - bounds[0])
-    surface = fit_surface(prepared, bounds, draws, rng)
-    test = backtest(prepared, bounds, rng)
+    prior = DEFAULT_PRIOR if options.without is None else Prior.learned(options.without)
+    surface = fit_surface(prepared, bounds, draws, rng, prior)
+    test = backtest(prepared, bounds, rng, prior)
     known = passport(surface, prepared, test)
     curves = surface_curves(surface, runs)
     found = Fits(

@@ -13,13 +13,20 @@ and of m, and per octave of D the change of a, and of a per octave of n.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocompute_sdk.errors import FieldError
+from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arrays import Array, Number, Positive, Vector
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.surface.data import PreparedRun
 
 CURVE_PARAMETERS = 4
 """R0, a, m and ln h: what one configuration's curve depends on."""
@@ -29,6 +36,13 @@ LARGEST_SLOPE = 4.0
 """Largest |ln h|: at e^4 a curve is a step on any grid of evaluations."""
 OCTAVES_ABOVE = 1
 """Knots above the largest n that was run: a plan may go that far and no further."""
+
+
+LEARNED_FILE = Path(__file__).parent / "learned.json"
+LEARNED: dict[str, Any] = json.loads(LEARNED_FILE.read_text(encoding="utf-8"))
+"""What `scripts/learn_prior.py` found in the recorded sweeps, with its evidence."""
+SECOND_RISE = (0.25, 0.1)
+"""`Kind.second_rise` of each kind."""
 
 
 @dataclass(frozen=True)
@@ -43,34 +57,38 @@ class Kind:
 
 @dataclass(frozen=True)
 class Prior:
-    """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
+    """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise.
 
-    share_least: float = 0.2
+    What has no default is learned from the recorded sweeps; the defaults come from the paper's figures.
+    """
+
+    share_least: float
     """Share of the headroom that training wins in the end: the centre of a's level, unless more was seen. A pilot too
     short to show a rise says next to nothing about its size, so that the centre must not follow what little it saw."""
-    share_beyond_seen: float = 1.25
+    share_beyond_seen: float
     """Final gain over the largest gain that was seen, where that is more."""
-    share_level_sd: float = 1.0
+    share_level_sd: float
     """Of the level of a, around the logit of the larger."""
-    kinds: tuple[Kind, ...] = (Kind((0.09, 0.25), 0.25), Kind((0.0, 0.08), 0.1))
+    kinds: tuple[Kind, ...]
     """Larger n wins late; n hardly moves. As probable before a sweep, weighed by its evidence after it."""
-    small_set_tilt: float = 0.06
-    """What that loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding 5)."""
-    share_bend: tuple[float, float] = (-0.06, 0.12)
+    share_bend: tuple[float, float]
     """Second difference of a: gains from larger n shrink."""
-    share_bend_rough: float = 0.5
+    share_bend_rough: float
     """Standard deviation of the same for a sweep whose dependence on n is irregular."""
-    midpoint_before_end: float = 0.2
-    """How far, in ln C, the level of m lies before the largest compute that was seen: who runs a pilot sees about half
-    of the rise."""
-    midpoint_level_sd: float = 1.0
+    midpoint_before_end: float
+    """How far, in ln C, the level of m lies before the largest compute that a pilot shows; below 0 beyond it."""
+    midpoint_level_sd: float
     """Of the level of m, around that."""
-    midpoint_step: tuple[float, float] = (0.35, 0.4)
+    midpoint_step: tuple[float, float]
     """Change of m: larger groups need more compute."""
-    midpoint_bend: tuple[float, float] = (0.02, 0.12)
-    midpoint_bend_rough: float = 0.6
+    midpoint_bend: tuple[float, float]
+    midpoint_bend_rough: float
+    small_set_tilt: float = 0.06
+    """What the growth of a loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding
+    5)."""
     slope: tuple[float, float] = (0.15, 0.45)
-    """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape."""
+    """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape. Not learned: the sweeps'
+    own, .78 +- .73, predicts pilots worse (docs/design.md)."""
     slope_step: tuple[float, float] = (0.0, 0.06)
     problems_share: tuple[float, float] = (0.0, 0.08)
     """Change of a per octave of B_p."""
@@ -90,6 +108,28 @@ class Prior:
     """Run-to-run standard deviation of the gain, relative."""
     run_midpoint: float = 0.15
     """Run-to-run standard deviation of m."""
+
+    @classmethod
+    def learned(cls, without: str | None = None) -> Prior:
+        """What the recorded sweeps say.
+
+        Args:
+            without: family of sweeps that is left out, to judge its own; None for none.
+
+        Raises:
+            FitError: nothing was learned from that family.
+        """
+        families = LEARNED["families"]
+        if without is not None and without not in families:
+            raise FitError(f"without = {without!r}; accepted: {', '.join(families)}", "Leave it out.")
+        return cls.of(LEARNED["prior"] if without is None else families[without]["prior_without"])
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any]) -> Prior:
+        """From the numbers of `LEARNED_FILE`."""
+        kinds = tuple(Kind(tuple(step), second) for step, second in zip(numbers["kinds"], SECOND_RISE, strict=True))
+        rest = {name: tuple(value) if isinstance(value, list) else value for name, value in numbers.items()}
+        return cls(**{**rest, "kinds": kinds})
 
     @property
     def share_step(self) -> tuple[float, float]:
@@ -123,6 +163,23 @@ class Layout:
             raise FieldError("knots_K", knots, "log2 of group sizes, one octave apart")
         if self.floor >= self.top:
             raise FieldError("floor", self.floor, f"below top = {self.top}")
+
+    @classmethod
+    def of(cls, runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Layout:
+        """The layout of a sweep: knots from its smallest n to `OCTAVES_ABOVE` its largest."""
+        octaves = np.log2([run.group_size for run in runs])
+        low, high = float(np.floor(octaves.min())), float(np.ceil(octaves.max())) + OCTAVES_ABOVE
+        problems = [run.problems_per_batch for run in runs if run.problems_per_batch is not None]
+        sets = [run.n_problems for run in runs if run.n_problems is not None]
+        return cls(
+            knots_K=np.asarray(np.arange(low, high + 1.0), dtype=np.float64),
+            centre=float(np.mean([octaves.min(), octaves.max()])),
+            problems_reference=float(min(problems, default=1)),
+            set_reference=float(np.median(sets)) if len(set(sets)) > 1 else None,
+            usual_set=float(np.median(sets)) if sets else None,
+            top=bounds[1],
+            floor=bounds[0],
+        )
 
     @property
     def size(self) -> int:

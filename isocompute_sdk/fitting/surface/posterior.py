@@ -79,8 +79,11 @@ class Data:
     """Log compute at which the sweep's runs are half-way on the whole."""
 
     @classmethod
-    def of(cls, runs: Sequence[PreparedRun], layout: Layout, base: tuple[float, float]) -> Data:
-        """Pad and stack."""
+    def of(cls, runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Data:
+        """Pad and stack the runs that have bins."""
+        base = _base(runs, bounds)
+        runs = [run for run in runs if len(run.log_compute_J)]
+        layout = Layout.of(runs, bounds)
         width = max(len(run.log_compute_J) for run in runs)
         log_compute = np.zeros((len(runs), width))
         reward = np.zeros((len(runs), width))
@@ -113,6 +116,12 @@ class Data:
             _halfway(runs, base[0]),
         )
 
+    def usual(self, prior: Prior) -> tuple[float, float]:
+        """Prior means of the level of a and of that of m."""
+        headroom = self.layout.top - self.base[0]
+        share = _logit_share(self, max(prior.share_least * headroom, prior.share_beyond_seen * self.gain))
+        return share, float(self.log_compute_RJ.max()) - prior.midpoint_before_end
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -128,29 +137,56 @@ class Posterior:
     """By how much each run that is named as outlying lies above the fit; 0 for the others."""
 
 
+@dataclass(frozen=True)
+class Ensemble:
+    """The most probable surface of every member, and how well it explains the sweep."""
+
+    members: tuple[Member, ...]
+    problem: _Problem
+    parameters_MP: Array
+    log_evidence_M: Array
+    """Laplace approximation, up to a constant."""
+    odd_R: Array
+    """As `Posterior.odd_R`."""
+
+    @classmethod
+    def of(cls, data: Data, prior: Prior) -> Ensemble:
+        """Find them."""
+        members = members_of(prior)
+        first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
+        start = _start(data, data.gain, data.midpoint)
+        problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
+        found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
+        data, odd_R = _reweighted(data, problem, found)
+        by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
+        starts = np.stack([by_shape[member.shape] for member in members])
+        for _ in range(2):
+            problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
+            found = problem.solve(starts, MAP_ITERATIONS)
+            starts = found.parameters_NP
+        return cls(members, problem, starts, problem.log_evidence(found), odd_R)
+
+    @property
+    def weight_M(self) -> Array:
+        """Share of each member after the sweep."""
+        weight = np.exp(self.log_evidence_M - self.log_evidence_M.max())
+        return weight / weight.sum()
+
+    def covariance(self) -> Array:
+        """Covariance of each member's parameters, shape (M, P, P)."""
+        return np.linalg.inv(self.problem.precision(self.parameters_MP))
+
+
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
     """The ensemble's most probable fits and `draws` draws."""
-    members = members_of(prior)
-    first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
-    start = _start(data, data.gain, data.midpoint)
-    problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
-    found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
-    data, odd_R = _reweighted(data, problem, found)
-    by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
-    starts = np.stack([by_shape[member.shape] for member in members])
-    for _ in range(2):
-        problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
-        found = problem.solve(starts, MAP_ITERATIONS)
-        starts = found.parameters_NP
-    evidence = problem.log_evidence(found)
-    weight = np.exp(evidence - evidence.max())
-    weight /= weight.sum()
+    found = Ensemble.of(data, prior)
     # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
     position = (np.arange(draws) + rng.random()) / draws
-    member_D = np.minimum(np.searchsorted(np.cumsum(weight), position), len(members) - 1).astype(np.intp)
-    noise_DT = rng.standard_normal((draws, problem.rows))
-    drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT)
-    return Posterior(drawn.parameters_NP, member_D, members, weight, data.layout, odd_R)
+    last = len(found.members) - 1
+    member_D = np.minimum(np.searchsorted(np.cumsum(found.weight_M), position), last).astype(np.intp)
+    noise_DT = rng.standard_normal((draws, found.problem.rows))
+    drawn = found.problem.solve(found.parameters_MP[member_D], DRAW_ITERATIONS, member_D, noise_DT)
+    return Posterior(drawn.parameters_NP, member_D, found.members, found.weight_M, data.layout, found.odd_R)
 
 
 @dataclass(frozen=True)
@@ -172,11 +208,7 @@ class _Problem:
         factor = np.linalg.cholesky(covariance)
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
-        headroom = data.layout.top - data.base[0]
-        usual = (
-            _logit_share(data, max(prior.share_least * headroom, prior.share_beyond_seen * data.gain)),
-            float(data.log_compute_RJ.max()) - prior.midpoint_before_end,
-        )
+        usual = data.usual(prior)
         rows = [data.layout.prior_rows(prior, *usual, data.base, member.rough, member.kind) for member in members]
         # What the prior's rows leave of one another is no evidence against a member.
         left = np.array([np.sum((w @ np.linalg.lstsq(w, v)[0] - v) ** 2) for w, v in rows])
@@ -213,11 +245,15 @@ class _Problem:
             together=256,
         )
 
+    def precision(self, theta_MP: Array) -> Array:
+        """Inverse covariance of each member's parameters around its fit, shape (M, P, P)."""
+        index = np.arange(len(self.members))
+        return self._normal_equations(theta_MP, index, self._residual(theta_MP, index))[0]
+
     def log_evidence(self, found: BatchedFit) -> Array:
         """Laplace approximation of each member's evidence, up to a constant."""
-        index = np.arange(len(self.members))
-        normal, _ = self._normal_equations(found.parameters_NP, index, self._residual(found.parameters_NP, index))
-        return -0.5 * found.sse_N + self.log_scale_M - 0.5 * np.linalg.slogdet(normal)[1]
+        spread_M = np.linalg.slogdet(self.precision(found.parameters_NP))[1]
+        return -0.5 * found.sse_N + self.log_scale_M - 0.5 * spread_M
 
     def whitened(self, theta: Array, member: Indices) -> Array:
         """Whitened residuals of the data, shape (K, R, J)."""
@@ -363,3 +399,14 @@ def _start(data: Data, gain: float, midpoint: float) -> Array:
     # A little more compute per octave: where runs overlap, the level of m is what the data pull first.
     theta[1 + count : 1 + 2 * count] = midpoint + 0.3 * (np.arange(count) - count / 2)
     return theta
+
+
+def _base(runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> tuple[float, float]:
+    """Reward of the base model and its standard error; a wide guess where nobody measured it."""
+    measured = [run for run in runs if len(run.base_reward)]
+    if measured:
+        values = np.concatenate([run.base_reward for run in measured])
+        noise = float(np.mean([run.noise for run in measured]))
+        return float(values.mean()), noise / float(np.sqrt(len(values)))
+    first = [float(run.reward_J[0]) for run in runs if len(run.reward_J)]
+    return min(first) - 0.02 * (bounds[1] - bounds[0]), 0.1 * (bounds[1] - bounds[0])

@@ -17,12 +17,12 @@ from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.beyond import DEPARTURE, widened
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
-DEFAULT_PRIOR = Prior()
+DEFAULT_PRIOR = Prior.learned()
 LEAST_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
@@ -246,9 +246,9 @@ def fit_surface(
         prior: what is assumed.
     """
     usable = [run for run in runs if len(run.log_compute_J)]
-    layout = _layout(usable, bounds)
-    onsets = Onsets.of(usable, layout)
-    posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng)
+    data = Data.of(runs, bounds)
+    onsets = Onsets.of(usable, data.layout)
+    posterior = sample_posterior(data, prior, draws, rng)
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
     surface = Surface(
@@ -263,7 +263,7 @@ def fit_surface(
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
     )
     rising_M = np.array([prior.kinds[member.kind].second_rise for member in posterior.members])
-    found = best_rises(usable, layout.top - layout.floor)
+    found = best_rises(usable, data.layout.top - data.layout.floor)
     probability, metric = (float(posterior.weight_M @ rising_M), None) if found is None else found
     # A plateau that was seen mostly goes on.
     probability *= float(np.clip((1.0 - _seen(surface)) / (1.0 - OPEN), 0.0, 1.0))
@@ -276,30 +276,3 @@ def _seen(surface: Surface) -> float:
     end_K = surface.predict(surface.largest_compute, sizes)
     limit_K = surface.predict(surface.largest_compute * RISEN, sizes)
     return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
-
-
-def _layout(runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Layout:
-    octaves = np.log2([run.group_size for run in runs])
-    low, high = float(np.floor(octaves.min())), float(np.ceil(octaves.max())) + OCTAVES_ABOVE
-    problems = [run.problems_per_batch for run in runs if run.problems_per_batch is not None]
-    sets = [run.n_problems for run in runs if run.n_problems is not None]
-    return Layout(
-        knots_K=np.asarray(np.arange(low, high + 1.0), dtype=np.float64),
-        centre=float(np.mean([octaves.min(), octaves.max()])),
-        problems_reference=float(min(problems, default=1)),
-        set_reference=float(np.median(sets)) if len(set(sets)) > 1 else None,
-        usual_set=float(np.median(sets)) if sets else None,
-        top=bounds[1],
-        floor=bounds[0],
-    )
-
-
-def _base(runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> tuple[float, float]:
-    """Reward of the base model and its standard error; a wide guess where nobody measured it."""
-    measured = [run for run in runs if len(run.base_reward)]
-    if measured:
-        values = np.concatenate([run.base_reward for run in measured])
-        noise = float(np.mean([run.noise for run in measured]))
-        return float(values.mean()), noise / float(np.sqrt(len(values)))
-    first = [float(run.reward_J[0]) for run in runs if len(run.reward_J)]
-    return min(first) - 0.02 * (bounds[1] - bounds[0]), 0.1 * (bounds[1] - bounds[0])

@@ -197,6 +197,8 @@ def _judged(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnos
     command = _Command(paths, found.told)
     if mend is not None:
         options = [text for text in _options(mend) if text not in command.words]
+        if any(text.startswith("--metric") for text in options):
+            command = replace(command, told=replace(found.told, metric=None))
         next_ = command.give("doctor", *options)
         return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", _of_options(options))
     if open_:
@@ -497,7 +499,7 @@ _ADVICE = {
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
     "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
-    "reward-taken-for-training": "if it is an evaluation, name it, --metric avg@4",
+    "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
     "runs-told-apart-by-step": "add a column with run ids, or a seed",
 }
 

@@ -26,10 +26,12 @@ from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAI
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import shared_sizes
 from isocompute_sdk.ingest.run_logs.log_table import logged_updates_per_batch, tabulate
+from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, settled
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, batch_asked, canonical
+from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, batch_asked, canonical
 from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
@@ -326,8 +328,8 @@ def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints, given:
 def _steps(draft: _Draft, log: RunLog) -> None:
     form = log.framework
     updates = draft.values.get("updates_per_batch", 1)
-    counted = canonical(log.step_name) == "step" and log.step_name not in WANDB_STEPS
-    if log.format == "table" and form is None and updates == 1 and counted:
+    counted = canonical(log.step_name) == "step" and log.step_name != "_step"
+    if _is_table(log) and form is None and updates == 1 and counted:
         where = f"column {log.step_name!r} of a table, which counts updates"
         draft.take("step_unit", "rollout_batches", "likely", where)
         return
@@ -400,14 +402,14 @@ def _ask_for_evaluation(
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
     open_ = [tag for tag in open_ if not (trained and is_training_reward(tag))]
     places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
-    if log.format == "table":
+    if _is_table(log):
         likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])
     else:
         likely = [tag for tag in open_ if LOOKS_LIKE_EVALUATION.fullmatch(tag) and tag in places]
     if trained and not likely:
         # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
         return
-    if log.format == "table" and (len(likely) == 1 or not places):
+    if _is_table(log) and (len(likely) == 1 or not places):
         draft.values["metrics"] = {**metrics, **{tag: tag for tag in likely}}
         if likely:
             draft.evidence["metrics"] = "likely: the only column whose name may be that of an evaluation"
@@ -417,15 +419,20 @@ def _ask_for_evaluation(
     if trained:
         candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
     draft.ask(("metrics", *candidates), "Which of these is the validation reward (avg@k)?", "metrics", candidates)
-    if "eval_samples" not in draft.values and log.format != "table":
+    if "eval_samples" not in draft.values and not _is_table(log):
         draft.ask(("eval_samples",), "How many samples per problem are behind the evaluation?", "eval_samples")
 
 
 def _training_tag(log: RunLog, known: Container[str]) -> str | None:
     """The tag that is named as a training reward; of a table also `reward` alone."""
     found = [tag for tag in log.tags if tag not in known and is_training_reward(tag)]
-    bare = [tag for tag in log.tags if tag not in known and log.format == "table" and tag.lower() == "reward"]
+    bare = [tag for tag in log.tags if tag not in known and _is_table(log) and tag.lower() == "reward"]
     return min([*bare, *found], key=len, default=None)
+
+
+def _is_table(log: RunLog) -> bool:
+    """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
+    return log.format == "table" or unpacked(log.source).suffix == ".csv"
 
 
 def _described(log: RunLog, tag: str) -> str:
@@ -439,7 +446,8 @@ def _plain(column: str, value: Any) -> Any:
         pieces = cast(Mapping[int, int], value)
         return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))
     if BY_NAME[column].kind == "text":
-        return str(value)
+        # Mappings are handed on: passwords are not.
+        return without_login(str(value))
     number = float(value)
     return int(number) if BY_NAME[column].kind == "integer" else number
 

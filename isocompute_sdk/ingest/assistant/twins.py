@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import RunLog, ScalarSeries
+from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.paths import SUFFIXES
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET
 from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.stores.packed import unpacked
-from isocompute_sdk.records.copies import MIN_CHANGES, changes
+from isocompute_sdk.records.copies import MIN_CHANGES, Curves, shared_changes
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
@@ -77,10 +77,9 @@ def _copies(measured: _Measured) -> Iterator[tuple[str, str]]:
     """Runs of which one holds all values of the other, as an earlier checkpoint or a copy does."""
     alike: dict[tuple[str, float, float], list[str]] = {}
     for name in measured.logs if len(measured.logs) > 1 else ():
-        for tag, series in measured[name].items():
-            if len(series.value_T):
-                first = float(series.step_T[0]), float(np.float32(series.value_T[0]))
-                alike.setdefault((tag, *first), []).append(name)
+        for tag, curve in measured[name].items():
+            if len(curve):
+                alike.setdefault((tag, curve[0, 0], float(np.float32(curve[0, 1]))), []).append(name)
     pairs = {pair for names in alike.values() for pair in combinations(sorted(names), 2)}
     yield from (pair for pair in pairs if _whole(measured, *pair))
 
@@ -94,33 +93,25 @@ def _whole(measured: _Measured, one: str, other: str, least: int = MIN_CHANGES) 
     if logs[one].format == logs[other].format and not (saved or exported):
         # A state is saved again and again, a history exported; other logs of one kind are of different starts.
         return False
-    shared = 0
-    for tag in common:
-        a, b = mine[tag], theirs[tag]
-        size = min(len(a.step_T), len(b.step_T))
-        # TensorBoard keeps single precision, other logs every digit.
-        values = a.value_T[:size].astype(np.float32)
-        if not np.array_equal(a.step_T[:size], b.step_T[:size]):
-            return False
-        if not np.allclose(values, b.value_T[:size].astype(np.float32), rtol=1e-6, atol=0.0, equal_nan=True):
-            return False
-        shared += changes(values)
-    return bool(common) and shared >= least
+    shared = shared_changes(mine, theirs)
+    return bool(common) and shared is not None and shared >= least
 
 
-class _Measured(dict[str, dict[str, ScalarSeries]]):
+class _Measured(dict[str, Curves]):
     """Run -> what it measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
 
     def __init__(self, logs: Mapping[str, RunLog]) -> None:
         super().__init__()
         self.logs = logs
 
-    def __missing__(self, run: str) -> dict[str, ScalarSeries]:
+    def __missing__(self, run: str) -> Curves:
         log = self.logs[run]
         names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
-        found = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
-        self[run] = found
-        return found
+        series = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
+        self[run] = {
+            name: np.column_stack((one.step_T, one.value_T)).astype(np.float64) for name, one in series.items()
+        }
+        return self[run]
 
 
 def _agree(one: Configuration, other: Configuration) -> bool:

@@ -13,6 +13,8 @@ from isocompute_sdk.ingest.finding.walking import Listing
 NAMES = re.compile(r"(?:global_?step|checkpoint|ckpt|iter|step)[-_]?0*(\d+)(_hf)?", re.IGNORECASE)
 """veRL global_step_N, OpenRLHF global_stepN and global_stepN_hf, TRL checkpoint-N, slime iter_000N, prime-rl step_N."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".distcp")
+BESIDE = re.compile(r"(training_args|optim|scheduler|rng_state|extra_state|data\b).*")
+"""Names of what a trainer saves beside the weights; they stay where the weights are gone."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def find_checkpoints(paths: Iterable[str | Path]) -> tuple[SavedCheckpoint, ...]
         root = path.parent if path.is_file() else path
         for file in Listing.of(root).files:
             folder, step = _checkpoint_of(file, root)
-            if folder is None or step is None or file.suffix not in WEIGHTS:
+            if folder is None or step is None or file.suffix not in WEIGHTS or BESIDE.match(file.name):
                 continue
             if not path.is_file() or folder.parent == root or _holds_checkpoints(folder.parent, root):
                 found.setdefault((step, folder), []).append(file)

@@ -268,6 +268,8 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
             f"{first}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
             f"expected to save {total:.4f} after what it costs"
         )
+        if total < Tolerances(c.span).small:
+            reason += ", too little to wait for: training the plan now is as good"
     else:
         reason = f"{first}; of the runs that could be made, {NONE_WORTH_IT}"
     target = max(question.compute(float(r)) for r in _targets(question, c))

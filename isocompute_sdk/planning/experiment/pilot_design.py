@@ -112,11 +112,12 @@ def design_pilot(
         )
         for share, found in best.items()
     ]
-    most = max(found.saving for found in best.values())
-    share = min(one for one, found in best.items() if found.saving >= min(NEAR_MOST * most, most))
-    first = best[share]
-    if first.saving <= 0 and not spend_all:
-        share, first = 0.0, _Set((), 0.0)
+    able = {share: found for share, found in best.items() if found.trials}
+    most = max((found.saving for found in able.values()), default=0.0)
+    share, first = 0.0, _Set((), 0.0)
+    if able and (most > 0 or spend_all):
+        share = min(one for one, found in able.items() if found.saving >= min(NEAR_MOST * most, most))
+        first = able[share]
     planner = _planner(laws or hedged_prior(), limits, chosen, throughput)
     try:
         now = planner.allocate(amount, problems_per_batch=bp, min_update_steps=least).group_size

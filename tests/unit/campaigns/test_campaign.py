@@ -88,7 +88,7 @@ def test_the_whole_loop_leaves_a_file_per_stage_and_a_folder_per_run(plugins: Pa
     runs = store.find_runs(tmp_path / "out")
     assert {store.RunWatch(run).status().state for run in runs} == {"finished"}
     assert [run.name for run in runs if run.name.startswith("plan-")] == [comparison.run_id]
-    assert max(curve.last_compute for curve in outcome.refitted.curves.values()) == plan.rollouts
+    assert outcome.refitted.curves[plan.group_size, plan.problems_per_batch].last_compute == plan.rollouts
     # What was fitted is what can be read from the folder, without the training probe.
     read = RunSet.read(tmp_path / "out" / "runs").filter(metric="avg@4", eval_set="validation")
     assert outcome.refitted.runs is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
 from isocompute_sdk.campaigns.study_changes import Change
 from isocompute_sdk.errors import BackendError, PlanError, SpecError
-from isocompute_sdk.planning.experiment import Prospect, design_pilot, search
+from isocompute_sdk.planning.experiment import Prospect, design_pilot
 from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -69,11 +68,11 @@ def before_plan(taken: Decisions) -> int:
 
 
 def test_a_share_that_pays_for_no_pilot_stops_before_one(tmp_path: Path) -> None:
-    asked = study(budget=1_000_000, pilot={"slots": 2, "largest_share": 0.04})
+    asked = study(budget=1_000_000, pilot={"slots": 2, "largest_share": 0.001})
     campaign = make(tmp_path / "out", study=asked)
     with pytest.raises(PlanError, match="largest_share"):
         campaign.run()
-    assert 0 < sum(status.rollouts for status in campaign.status()) <= 0.04 * 1_000_000
+    assert sum(status.rollouts for status in campaign.status()) <= 0.001 * 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -124,21 +123,6 @@ def test_a_finished_campaign_decides_and_trains_nothing_again(whole: tuple[Path,
         (folder / name).unlink()
     assert make(folder).run().refitted == whole[1].refitted
     assert written(folder) == before
-
-
-def test_rounds_of_an_earlier_release_keep_their_looks(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
-    folder = shutil.copytree(whole[0] / FOLDER, tmp_path / FOLDER)
-    for path in folder.glob("round-*.json"):
-        content = json.loads(path.read_text())
-        for name in ("looks", "added", "asked" if "-look-" in path.name else "looks"):
-            content.pop(name, None)
-        path.write_text(json.dumps(content))
-    now, then = read_decisions(whole[0]), read_decisions(tmp_path)
-    assert {one.looks for one in then.rounds} == {(1 / 3, 2 / 3)}
-    assert [one.runs for one in then.rounds] == [one.runs for one in now.rounds]
-    assert {number: len(looks) for number, looks in then.looks.items()} == {
-        number: len(looks) for number, looks in now.looks.items()
-    }
 
 
 def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
@@ -204,6 +188,7 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
+    monkeypatch.setattr(designed, "SHARES", (0.15,))
     monkeypatch.setattr(designed, "MOST_ROUNDS", 1)
     campaign = make(folder, study=study(pilot={"slots": 3, "largest_share": 0.15, "qualify": False}))
     pilot = campaign.designed
@@ -237,10 +222,7 @@ def test_the_slot_of_a_stopped_run_is_filled_at_once_and_beside_the_others(
         at_work.append({one.run_id for one in statuses if one.state != "finished"} if stage == "pilot" else set())
 
     monkeypatch.setattr(designed, "prospects", judged)
-    # Late runs are rarely worth their cost once savings are scaled by what comes true; here all count as said.
-    monkeypatch.setattr(
-        search, "COMES_TRUE", dict.fromkeys((False, True), ((3.0, (1.0, 1.0, 1.0)), (10.0, (1.0, 1.0, 1.0))))
-    )
+    monkeypatch.setattr(designed, "SHARES", (0.15,))
     monkeypatch.setattr(designed, "MOST_ROUNDS", 2)
     four = {"slots": 4, "largest_share": 0.35, "qualify": False}
     campaign = make(

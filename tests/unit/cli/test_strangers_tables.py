@@ -490,3 +490,45 @@ def test_runs_of_two_tasks_are_parted_by_the_command_in_the_error(isocompute: Co
     assert isocompute("allocate", "part.parquet", "--budget", "100k").returncode == 0
     assert isocompute("ingest", "t.csv", "--where", "model=null").returncode == 0
     assert isocompute("ingest", "t.csv", "--where", "train_data=cod").returncode == 1
+
+
+def trained(evaluated: bool) -> pd.DataFrame:
+    """A row for every update, as a notebook logs it, with an evaluation in percent now and then or none."""
+    step = np.arange(1, 61)
+    reward = np.round(0.2 + 0.5 * step / 60 + 0.01 * np.sin(step), 4)
+    rows = {"step": step, "loss": -reward, "reward_avg": reward, "format_reward_avg": reward / 2, "adv_avg": 0.0 * step}
+    if evaluated:
+        rows["eval_acc"] = np.where(step % 6 == 0, np.round(100 * reward), np.nan)
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "metric", "where"), [(True, "eval_acc", "validation"), (False, "reward_avg", "train")]
+)
+def test_an_evaluation_beats_the_reward_of_updates_and_that_one_the_reward_of_a_format(
+    isocompute: Command, tmp_path: Path, evaluated: bool, metric: str, where: str
+) -> None:
+    trained(evaluated).to_csv(tmp_path / "t.csv", index=False)
+    given = ("--set", "n=8", "--set", "problems_per_batch=1")
+    (run,) = json.loads(isocompute("doctor", "t.csv", *given, "--json").stdout)["runs"]
+    assert run["metric"] == metric
+    runs = RunSet.read(tmp_path / "t.csv", group_size=8, problems_per_batch=1)
+    assert unasked(runs, None)[0] == metric
+    assert runs.filter(metric=metric).eval_sets == (where,)
+
+
+def test_no_counter_is_suggested_for_a_setting(isocompute: Command, tmp_path: Path) -> None:
+    pd.DataFrame({"name": list("abcde"), "batch": [20, 40, 60, 80, 80]}).to_csv(tmp_path / "t.csv", index=False)
+    assert "batch=problems_per_batch" not in isocompute("ingest", "t.csv").stderr
+
+
+def test_all_unknown_columns_of_a_long_table_are_named_at_once(isocompute: Command, tmp_path: Path) -> None:
+    long = eight_runs().drop(columns="entropy").rename(columns={"avg@4": "value"})
+    long.assign(metric="avg@4", hours=1.5, picked=16).to_csv(tmp_path / "t.csv", index=False)
+    done = isocompute("doctor", "t.csv")
+    assert isocompute(*next_of(done)).stdout.count("ready: 8 of 8") == 1
+
+
+def test_the_doctor_replaces_a_metric_that_no_table_has(isocompute: Command, tmp_path: Path) -> None:
+    eight_runs("eval_reward").to_csv(tmp_path / "t.csv", index=False)
+    assert next_of(isocompute("doctor", "t.csv", "--metric", "avg@4")).count("--metric") == 1

@@ -271,3 +271,15 @@ def test_beside_a_file_checkpoints_of_other_runs_do_not_count(tmp_path: Path) ->
     (tmp_path / "log.csv").write_text("")
     assert [one.step for one in find_checkpoints([tmp_path / "log.csv"])] == [10, 20]
     assert [one.step for one in find_checkpoints([tmp_path])] == [10, 20, 30]
+
+
+def test_a_checkpoint_whose_weights_are_gone_is_not_offered(tmp_path: Path) -> None:
+    for step, files in (
+        (300, ("model.safetensors", "training_args.bin")),
+        (500, ("training_args.bin", "optimizer.pt")),
+    ):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        for name in (*files, "config.json", "trainer_state.json"):
+            (folder / name).touch()
+    assert [one.step for one in find_checkpoints([tmp_path])] == [300]

@@ -87,3 +87,10 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
     assert seconds_left(statuses[:1]) == pytest.approx(own)
     # The other one takes as long per rollout, of which it has twice as many, and begins when this one has ended.
     assert seconds_left(statuses) == pytest.approx(own + 2 * (30 + 40 + 180 + own))
+
+
+def test_a_damaged_line_hides_no_other(tmp_path: Path) -> None:
+    run = write(tmp_path / "a", [{"attempt": 1, "kind": "step", "rollouts": 64, "wall_seconds": 1.0}], [0.0])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("not JSON\n7\n")
+    assert spending([run]).rollouts == 64

@@ -15,7 +15,8 @@ from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.surface import RISEN, Surface, fit_surface
+from isocompute_sdk.fitting.surface.model import Prior
+from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, RISEN, Surface, fit_surface
 from isocompute_sdk.notes import Note
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -215,7 +216,9 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
     )
 
 
-def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator) -> Backtest | None:
+def backtest(
+    runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator, prior: Prior = DEFAULT_PRIOR
+) -> Backtest | None:
     """Fit without the last part of the compute axis and predict the last bins there; None with too little data."""
     runs = [run for run in runs if len(run.log_compute_J)]
     end = max(run.last_compute for run in runs)
@@ -228,7 +231,7 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
         return None
     if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
         return None
-    surface = fit_surface(shown, bounds, BACKTEST_DRAWS, rng)
+    surface = fit_surface(shown, bounds, BACKTEST_DRAWS, rng, prior)
     last = [np.flatnonzero(mask)[-LAST_BINS:] for _, mask in hidden]
     owner = np.repeat(np.arange(len(hidden)), [len(bins) for bins in last])
     parts = [(run, bins) for (run, _), bins in zip(hidden, last, strict=True)]

@@ -93,7 +93,7 @@ def test_b_p_and_d_count_in_octaves_from_their_references() -> None:
 @pytest.mark.parametrize("rough", [False, True])
 def test_the_prior_determines_every_parameter(varies_sets: bool, rough: bool) -> None:
     one = layout(varies_sets)
-    weights, wanted = one.prior_rows(Prior(), share=-1.0, midpoint=11.0, base=(0.3, 0.01), rough=rough)
+    weights, wanted = one.prior_rows(Prior.learned(), share=-1.0, midpoint=11.0, base=(0.3, 0.01), rough=rough)
     assert weights.shape == (len(wanted), one.size)
     assert np.linalg.matrix_rank(weights) == one.size
     mean = np.linalg.lstsq(weights, wanted, rcond=None)[0]

@@ -31,7 +31,7 @@ class Truth:
     """One surface drawn from the prior, and a sweep measured on it."""
 
     def __init__(self, layout: Layout, rng: np.random.Generator) -> None:
-        prior = Prior()
+        prior = Prior.learned()
         midpoint, base = float(np.log(1e5)), (0.35, 0.05)
         weights, wanted = layout.prior_rows(prior, 0.0, midpoint, base, rough=False)
         # A prior in least-squares form is drawn from by solving for noise.
@@ -130,10 +130,7 @@ def test_the_sweep_decides_of_which_kind_it_is(make_sweep: MakeSweep) -> None:
     same = [replace(run, reward_T=grows[0].reward_T) for run in grows]
     growth: list[float] = []
     for runs in (same, grows):
-        surface = fitted(runs)
-        sampled = sample_posterior(
-            Data.of(prepare(runs), surface.layout, (0.35, 0.01)), Prior(), 1, np.random.default_rng(0)
-        )
+        sampled = sample_posterior(Data.of(prepare(runs), (0.0, 1.0)), Prior.learned(), 1, np.random.default_rng(0))
         late = [member.kind == 0 for member in sampled.members]
         growth.append(float(sampled.weight_M[late].sum()))
     assert growth[0] < 0.5 < growth[1]

@@ -163,16 +163,25 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
     text = "\n".join(",".join(f'"{cell}"' for cell in row) for row in [header, *rows]) + "\n"
     (tmp_path / "chart.csv").write_text(text)
     target = tmp_path / "map.yaml"
-    propose(tmp_path / "chart.csv", relative_to=tmp_path).save(target)
-    answers = {"group_size": 4, "problems_per_batch": 16, "step_unit": "rollout_batches", "metrics": "eval/acc"}
-    answered(target, {**answers, "eval_samples": 4})
+    proposed = propose(tmp_path / "chart.csv", relative_to=tmp_path)
+    # The chart says its step, and has one evaluation.
+    assert {question.field for question in proposed.open_questions()} == {"group_size", "problems_per_batch"}
+    proposed.save(target)
+    answered(target, {"group_size": 4, "problems_per_batch": 16})
     runs = read_mapped(target)
     assert {(info.run_id, info.group_size, info.problems_per_batch) for info in runs.runs()} == {
         ("lively-sun-3", 4, 16),
         ("n8 - bp32", 8, 32),
         ("n16 - bp32", 16, 32),
     }
-    assert runs.series("avg@4")[0].step_T.tolist() == [0, 10, 30, 40]
+    assert runs.series("eval/acc")[0].step_T.tolist() == [0, 10, 30, 40]
+
+
+def test_a_password_in_a_table_does_not_reach_a_mapping(tmp_path: Path) -> None:
+    rows = "\n".join(f"a,https://user:hunter2@host/m,8,{step},0.{step}" for step in range(1, 9))
+    (tmp_path / "runs.csv").write_text(f"run,model,n,step,avg@4\n{rows}\n")
+    (run,) = propose(tmp_path / "runs.csv").runs.values()
+    assert run.context["model"] == "https://host/m"
 
 
 def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_path: Path) -> None:
