@@ -88,7 +88,7 @@ class Prior:
     5)."""
     slope: tuple[float, float] = (0.15, 0.45)
     """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape. Not learned: the sweeps'
-    own, .78 +- .73, predicts pilots worse (docs/design.md)."""
+    own, .78 +- .73, predicts pilots worse (docs/methods.md)."""
     slope_step: tuple[float, float] = (0.0, 0.06)
     problems_share: tuple[float, float] = (0.0, 0.08)
     """Change of a per octave of B_p."""
