@@ -164,9 +164,9 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
 def test_commands_are_for_the_framework_that_made_the_runs(
     isocompute: Command, make_runs: Make, tmp_path: Path, framework: str
 ) -> None:
-    runs = fit_runs(make_runs, (8, 16), 1.5e5, framework=framework)
+    runs = fit_runs(make_runs, (8, 128), 5e4, framework=framework)
     fit(runs, draws=60).save(tmp_path / "fits.json")
-    result = isocompute("next", "fits.json", "--budget", "3M", "--slots", "2")
+    result = isocompute("next", "fits.json", "--budget", "10M", "--slots", "2")
     launches = [line for line in result.stdout.splitlines() if line.startswith("isocompute launch ")]
     assert launches
     for line in launches:
