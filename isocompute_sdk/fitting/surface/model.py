@@ -127,9 +127,12 @@ class Prior:
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> Prior:
         """From the numbers of `LEARNED_FILE`."""
-        kinds = tuple(Kind(tuple(step), second) for step, second in zip(numbers["kinds"], SECOND_RISE, strict=True))
-        rest = {name: tuple(value) if isinstance(value, list) else value for name, value in numbers.items()}
-        return cls(**{**rest, "kinds": kinds})
+        kinds = tuple(
+            Kind((step[0], step[1]), second) for step, second in zip(numbers["kinds"], SECOND_RISE, strict=True)
+        )
+        found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in numbers.items()}
+        found["kinds"] = kinds
+        return cls(**found)
 
     @property
     def share_step(self) -> tuple[float, float]:

@@ -174,7 +174,7 @@ class Ensemble:
 
     def covariance(self) -> Array:
         """Covariance of each member's parameters, shape (M, P, P)."""
-        return np.linalg.inv(self.problem.precision(self.parameters_MP))
+        return np.asarray(np.linalg.inv(self.problem.precision(self.parameters_MP)), dtype=float)
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
