@@ -110,7 +110,8 @@ def fit(
         pool: context fields that may differ between the runs, e.g. `("learning_rate",)`. `n_problems` needs no
             mention for a surface if it varies at one group size or more: it is then an input.
         **options: of both methods: `compute` ("rollouts" or "tokens"), `max_rollouts_per_batch`,
-            `rollouts_per_batch`; of the paper's: `points` ("records" or "all"), `bin_width`, `curve`.
+            `rollouts_per_batch`; of the surface's: `without`, a family of `sweeps()` that its prior is not to have
+            learned from; of the paper's: `points` ("records" or "all"), `bin_width`, `curve`.
 
     Raises:
         FitError: runs of different context, a value outside `bounds`, too few group sizes or evaluations,

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from isocompute_sdk.fitting.surface.model import Layout, Prior, curve, curve_and_slopes, logistic
+import isocompute_sdk as iso
+from isocompute_sdk.auditing.pilots import pilots
+from isocompute_sdk.fitting.surface.model import LEARNED, Layout, Prior, curve, curve_and_slopes, logistic
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 shapes = pytest.mark.parametrize("shape", UNIT_SHAPES)
@@ -98,6 +100,16 @@ def test_the_prior_determines_every_parameter(varies_sets: bool, rough: bool) ->
     assert np.linalg.matrix_rank(weights) == one.size
     mean = np.linalg.lstsq(weights, wanted, rcond=None)[0]
     assert mean[0] == pytest.approx(0.3, abs=1e-6)
+
+
+def test_every_family_of_the_corpus_is_judged_by_a_prior_of_the_others() -> None:
+    families = {sweep.provenance.family for sweep in iso.sweeps()}
+    assert families == set(LEARNED["families"])
+    assert all(Prior.learned(family) != Prior.learned() for family in families)
+    for pilot in [next(pilots(sweep)) for sweep in iso.sweeps() if sweep.name in ("qwen3-4b-hard", "trl-sort")]:
+        assert pilot.fits.options["without"] == pilot.sweep.provenance.family
+    with pytest.raises(iso.FitError, match="accepted: arithmetic"):
+        Prior.learned("nobody's")
 
 
 @shapes
