@@ -88,7 +88,10 @@ def _print(found: Diagnosis) -> None:
         known = ", ".join(f"{name} {value}" for name, value in context.items())
         say(printable(f"group {number}: {known or 'context unknown'}"))
     if found.verdict == "ready":
-        say(f"ready: {sum(finding.readable for finding in found.runs)} of {len(found.runs)} can be read")
+        copies = sum(finding.readable and finding.runs is None for finding in found.runs)
+        ready = sum(finding.readable for finding in found.runs) - copies
+        more = f"; {copies} {'copy is' if copies == 1 else 'copies are'} left out" if copies else ""
+        say(f"ready: {ready} of {len(found.runs) - copies} can be read{more}")
     elif found.question is not None:
         say(printable(f"question: {found.question}"))
     if found.usable:

@@ -184,6 +184,7 @@ def test_two_processes_do_not_train_one_run(
     assert first.wait() == -9
 
 
+@pytest.mark.slow  # Launch scripts start it so as well: tests/integration/test_runner_study.py
 def test_python_m_trains_the_same_run(prepared: Callable[..., Path], start: Start) -> None:
     forked, own = prepared("forked", run_id="run"), prepared("own", run_id="run")
     assert start(forked)[0] == 0

@@ -85,7 +85,7 @@ def test_a_model_that_vllm_does_not_run_is_sampled_from_by_torch_unless_vllm_was
     asked = load_configuration(prepared("run", str(tmp_path / "small-heads")))
     left = dataclasses.replace(asked, options=asked.options.model_copy(update={"sampler": "auto"}))
     policy = load_policy(asked.run.model, torch.device("cpu"), torch.float32)
-    plan = assembly._planned(asked, policy.device, policy.dtype)
+    plan = assembly._planned(asked, config, policy.device, policy.dtype)
     assert plan.sampler == "vllm"
     sets = {"train": PromptSet(policy.codec, [], [], [[2, 3]])}
     sampler, note = assembly._sampler(left, policy, sets, plan)
