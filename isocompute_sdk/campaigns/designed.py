@@ -337,10 +337,12 @@ class DesignedPilot:
             reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
             reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
         else:
-            asked = self.planner(self.fit(self._measured(taken)), taken).next_runs(
+            fits = self.fit(self._measured(taken))
+            asked = self.planner(fits, taken).next_runs(
                 left, slots=self.slots, most=most, continuing=extends_runs(self.backend), rng=number
             )
-            runs, barred = self._advised(asked, taken, taken.stopped())
+            low, high = fits.bounds
+            runs, barred = self._advised(asked, taken, taken.stopped()) if asked.material(high - low) else ((), "")
             reason = asked.reason + barred
         advice = design.runs if design is not None else asked.runs if asked is not None else ()
         share = sum(run.share for run in advice)
