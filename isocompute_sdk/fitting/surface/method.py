@@ -97,7 +97,7 @@ def fit_joint(
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
         *_about_runs(prepared),
-        *_about_outlying(surface, prepared, bounds, rng),
+        *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
         *_about_best(surface, found.group_sizes),
         *found.notes,
@@ -143,7 +143,11 @@ def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
 
 
 def _about_outlying(
-    surface: Surface, prepared: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
+    surface: Surface,
+    prepared: Sequence[PreparedRun],
+    bounds: tuple[float, float],
+    rng: np.random.Generator,
+    prior: Prior,
 ) -> list[Note]:
     """Runs that do not agree with the others, with the best n without them."""
     if not surface.outlying:
@@ -152,7 +156,7 @@ def _about_outlying(
     rest = [run for run in prepared if run.run_id not in surface.outlying]
     best: dict[str, int | None] = {"with": _best_seen(surface, prepared), "without": None}
     if len({run.group_size for run in rest if len(run.log_compute_J)}) > 1:
-        best["without"] = _best_seen(fit_surface(rest, bounds, CHECKING_DRAWS, rng), rest)
+        best["without"] = _best_seen(fit_surface(rest, bounds, CHECKING_DRAWS, rng, prior), rest)
     answer = (
         ""
         if best["without"] is None
