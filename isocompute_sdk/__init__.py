@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         RecordError,
         SpecError,
     )
-    from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
+    from isocompute_sdk.fitting.allocation import AllocationLaw
+    from isocompute_sdk.fitting.fit_status import FitStatus
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
-    from isocompute_sdk.fitting.one_run.forecast import Forecast
+    from isocompute_sdk.fitting.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.ingest.reader import read
     from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, sweeps
@@ -89,11 +89,11 @@ _HOMES = {
         "RecordError",
         "SpecError",
     ),
-    "isocompute_sdk.fitting.allocation_laws.allocation": ("AllocationLaw",),
+    "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
     "isocompute_sdk.fitting.fits": ("Fits",),
     "isocompute_sdk.fitting.fits_set": ("FitsSet",),
-    "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
-    "isocompute_sdk.fitting.least_squares.fit_status": ("FitStatus",),
+    "isocompute_sdk.fitting.forecast": ("Forecast",),
+    "isocompute_sdk.fitting.fit_status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.ingest.reader": ("read",),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),

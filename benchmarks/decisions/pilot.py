@@ -38,12 +38,12 @@ import polars as pl
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import SurfacePoints
-from isocompute_sdk.fitting.surface.answers.curves import surface_curves
-from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
-from isocompute_sdk.fitting.surface.answers.passport import passport
+from isocompute_sdk.fitting.surface.answers import group_size_odds
+from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
-from isocompute_sdk.planning.experiment import design_pilot
+from isocompute_sdk.planning.pilot_design import design_pilot
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design

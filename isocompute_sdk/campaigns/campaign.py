@@ -36,7 +36,7 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import Judgement, Plan, Planner
-from isocompute_sdk.planning.questions.compare import Configuration
+from isocompute_sdk.planning.comparing import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store

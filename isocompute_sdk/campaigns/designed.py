@@ -22,9 +22,9 @@ from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.experiment import LOOKS, NextRun, NextRuns, PilotDesign, design_pilot, prospects
-from isocompute_sdk.planning.experiment.early_stopping import FEWEST_STEPS
-from isocompute_sdk.planning.experiment.pilot_design import SHARES
+from isocompute_sdk.planning.early_stopping import FEWEST_STEPS, LOOKS, prospects
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
+from isocompute_sdk.planning.pilot_design import SHARES, design_pilot
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput

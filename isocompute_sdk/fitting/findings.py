@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from isocompute_sdk.fitting.allocation_laws.frontier import frontier, span
+from isocompute_sdk.fitting.fit_status import FitStatus
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
+from isocompute_sdk.fitting.frontier import frontier, span
 from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
-from isocompute_sdk.fitting.surface.answers.curves import SEEN
+from isocompute_sdk.fitting.surface.curves import SEEN
 from isocompute_sdk.notes import Note
 
 

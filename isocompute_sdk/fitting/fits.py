@@ -14,8 +14,7 @@ import numpy.typing as npt
 from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation_laws.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
-from isocompute_sdk.fitting.allocation_laws.frontier import Frontier, Handover, frontier, handovers
+from isocompute_sdk.fitting.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.arguments import (
     check_kind,
     check_level,
@@ -27,12 +26,12 @@ from isocompute_sdk.fitting.arguments import (
     together,
 )
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number, Vector
+from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
 from isocompute_sdk.fitting.paper.interpolation import between_levels
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
-from isocompute_sdk.fitting.surface.answers.choice import chosen_sizes
-from isocompute_sdk.fitting.surface.answers.curves import SurfaceCurve, curve_of
-from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds, best_size_interval, group_size_odds
-from isocompute_sdk.fitting.surface.answers.passport import Passport
+from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
+from isocompute_sdk.fitting.surface.curves import SurfaceCurve, curve_of
+from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
@@ -42,7 +41,7 @@ from isocompute_sdk.records.run_settings import RunSettings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from isocompute_sdk.fitting.one_run.forecast import Forecast
+    from isocompute_sdk.fitting.forecast import Forecast
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.frames import Frame
 

@@ -1,16 +1,14 @@
 """From fits and a budget to an executable plan."""
 
-from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
-from isocompute_sdk.planning.assessment.verdict import Verdict
+from isocompute_sdk.planning.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.budgets import BudgetFor, Marginal
 from isocompute_sdk.planning.changes import change_plan, differences
-from isocompute_sdk.planning.experiment.next_runs import NextRun, NextRuns, PilotDesign
+from isocompute_sdk.planning.comparing import Judgement, PlanComparison
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
-from isocompute_sdk.planning.questions.budget_for import BudgetFor
-from isocompute_sdk.planning.questions.compare import PlanComparison
-from isocompute_sdk.planning.questions.judge import Judgement
-from isocompute_sdk.planning.questions.marginal import Marginal
-from isocompute_sdk.planning.replanning.document import Option, Replan
+from isocompute_sdk.planning.replan import Option, Replan
+from isocompute_sdk.planning.verdict import Verdict
 
 __all__ = [
     "Alternative",

@@ -8,16 +8,15 @@ from typing import Any
 
 from isocompute_sdk.errors import PlanError, SpecError, show
 from isocompute_sdk.notes import unique
-from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.alternatives import Alternative
-from isocompute_sdk.planning.assessment.verdict import Verdict
-from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
-from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
-from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
-from isocompute_sdk.planning.choosing.request import Request
+from isocompute_sdk.planning import caveats
+from isocompute_sdk.planning.alternatives import Alternative
+from isocompute_sdk.planning.candidates import Candidate, Fixed
 from isocompute_sdk.planning.inheritance import again, given_by_hand, planned_values
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
+from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
+from isocompute_sdk.planning.request import Request
+from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.specs.syntax.complaints import suggestion

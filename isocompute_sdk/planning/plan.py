@@ -15,14 +15,14 @@ from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.contrast import Place, draws_at
-from isocompute_sdk.fitting.surface.answers.passport import Passport
+from isocompute_sdk.fitting.surface.answers import Place, draws_at
+from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
-from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
-from isocompute_sdk.planning.assessment.verdict import Verdict
-from isocompute_sdk.planning.experiment.next_runs import NextRuns
+from isocompute_sdk.planning.alternatives import Alternative, Optimum
 from isocompute_sdk.planning.inheritance import Setting
+from isocompute_sdk.planning.next_runs import NextRuns
+from isocompute_sdk.planning.summary import answer, describe_pilot, details
+from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.sweep import Sized
 

@@ -14,24 +14,29 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima, with_budget
-from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
-from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
-from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
-from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole, whole_number
-from isocompute_sdk.planning.choosing.setups import choose_setup
-from isocompute_sdk.planning.experiment.asking import Question, ask
-from isocompute_sdk.planning.experiment.next_runs import NextRuns
-from isocompute_sdk.planning.experiment.pilot_design import design_pilot, pilot_sweep
+from isocompute_sdk.planning import caveats
+from isocompute_sdk.planning.alternatives import alternatives, binding, find_optima, with_budget
+from isocompute_sdk.planning.asking import Question, ask
+from isocompute_sdk.planning.budgets import BudgetFor, Marginal, budget_for, marginal
+from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection
+from isocompute_sdk.planning.comparing import (
+    Configuration,
+    Equal,
+    Judgement,
+    PlanComparison,
+    compare,
+    judge,
+    parse_configuration,
+)
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
+from isocompute_sdk.planning.next_runs import NextRuns
+from isocompute_sdk.planning.pilot_design import design_pilot, pilot_sweep
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
-from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
-from isocompute_sdk.planning.questions.judge import Judgement, judge
-from isocompute_sdk.planning.questions.marginal import Marginal, marginal
-from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
+from isocompute_sdk.planning.plans_by_budget import PlansByBudget
+from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
+from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
+from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole, whole_number
+from isocompute_sdk.planning.setups import choose_setup
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
@@ -43,7 +48,7 @@ USUAL_REACH = 3.0
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
-    from isocompute_sdk.planning.replanning.document import Replan
+    from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.specs import Study
 
@@ -220,7 +225,7 @@ class Planner:
             FitError: too few evaluations.
             RecordError: an unknown run, or several without `run_id`.
         """
-        from isocompute_sdk.planning.replanning.replan import replan
+        from isocompute_sdk.planning.replan import replan
 
         return replan(self, runs, remaining, run_id=run_id, checkpoints=checkpoints, level=level, rng=rng)
 

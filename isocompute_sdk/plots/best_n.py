@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
-from isocompute_sdk.fitting.allocation_laws.frontier import span
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.law import REACH
+from isocompute_sdk.fitting.frontier import span
+from isocompute_sdk.fitting.frontier_laws import REACH
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.questions.plans_by_budget import plan_if_enough
+from isocompute_sdk.planning.plans_by_budget import plan_if_enough
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import axis_name, split, whose
 

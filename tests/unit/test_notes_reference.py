@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from isocompute_sdk.planning.assessment.caveats import LOST_BEYOND
+from isocompute_sdk.planning.caveats import LOST_BEYOND
 
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 MAKERS = ("Note", "Finding", "Finding.at")

@@ -123,7 +123,7 @@ def _answer(
 ) -> tuple[NextRuns | PilotDesign, Fits | FitsSet | None]:
     """`NextRuns` from runs, or a `PilotDesign` without any; and the fits behind it."""
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planning.experiment import design_pilot
+    from isocompute_sdk.planning.pilot_design import design_pilot
 
     budget = planning.amount() if planning.budget is not None else study.budget if study is not None else None
     assert budget is not None, "checked before"
@@ -354,8 +354,8 @@ def _next(*options: str) -> str:
 
 def _every(run: NextRun, steps: int) -> int:
     """Steps between evaluations: as often as a plan's share pays for, but at least `EVALUATIONS` times."""
-    from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE, interval, samples_per_evaluation
-    from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION as USUAL
+    from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION as USUAL
+    from isocompute_sdk.planning.pricing import EVALUATION_SHARE, interval, samples_per_evaluation
 
     batch = run.group_size * run.problems_per_batch
     paid_for = interval(USUAL.every_steps, steps, batch, samples_per_evaluation(USUAL), EVALUATION_SHARE)

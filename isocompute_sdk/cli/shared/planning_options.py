@@ -305,7 +305,7 @@ class PlanningOptions(BudgetOptions):
     def _asked_next(self, planner: Planner, plan: Plan) -> NextRuns | None:
         """What `isocompute next` answers to the same question; None where no note or verdict names it, or it fails."""
         from isocompute_sdk.cli.shared.typed import MEASURE
-        from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
+        from isocompute_sdk.planning.verdict import ASK_NEXT
 
         points = ASK_NEXT in plan.verdict.sentence or plan.verdict.kind == "borrowed"
         points = points or any(note.code in MEASURE for note in plan.notes)
@@ -328,7 +328,7 @@ class PlanningOptions(BudgetOptions):
 
         Not with M or B fixed: `next_runs` compares plans that choose both.
         """
-        from isocompute_sdk.planning.assessment.verdict import UNCARRIED
+        from isocompute_sdk.planning.verdict import UNCARRIED
 
         fixed = self.update_steps is not None or self.rollouts_per_batch is not None
         if fixed or found is None or plan.verdict.kind not in UNCARRIED or not found.material(plan.span):

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isocompute_sdk.fitting.allocation_laws.allocation import LawVariable, sigmoid, steepest, to_x
-from isocompute_sdk.fitting.allocation_laws.frontier import taking_part
+from isocompute_sdk.fitting.allocation import LawVariable, sigmoid, steepest, to_x
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.least_squares.varpro import project
-from isocompute_sdk.fitting.paper.curve_families import SHAPES
-from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, profile
+from isocompute_sdk.fitting.frontier import taking_part
+from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Points, RewardCurve, evaluate, profile
+from isocompute_sdk.fitting.varpro import project
 from isocompute_sdk.notes import Note
 
 MEASURED_COVERAGE = (0.25, 0.34)

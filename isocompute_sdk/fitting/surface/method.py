@@ -9,14 +9,13 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
-from isocompute_sdk.fitting.allocation_laws.frontier_laws import with_step_laws
 from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.fits import Fits, SurfacePoints
-from isocompute_sdk.fitting.surface.answers.curves import surface_curves
-from isocompute_sdk.fitting.surface.answers.law import with_law
-from isocompute_sdk.fitting.surface.answers.passport import backtest, passport
+from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
+from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Prior
+from isocompute_sdk.fitting.surface.passport import backtest, passport
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 

@@ -17,10 +17,9 @@ from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.beyond import DEPARTURE, widened
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 DEFAULT_PRIOR = Prior.learned()
 LEAST_LEFT = -0.1

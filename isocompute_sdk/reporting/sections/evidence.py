@@ -12,12 +12,12 @@ from isocompute_sdk.campaigns.prediction_check import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.answers.passport import Backtest, HiddenRun
+from isocompute_sdk.fitting.surface.passport import Backtest, HiddenRun
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
-from isocompute_sdk.planning.assessment.summary import ALTERNATIVES
-from isocompute_sdk.planning.questions.compare import EQUALS
+from isocompute_sdk.planning.comparing import EQUALS
+from isocompute_sdk.planning.summary import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.material import Material

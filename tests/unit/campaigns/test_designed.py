@@ -17,8 +17,9 @@ from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
 from isocompute_sdk.campaigns.study_changes import Change
 from isocompute_sdk.errors import BackendError, PlanError, SpecError
-from isocompute_sdk.planning.experiment import Prospect, design_pilot
-from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
+from isocompute_sdk.planning.comparing import JUDGEMENT
+from isocompute_sdk.planning.early_stopping import Prospect
+from isocompute_sdk.planning.pilot_design import design_pilot
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study

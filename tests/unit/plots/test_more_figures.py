@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
-from isocompute_sdk.fitting.paper.record_breaking import record_breaking
+from isocompute_sdk.fitting.paper.analysis import record_breaking
 from isocompute_sdk.plots import problems
 from isocompute_sdk.run_folders.run_journal import Journal
 from tests.unit.plots.test_figures import check_layout, data_of, line
