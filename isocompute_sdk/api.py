@@ -178,8 +178,9 @@ class _Question:
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)
         context = common_context(series)
+        flat = no_rise([one.value_T for one in series])
         notes = [
-            *([no_rise_note(metric, len(series))] if no_rise([one.value_T for one in series]) else []),
+            *([no_rise_note(metric, len(series))] if flat else []),
             *chosen,
             *found.notes,
             *confounded(series, self.pool),
@@ -195,6 +196,7 @@ class _Question:
             model=context.get("model"),
             n_problems=context.get("n_problems"),
             settings=settings_of(series),
+            flat_runs=len(series) if flat else None,
             options=self.arguments,
             runs=runs.to_dict(),
         )

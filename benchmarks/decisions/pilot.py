@@ -43,7 +43,6 @@ from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
-from isocompute_sdk.planning.pilot_design import design_pilot
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
@@ -223,9 +222,8 @@ def paper_grid(world: World) -> Pilot:
 def designed(world: World, ratio: float) -> Pilot:
     """The first round of `design_pilot`, with the whole pilot: no later run depends on what it shows."""
     pilot, total = Pilot(world), world.pilot * (1 + ratio)
-    first = design_pilot(
+    first = iso.Planner(iso.published_prior(), recipe=iso.Recipe(min_problems_per_batch=world.floor)).design_pilot(
         total,
-        recipe=iso.Recipe(min_problems_per_batch=world.floor),
         min_update_steps=MIN_UPDATE_STEPS,
         shares=(world.pilot / total,),
         spend_all=True,

@@ -21,10 +21,11 @@ from isocompute_sdk.campaigns.qualification import checks_share, choose_checks, 
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.early_stopping import FEWEST_STEPS, LOOKS, prospects
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
-from isocompute_sdk.planning.pilot_design import SHARES, design_pilot
+from isocompute_sdk.planning.pilot_design import SHARES
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
@@ -271,11 +272,9 @@ class DesignedPilot:
         Who asks for a pilot gets one, also where it is expected to cost more than it saves: it shows whether the recipe
         learns at all, which the expectation takes for granted.
         """
-        return design_pilot(
+        planner = Planner(hedged_prior(), self.study.hardware, self.study.recipe, throughput)
+        return planner.design_pilot(
             budget,
-            recipe=self.study.recipe,
-            hardware=self.study.hardware,
-            throughput=throughput,
             n_problems=self.study.data.n_problems,
             shares=sorted({min(share, most) for share in SHARES}),
             spend_all=True,

@@ -137,7 +137,7 @@ class Fits:
     n_problems: Count | None = None
     """Distinct training problems; None if unknown or different between runs."""
     settings: tuple[RunSettings, ...] = ()
-    """What the runs were trained with; empty for published laws and fits of earlier releases."""
+    """What the runs were trained with; empty for published laws."""
     bounds: tuple[Number, Number] = (0.0, 1.0)
     """Range of the metric."""
     source: str | None = None
@@ -160,6 +160,8 @@ class Fits:
     """Evaluations behind the curves, for `method="surface"`."""
     passport: Passport | None = None
     """How far the surface may be extrapolated, for `method="surface"`."""
+    flat_runs: Count | None = None
+    """Number of runs, if none of them rises beyond its noise; None otherwise."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Arguments of `fit`, which `refit` repeats."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -227,6 +229,11 @@ class Fits:
             object.__setattr__(self, "curves", curves)
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """Codes of the notes for which plans call no n decided."""
+        return () if self.passport is None else self.passport.doubts
+
+    @property
     def group_sizes(self) -> tuple[int, ...]:
         """Levels of n that have a curve, increasing."""
         return tuple(sorted({n for n, _ in self.curves}))
@@ -256,8 +263,8 @@ class Fits:
         law = self.laws.get("group_size")
         if law is not None and law.x_range is not None:
             end = float(10.0 ** law.x_range[1])
-            # The law of a surface reaches beyond its runs; that of an earlier release ends with them, but for rounding.
-            if self.surface is None or end <= max(seen) * (1 + 1e-9):
+            # The law of a surface reaches beyond its runs.
+            if self.surface is None:
                 seen.append(end)
         return max(seen, default=None)
 
@@ -399,7 +406,12 @@ class Fits:
         at, sizes = together(positive(rollouts), positive(group_size))
         return self.surface.predict(*self._within_reach(at, sizes, problems_per_batch)).reshape(at.shape)
 
-    def draws(self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
+    def draws(
+        self,
+        rollouts: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: int | Sequence[int] | None = None,
+    ) -> Array:
         """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
 
         Draws are paired: one row is one possible truth at every point, so differences between points keep what they
@@ -408,7 +420,7 @@ class Fits:
         Args:
             rollouts: compute, positive (tokens for fits on a token axis).
             group_size: within the levels that were run, or up to one octave above.
-            problems_per_batch: None for the smallest that was run.
+            problems_per_batch: None for the smallest that was run; one for all points, or one for each.
 
         Returns:
             Rewards, shape (draws, points).
@@ -418,7 +430,11 @@ class Fits:
         """
         surface = self._joint_model()
         at, sizes = together(positive(rollouts), positive(group_size))
-        return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
+        if not isinstance(problems_per_batch, Sequence):
+            return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
+        within = self._within_reach(at, sizes, None)
+        reachable = [self.reachable_problems_per_batch(wanted) for wanted in problems_per_batch]
+        return surface.draws(*within[:2], None if None in reachable else np.array(reachable, dtype=float))
 
     def _within_reach(
         self, at: Array, sizes: Array, problems_per_batch: int | None

@@ -149,9 +149,7 @@ def choose(
     before = (shown[0][:0], shown[1][:0])
     saved = 0.0
     if made:
-        before = outlook.shown(made)
-        last, others = (before[0][-1:], before[1][-1:]), (before[0][:-1], before[1][:-1])
-        saved = outlook.worth(made[:-1], made[-1:], last, others)[0].saving
+        before, saved = outlook.shown(made), outlook.saving(made)
     while len(picks) < slots:
         spent = sum(pick.trial.cost for pick in picks)
         able = [i for i, trial in enumerate(left) if most is None or spent + trial.cost <= most * (1 + 1e-9)]

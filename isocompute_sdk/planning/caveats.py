@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.candidates import Candidate
+from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
 
@@ -20,8 +21,8 @@ LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 LOST_BEYOND = {"surface": (0.065, 0.071), "paper": (0.087, 0.135)}
 """Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
 (docs/allocation.md)."""
-NEAR = 3.0
-"""Multiple of the largest compute seen up to which a plan counts as near to the runs."""
+NEAR, FAR = 3.0, 10.0
+"""Multiples of the largest compute seen up to which a plan counts as near to the runs, and beyond which as far."""
 LIKELY_DECLINE = 0.6
 """Probability of a decline before the budget is spent from which a plan says so."""
 TIMED_SPAN = 2.0
@@ -36,7 +37,7 @@ def extrapolation(ratio: float, method: str) -> list[Note]:
     """The plan's compute lies beyond the data; with the loss of simulated sweeps there."""
     if ratio <= 1.0:
         return []
-    code = "extrapolation" if ratio <= NEAR else f"extrapolation-beyond-{10 if ratio > 10 else NEAR:g}x"
+    code = "extrapolation" if ratio <= NEAR else f"extrapolation-beyond-{FAR if ratio > FAR else NEAR:g}x"
     at_3x, at_10x = LOST_BEYOND["surface" if method == "surface" else "paper"]
     measured = {
         "extrapolation": f"Simulated sweeps lost {at_3x:.0%} of the reachable gain on average at 3x by this method.",
@@ -196,18 +197,25 @@ def unused(share: float, ends_by: str, constraints: Sequence[str]) -> list[Note]
     ]
 
 
-def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given: float, unit: str) -> Note:
+def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     """The curves are flat: the rest of the budget is predicted to add almost nothing."""
+    spent, whole = (amount_text(amount, budget.unit) for amount in (found.worthwhile, budget.available))
     return Note(
         "rest-not-worthwhile",
         "warning",
-        f"{amount_text(worthwhile, unit)} of {amount_text(given, unit)} are planned: the rest is "
-        f"predicted to add {gain:.2g} of reward, below the tolerance of {tolerance:g}. --spend all uses everything.",
-        {"predicted_gain": gain, "tolerance": tolerance, "worthwhile": worthwhile, "unit": unit},
+        f"{spent} of {whole} are planned: the rest is predicted to add {found.gain:.2g} of reward, below the tolerance "
+        f"of {found.tolerance:g}. --spend all uses everything.",
+        {
+            "predicted_gain": found.gain,
+            "tolerance": found.tolerance,
+            "worthwhile": found.worthwhile,
+            "unit": budget.unit,
+            "chance_of_more": found.chance_of_more,
+        },
     )
 
 
-def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Note:
+def decline(n: int, onset: float, chance: float, step: float, largest: int) -> list[Note]:
     """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
 
     Args:
@@ -217,16 +225,20 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int) -> N
         step: change of the onset's ln C per octave of n.
         largest: largest n that was run.
     """
+    if chance < LIKELY_DECLINE:
+        return []
     other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
-    return Note(
-        "decline-within-budget",
-        "warning",
-        f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the budget "
-        "is spent): from there on more compute buys nothing at this n, and predictions are those of the best "
-        f"checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and watch "
-        "training against validation reward.",
-        {"group_size": n, "onset": onset, "probability": chance},
-    )
+    return [
+        Note(
+            "decline-within-budget",
+            "warning",
+            f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the "
+            "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
+            f"best checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and "
+            "watch training against validation reward.",
+            {"group_size": n, "onset": onset, "probability": chance},
+        )
+    ]
 
 
 def near_tie(chosen: int, others: Sequence[int], tolerance: float) -> list[Note]:

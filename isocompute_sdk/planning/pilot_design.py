@@ -12,25 +12,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
-from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.asking import FAR, FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST, far_note, named
 from isocompute_sdk.planning.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial
-from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
+from isocompute_sdk.specs import Budget, Hardware, Sweep
 
 SIZES = (8, 1024)
 """Smallest and largest n of the belief."""
@@ -114,54 +108,41 @@ class _Set:
 
 
 def design_pilot(
-    budget: Budget | float | str,
+    pricing: Pricing,
+    hardware: Hardware,
+    problems_per_batch: int,
+    min_update_steps: int,
+    now: int | None,
     *,
-    recipe: Recipe | None = None,
-    hardware: Hardware | None = None,
-    throughput: Throughput | None = None,
-    problems_per_batch: int | None = None,
-    n_problems: int | None = None,
-    min_update_steps: int | None = None,
     shares: Sequence[float] = SHARES,
     spend_all: bool = False,
-    laws: Fits | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> PilotDesign:
-    """The pilot for a budget before anything was run.
+    """The pilot for a budget before anything was run; see `Planner.design_pilot`.
 
     Args:
-        budget: as of `Planner.allocate`.
-        recipe: its floor of B_p is that of the pilot; None for the preset `easy`.
-        hardware: limits of the batch; no limits by default.
-        throughput: needed for budgets in other units than rollouts.
-        problems_per_batch: B_p of the pilot; None for the recipe's floor.
-        n_problems: distinct training problems D, which that B_p does not exceed; None if unknown.
-        min_update_steps: fewest update steps of the plan; None for twice the recipe's warm-up.
+        pricing: the budget, with its prices.
+        hardware: limits of the batch.
+        problems_per_batch: B_p of the pilot.
+        min_update_steps: fewest update steps of the plan.
+        now: n that laws name without runs; None for that of the prior of curves.
         shares: shares of the budget to compare.
         spend_all: pilot with the best of these shares also where no pilot is worth its cost.
-        laws: laws that name n without runs; None for `published_prior()`, as `isocompute plan`.
         rng: the randomness of what is simulated; None for a fixed one.
 
     Raises:
         PlanError: the budget does not pay for a plan.
     """
-    amount = Budget.parse(budget)
-    chosen = Recipe() if recipe is None else recipe
-    limits = Hardware() if hardware is None else hardware
-    floor = min(chosen.min_problems_per_batch, n_problems or chosen.min_problems_per_batch)
-    bp = max(floor, 1) if problems_per_batch is None else problems_per_batch
-    least = max(2 * chosen.warmup_steps if min_update_steps is None else min_update_steps, 1)
-    generator = np.random.default_rng(0 if rng is None else rng)
-    pricing = Pricing(amount, throughput)
+    bp, generator = problems_per_batch, np.random.default_rng(0 if rng is None else rng)
     surface = prior_surface(_rollouts(pricing, bp), bp, generator)
-    choices = _choices(pricing, limits, surface, bp, least)
+    choices = _pilot_choices(pricing, hardware, surface, bp, min_update_steps)
     outlook = Outlook(surface, choices, generator)
     sizes = outlook.choices.group_size_J.tolist()
     best: dict[float, _Set] = {}
     for fewest, levels in SHORTER:
         for share in shares:
             trials = _round(sizes, bp, share * pricing.budget.available, LEAN, pricing, fewest, levels)
-            best[share] = _Set(trials, _saving(outlook, trials) if trials else 0.0)
+            best[share] = _Set(trials, outlook.saving(trials) if trials else 0.0)
         if any(found.trials for found in best.values()):
             break
     regret = max(outlook.regret_now, 0.0)
@@ -181,19 +162,8 @@ def design_pilot(
     if able and (most > 0 or spend_all):
         share = min(one for one, found in able.items() if found.saving >= min(NEAR_MOST * most, most))
         first = able[share]
-    planner = _planner(laws or hedged_prior(), limits, chosen, throughput)
-    try:
-        now = planner.allocate(amount, problems_per_batch=bp, min_update_steps=least).group_size
-    except PlanError:
-        now = int(choices.group_size_J[outlook.now])
+    now = int(choices.group_size_J[outlook.now]) if now is None else now
     return PilotDesign(_first_round(pricing, first, regret, share, bp, now), float(share), tuple(table))
-
-
-def _planner(fits: Fits, hardware: Hardware, recipe: Recipe, throughput: Throughput | None) -> Planner:
-    # The planner designs pilots too.
-    from isocompute_sdk.planning.planner import Planner
-
-    return Planner(fits, hardware, recipe, throughput)
 
 
 def pilot_sweep(rollouts: float, problems_per_batch: int, min_update_steps: int) -> Sweep | None:
@@ -210,7 +180,7 @@ def pilot_sweep(rollouts: float, problems_per_batch: int, min_update_steps: int)
     pricing, rng = Pricing(Budget(rollouts=rollouts)), np.random.default_rng(0)
     surface = prior_surface(rollouts, problems_per_batch, rng)
     try:
-        options = _choices(pricing, Hardware(), surface, problems_per_batch, 1)
+        options = _pilot_choices(pricing, Hardware(), surface, problems_per_batch, 1)
     except PlanError:
         return None
     trials: tuple[Trial, ...] = ()
@@ -233,7 +203,7 @@ def _rollouts(pricing: Pricing, bp: int) -> float:
     return float(max(steps, 1) * batch)
 
 
-def _choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, least: int) -> Choices:
+def _pilot_choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, least: int) -> Choices:
     sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
     steps_of = partial(pricing.most_steps, pricing.budget.unit)
     pairs = [(n, bp) for n in sizes]
@@ -269,14 +239,6 @@ def _round(
             if len(trials) >= fewest_levels:
                 return trials
     return ()
-
-
-def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:
-    """What all of them together save, their cost included."""
-    shown = outlook.shown(trials)
-    last = (shown[0][-1:], shown[1][-1:])
-    before = (shown[0][:-1], shown[1][:-1])
-    return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
 
 
 def _trials(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.allocation import sigmoid
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.pricing import Pricing
 
 Mode = Literal["expected", "conservative"]
 
@@ -30,80 +30,46 @@ def mismatch_loss(octaves: npt.ArrayLike) -> Array:
     return np.interp(np.abs(np.asarray(octaves, dtype=float)), _LOSS_OCTAVES, _LOSS_SHARE)
 
 
-class Preference(Protocol):
-    """An order of candidates by what the fits predict."""
-
-    @property
-    def law(self) -> str:
-        """Law to show beside the choice: `group_size` or `group_size_vs_steps`."""
-        ...
-
-    @property
-    def mode(self) -> Mode:
-        """Expected or conservative."""
-        ...
-
-    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """The preferred candidate; the smaller n of two equal ones."""
-        ...
-
-    def distance(self, n: int, at: Candidate) -> float:
-        """Loss of n at that candidate's compute; lower is better."""
-        ...
-
-    def value(self, at: Candidate) -> float:
-        """The raw x of the law for a candidate: compute, or steps."""
-        ...
-
-    def wanted(self, at: Candidate) -> float | None:
-        """The best n at that candidate's compute without constraints; None for a prior."""
-        ...
-
-    def careful(self) -> Preference:
-        """This preference in conservative mode."""
-        ...
-
-
 @dataclass(frozen=True)
 class RewardPreference:
     """By the reward that a surface predicts for the compute that each candidate spends."""
 
     fits: Fits
     mode: Mode
-    compute: Callable[[float], float]
-    """Rollouts -> the compute of the fits (rollouts or tokens)."""
+    pricing: Pricing
     law: str = "group_size"
+    """Law to show beside the choice."""
 
-    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """The candidate that `GroupSizeOdds.best` chooses."""
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None, *, careful: bool = False) -> Candidate:
+        """The candidate with the largest expected reward, the smaller n of two equal ones.
+
+        Args:
+            candidates: at least one.
+            fixed: what the caller fixed, which does not matter here.
+            careful: as in conservative mode, whatever the mode is: no n above those that were run.
+        """
         ordered = sorted(candidates, key=lambda c: c.group_size)
-        return ordered[self._odds(ordered).best(conservative=self.mode == "conservative")]
+        spent = [self.value(c) for c in ordered]
+        odds = self.fits.group_size_odds(
+            max(spent), [c.group_size for c in ordered], ordered[0].problems_per_batch, compute_of_each=spent
+        )
+        return ordered[odds.best(conservative=careful or self.mode == "conservative")]
 
     def distance(self, n: int, at: Candidate) -> float:
-        """Expected loss against the best n at that compute and B_p."""
+        """Expected loss against the best n at that candidate's compute and B_p."""
         odds = self.fits.group_size_odds(self.value(at), problems_per_batch=at.problems_per_batch)
         reward = self.fits.expected_reward(self.value(at), n, at.problems_per_batch)
         return float(odds.reward.max() - reward)
 
     def value(self, at: Candidate) -> float:
         """Compute of a candidate on the axis of the fits."""
-        return self.compute(at.rollouts)
+        return self.pricing.compute(at.rollouts, self.fits.compute)
 
     def wanted(self, at: Candidate) -> float | None:
-        """The best n on the grid, or the octave above it if that is ahead by the margin."""
-        smallest, largest = self.fits.group_size_range
-        sizes = [s for s in (*self.fits.group_sizes, 2 * largest) if s >= smallest]
+        """The best n at that candidate's compute, on the grid or in the octave above it."""
+        sizes = [*self.fits.group_sizes, 2 * self.fits.group_size_range[1]]
         odds = self.fits.group_size_odds(self.value(at), sizes, at.problems_per_batch)
         return float(sizes[odds.best()])
-
-    def careful(self) -> RewardPreference:
-        """This preference in conservative mode."""
-        return replace(self, mode="conservative")
-
-    def _odds(self, ordered: Sequence[Candidate]) -> GroupSizeOdds:
-        sizes = [c.group_size for c in ordered]
-        spent = [self.value(c) for c in ordered]
-        return self.fits.group_size_odds(max(spent), sizes, ordered[0].problems_per_batch, compute_of_each=spent)
 
 
 @dataclass(frozen=True)
@@ -114,11 +80,10 @@ class LawPreference:
     law: str
     """The deciding law: `group_size` or `group_size_vs_steps`."""
     mode: Mode
-    compute: Callable[[float], float]
-    """Rollouts -> the law's raw compute (rollouts or tokens)."""
+    pricing: Pricing
 
-    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """The preferred candidate; the smaller n of two equal ones.
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None, *, careful: bool = False) -> Candidate:
+        """The candidate nearest to the law, the smaller n of two equal ones; arguments as of `RewardPreference`.
 
         The law is evaluated at the largest compute of any candidate: at its own compute, an n that spends little
         would look right for that little. If B_p and M are fixed, n alone decides how much is spent: then it is the
@@ -128,36 +93,36 @@ class LawPreference:
         if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:
             useful = [c for c in candidates if c.group_size <= self.fits.law(self.law).saturation * 2**0.5]
             return max(useful or candidates, key=lambda c: c.group_size)
-        return min(candidates, key=lambda c: (round(self.distance(c.group_size, at), 9), c.group_size))
+        careful = careful or self.mode == "conservative"
+        return min(candidates, key=lambda c: (round(self._distance(c.group_size, at, careful), 9), c.group_size))
 
     def distance(self, n: int, at: Candidate) -> float:
         """Octaves from the law's n at that candidate's compute; for a prior, the expected regret."""
-        value = self.value(at)
-        octave = float(np.log2(n))
+        return self._distance(n, at, self.mode == "conservative")
+
+    def _distance(self, n: int, at: Candidate, careful: bool) -> float:
+        value, octave = self.value(at), float(np.log2(n))
+        drawn_D = None
+        if self.law in self.fits.law_draws:
+            draws_D4 = self.fits.law_draws[self.law]
+            drawn_D = sigmoid(self.fits.law(self.law).to_x(value), *(draws_D4[:, i] for i in range(4)))
         if self.fits.method == "prior":
-            regret = mismatch_loss(octave - self._drawn(value))
-            return float(np.quantile(regret, 0.9)) if self.mode == "conservative" else float(np.mean(regret))
-        return abs(octave - self._wanted(value))
+            regret_D = mismatch_loss(octave - np.asarray(drawn_D))
+            return float(np.quantile(regret_D, 1.0 - CONSERVATIVE_QUANTILE)) if careful else float(np.mean(regret_D))
+        wanted = float(self.fits.law(self.law).log2(value))
+        if careful and drawn_D is not None:
+            # Draws may lie above the law on the whole; careful never means more than expected.
+            wanted = min(float(np.quantile(drawn_D, CONSERVATIVE_QUANTILE)), wanted)
+        return abs(octave - wanted)
 
     def value(self, at: Candidate) -> float:
         """The law's raw x for a candidate: compute, or steps."""
-        return float(at.update_steps) if self.law == "group_size_vs_steps" else self.compute(at.rollouts)
+        in_steps = self.law == "group_size_vs_steps"
+        return float(at.update_steps) if in_steps else self.pricing.compute(at.rollouts, self.fits.compute)
 
     def wanted(self, at: Candidate) -> float | None:
         """The law's n; None for a prior, which has many."""
         return None if self.fits.method == "prior" else float(self.fits.law(self.law).predict(self.value(at)))
 
-    def careful(self) -> LawPreference:
-        """This preference in conservative mode."""
-        return replace(self, mode="conservative")
 
-    def _wanted(self, value: float) -> float:
-        if self.mode == "conservative" and self.law in self.fits.law_draws:
-            # Draws may lie above the law on the whole; careful never means more than expected.
-            careful = float(np.quantile(self._drawn(value), CONSERVATIVE_QUANTILE))
-            return min(careful, float(self.fits.law(self.law).log2(value)))
-        return float(self.fits.law(self.law).log2(value))
-
-    def _drawn(self, value: float) -> Array:
-        draws = self.fits.law_draws[self.law]
-        return sigmoid(self.fits.law(self.law).to_x(value), *(draws[:, i] for i in range(4)))
+Preference = RewardPreference | LawPreference

@@ -20,11 +20,10 @@ from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.candidates import Candidate, Fixed
-from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.plans_by_budget import SAVED_PLAN
-from isocompute_sdk.planning.request import Request
-from isocompute_sdk.planning.verdict import Verdict
+from isocompute_sdk.planning.plan import Plan, Verdict
+from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
 from isocompute_sdk.training.registry import backend_of
@@ -111,7 +110,7 @@ class Replan(Saved):
     """The run as it is."""
     level: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Coverage of the intervals."""
-    plan: Annotated[Plan, SAVED_PLAN] | None = None
+    plan: SavedPlan | None = None
     """Plan of the run's own sizes and recipe for what is left, from which the commands start."""
     notes: tuple[Note, ...] = field(default=())
     backend: str = USUAL_BACKEND
@@ -333,7 +332,7 @@ def _affordable(planner: Planner, remaining: Budget | float | str, batch: int) -
         PlanError: not one step.
     """
     budget = Budget.parse(remaining)
-    steps, _ = planner.pricing_for(budget).affordable_steps(batch)
+    steps, _ = planner.pricing(budget).affordable_steps(batch)
     if steps < 1:
         raise PlanError(
             f"remaining = {budget}: less than one update of {batch:,} rollouts",
@@ -589,7 +588,7 @@ def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
         optima=(),
         passport=None,
         fits=None,
-        saved_verdict=Verdict("undecided", text),
+        verdict=Verdict("undecided", text),
         notes=(note, *(one for one in found.notes if one.code in ("recipe-assumed", "recipe-differs"))),
     )
 

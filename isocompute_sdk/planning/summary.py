@@ -8,8 +8,7 @@ from isocompute_sdk.planning.inheritance import assumed, shown
 from isocompute_sdk.planning.pricing import amount_text
 
 if TYPE_CHECKING:
-    from isocompute_sdk.planning.alternatives import Alternative, Optimum
-    from isocompute_sdk.planning.plan import Plan
+    from isocompute_sdk.planning.plan import Alternative, Optimum, Plan
     from isocompute_sdk.specs import Sweep
 
 VERDICTS = {
@@ -137,10 +136,9 @@ def _cost(plan: Plan) -> str:
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
-    for note in plan.notes:
-        if note.code == "rest-not-worthwhile":
-            gain = note.data["predicted_gain"]
-            return f"{text} ({share:.0%}); the rest adds {'< 0.001' if gain < 0.0005 else f'{gain:.3f}'}"
+    if plan.stopping is not None:
+        gain = f"{plan.stopping.gain:.3f}"
+        return f"{text} ({share:.0%}); the rest adds {'< 0.001' if gain == '0.000' else gain}"
     return f"{text}, {share:.1%} of the budget"
 
 

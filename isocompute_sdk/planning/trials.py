@@ -290,6 +290,12 @@ class Outlook:
         mean_EQ = reward_EDQ.mean(axis=1)
         return mean_EQ, (mean_EQ - drawn(compute_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)) / SLOPE_WIDTH
 
+    def saving(self, trials: Sequence[Trial]) -> float:
+        """What all of these trials together save, their cost included."""
+        reward_EDQ, noise_EQQ = self.shown(trials)
+        last, before = (reward_EDQ[-1:], noise_EQQ[-1:]), (reward_EDQ[:-1], noise_EQQ[:-1])
+        return self.worth(trials[:-1], trials[-1:], last, before)[0].saving
+
     def worth(
         self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
     ) -> list[Worth]:

@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.fitting.frontier_laws import REACH
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.plans_by_budget import plan_if_enough
+from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import axis_name, split, whose
 

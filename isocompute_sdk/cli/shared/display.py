@@ -163,11 +163,10 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
 
     from isocompute_sdk.notes import by_severity
     from isocompute_sdk.planning.summary import assumed_values
-    from isocompute_sdk.planning.verdict import DOUBTS
 
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
-    doubts = (*DOUBTS, *GRAVE)
+    doubts = (*plan.verdict.doubts, *GRAVE)
     ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
     remedy, said = _remedies(typed, asked), set[str]()
     if typed is not None and _measure(plan, asked):

@@ -18,7 +18,7 @@ from isocompute_sdk.errors import PlanError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Marginal, NextRuns, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
@@ -272,7 +272,10 @@ class PlanningOptions(BudgetOptions):
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
         elif self.against is not None:
-            self.say_answer(judged := planner.judge(self.against, self.amount(), **self._spending()), judged.plan)
+            paid = float((self.amount().spent or {}).get("pilot", 0.0))
+            self.say_answer(
+                found := planner.compare(self.against, self.amount(), pilot_cost=paid, **self._spending()), found.plan
+            )
         elif self.compare is not None:
             equal: Any = self.equal
             found = planner.compare(
@@ -288,7 +291,7 @@ class PlanningOptions(BudgetOptions):
         """The same without `spend`, which these questions decide."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
-    def say_answer(self, found: PlanComparison | BudgetFor | Marginal | Judgement, plan: Plan | None) -> None:
+    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
         """Print an answer; save its plan with --output."""
         if self.output is not None and plan is not None:
             plan.save(self.output)

@@ -27,17 +27,13 @@ class SurfaceCurve(RewardCurve):
     """One (n, B_p) of a surface; `parameters` holds the decimal logarithm of its half-way compute."""
 
     surface: Surface | None = field(default=None, repr=False)
+    rise_seen: float = 1.0
+    """Share of the whole rise that is predicted for the last compute observed."""
 
     @property
     def half_compute(self) -> float:
         """Compute at which half of the rise is reached."""
         return float(10.0 ** self.parameters[0])
-
-    @property
-    def rise_seen(self) -> float:
-        """Share of the whole rise that is predicted for the last compute observed."""
-        gained = float(self.predict(self.last_compute)) - (self.plateau - self.rise)
-        return float(np.clip(gained / self.rise, 0.0, 1.0)) if self.rise > 0 else 1.0
 
     @property
     def plateau_identified(self) -> bool:
@@ -108,4 +104,6 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
     residual = reward_T - _on_grid(curve, compute_T)
     # Frozen, but complete only once it can be asked.
     object.__setattr__(curve, "rms", float(np.sqrt(np.mean(residual**2))))
+    gained = float(curve.predict(curve.last_compute)) - (curve.plateau - rise)
+    object.__setattr__(curve, "rise_seen", float(np.clip(gained / rise, 0.0, 1.0)) if rise > 0 else 1.0)
     return curve

@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Prior
-from isocompute_sdk.fitting.surface.passport import backtest, passport
+from isocompute_sdk.fitting.surface.passport import Passport, backtest, passport
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 
@@ -26,8 +26,6 @@ CHECKING_DRAWS = 50
 """Draws of a fit without the outlying runs."""
 AHEAD, LEAST_ADDED = 3.0, 0.005
 """Multiple of the largest compute at which what best@k adds is told, from this share of the range on."""
-MANY_OUTLIERS = 0.02
-"""Share of outlying evaluations above which they are a warning."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def fit_joint(
     if len(found.group_sizes) > 1:
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
-        *_about_runs(prepared),
+        *_about_runs(prepared, known),
         *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
         *_about_best(surface, found.group_sizes),
@@ -106,7 +104,7 @@ def fit_joint(
     return replace(found, notes=unique(notes))
 
 
-def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
+def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     """Repaired runs, and a missing evaluation of the base model."""
     notes: list[Note] = []
     collapsed, decayed = ([run for run in runs if run.fault == fault] for fault in ("collapse", "decay"))
@@ -123,15 +121,13 @@ def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
             "checkpoint is kept. On a small problem set this is overfitting: compare training and validation reward."
         )
         notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
-    wild = {run.run_id: run.outliers for run in runs if run.outliers}
-    if wild:
-        total = sum(wild.values())
+    if wild := known.outlying_evaluations:
         text = (
-            f"{total} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved towards them "
-            f"(most in {max(wild, key=lambda run: wild[run])}). Look at the grader and at failed evaluations."
+            f"{sum(wild.values())} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved "
+            f"towards them (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at failed evaluations."
         )
-        share = total / max(sum(int(run.count_J.sum()) for run in runs), 1)
-        notes.append(Note("outlying-evaluations", "warning" if share > MANY_OUTLIERS else "info", text, {"runs": wild}))
+        severity = "warning" if "outlying-evaluations" in known.doubts else "info"
+        notes.append(Note("outlying-evaluations", severity, text, {"runs": dict(wild)}))
     if not any(len(run.base_reward) for run in runs):
         text = (
             "No run was evaluated at step 0: the base model's reward is inferred from the curves. Evaluate the base "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
@@ -31,6 +31,10 @@ FEWEST_BINS = 6
 """Fewest bins that must remain for a backtest."""
 FEWEST_LEVELS = 3
 """Levels of n below which the prior decides between and beyond them."""
+MIN_COVERAGE = 0.5
+"""Share of the hidden runs inside their 80 % intervals below which a backtest has failed."""
+MANY_OUTLIERS = 0.02
+"""Share of outlying evaluations above which they are a warning."""
 LITTLE_RISE = 0.5
 """Share of a curve's rise below which its end is mostly a guess."""
 
@@ -66,10 +70,15 @@ class Backtest:
     rms_error: NotNegative
     coverage: Share
     """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
-    surprise: NotNegative | None = None
-    """Root mean square error in units of the predicted standard deviation; None in fits saved before it was kept."""
-    by_run: tuple[HiddenRun, ...] = field(default=(), repr=False)
-    """The runs one by one; empty in fits saved before they were kept."""
+    surprise: NotNegative
+    """Root mean square error in units of the predicted standard deviation."""
+    by_run: tuple[HiddenRun, ...] = field(repr=False)
+    """The runs one by one."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether the start of these runs does not predict their end."""
+        return self.coverage < MIN_COVERAGE and self.runs > 1
 
 
 @dataclass(frozen=True)
@@ -96,13 +105,31 @@ class Passport:
     """Levels of B_p at which at least half of the runs collapsed."""
     beyond_grid_octaves: Annotated[int, Field(ge=0, le=64)]
     """Octaves above the largest n that a plan may use by default."""
-    most_rise_seen: tuple[Share, Share] | None = None
-    """80 % interval of the largest share of a rise that was measured; None in fits saved before it was drawn."""
+    most_rise_seen: tuple[Share, Share]
+    """80 % interval of the largest share of a rise that was measured."""
+    outlying_runs: Mapping[str, float]
+    """Runs that do not agree with the others, with by how much they lie above the fit."""
+    outlying_evaluations: Mapping[str, Count]
+    """Evaluations that lie far from their neighbours and were moved towards them, by run."""
+    evaluations: Count
+    """Evaluations of all runs after step 0, up to any fall."""
 
     @property
     def least_rise_seen(self) -> float:
         """Half-way from the lower end to the mean of the largest share that was measured, about its lower quartile."""
-        return self.rise_seen[1] if self.most_rise_seen is None else (self.most_rise_seen[0] + self.rise_seen[1]) / 2
+        return (self.most_rise_seen[0] + self.rise_seen[1]) / 2
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Codes of the notes for which no n counts as decided."""
+        many = sum(self.outlying_evaluations.values()) > MANY_OUTLIERS * self.evaluations
+        found = {
+            "outlying-evaluations": many,
+            "outlying-run": bool(self.outlying_runs),
+            "backtest-missed": self.backtest is not None and self.backtest.missed,
+            "rise-not-seen": self.least_rise_seen < LITTLE_RISE,
+        }
+        return tuple(code for code, holds in found.items() if holds)
 
     def __repr__(self) -> str:
         return "Passport(" + "\n  ".join(self.lines()) + ")"
@@ -162,7 +189,7 @@ class Passport:
             )
             notes.append(Note("one-seed-per-cell", "info", text, {"seeds_per_cell": self.seeds_per_cell}))
         test = self.backtest
-        if test is not None and test.coverage < 0.5 and test.runs > 1:
+        if test is not None and test.missed:
             text = (
                 f"With everything beyond C = {test.hidden_beyond:,.3g} hidden, {test.coverage:.0%} of {test.runs} runs "
                 f"ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of these runs does not "
@@ -213,6 +240,9 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
         unstable_problems_per_batch=_unstable(prepared),
         beyond_grid_octaves=1 if len(levels) > 1 else 0,
         most_rise_seen=most,
+        outlying_runs=surface.outlying,
+        outlying_evaluations={run.run_id: run.outliers for run in prepared if run.outliers},
+        evaluations=max(sum(int(run.count_J.sum()) for run in prepared), 1),
     )
 
 

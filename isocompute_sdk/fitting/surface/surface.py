@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,6 @@ RISEN = 1e3
 """Multiple of the largest compute at which a rise counts as complete."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
-
-
-KEPT_PLACES, KEPT_ANSWERS = 32, 256
-"""Answers of `draws` that are kept: those of so many places at most, and so many of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +82,7 @@ class Surface:
         *,
         at: bool = False,
     ) -> Array:
-        """Noise-free reward of the best checkpoint up to C, averaged over runs: read-only, shape (draws, Q).
+        """Noise-free reward of the best checkpoint up to C, averaged over runs, shape (draws, Q).
 
         Args:
             compute: positive, shape (Q,) or broadcastable to it.
@@ -107,28 +103,6 @@ class Surface:
                 else np.asarray(n_problems, dtype=float),
             )
         )
-        # A planner asks for the reward of one place many times: for its choice, its verdict, its alternatives.
-        place = (at, *(axis.tobytes() for axis in (spent, sizes, problems, sets)))
-        reward_DQ = self._asked.pop(place, None)
-        if reward_DQ is None:
-            reward_DQ = self._draws(spent, sizes, problems, sets, at)
-            reward_DQ.flags.writeable = False
-        if len(spent) <= KEPT_PLACES:
-            self._asked[place] = reward_DQ
-        if len(self._asked) > KEPT_ANSWERS:
-            del self._asked[next(iter(self._asked))]
-        return reward_DQ
-
-    @cached_property
-    def _asked(self) -> dict[tuple[bool | bytes, ...], Array]:
-        """The last answers of `draws`, the oldest first."""
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: everything but the answers kept."""
-        return {name: value for name, value in vars(self).items() if name != "_asked"}
-
-    def _draws(self, spent: Array, sizes: Array, problems: Array, sets: Array, at: bool) -> Array:
         curves_DQ4 = _curves(self.parameters_DP, self.layout.design(np.log2(sizes), problems, sets))
         log_DQ = np.broadcast_to(np.log(spent), curves_DQ4.shape[:2])
         late_DQ = np.zeros(log_DQ.shape)

@@ -115,12 +115,12 @@ def test_what_cannot_be_held_equal_is_refused(script: ModuleType, simulated: Pla
 
 
 def test_judging_and_comparing_give_one_answer_and_old_runs_cost_a_new_budget_nothing(simulated: Planner) -> None:
-    judged, compared = simulated.judge("n=2,bp=32", "300k"), simulated.compare("n=2,bp=32", "300k")
-    assert judged.pilot_cost == 0
-    assert judged.total == 300_000
+    judged, compared = (simulated.compare("n=2,bp=32", "300k", pilot_cost=cost) for cost in (0.0, None))
+    assert judged.payback is not None
+    assert (judged.payback.pilot_cost, judged.payback.total) == (0, 300_000)
+    assert compared.payback is None
     assert judged.plan == compared.plan
-    for name in ("mean", "low", "high"):
-        assert getattr(judged.gain, name) == pytest.approx(getattr(compared.difference, name), abs=1e-9)
-    budget = Budget(rollouts=300_000, spent={"pilot": 50_000})
-    paid = simulated.judge("n=2,bp=32", budget)
-    assert (paid.pilot_cost, paid.total) == (50_000, 300_000)
+    assert judged.difference == pytest.approx(compared.difference, abs=1e-9)
+    paid = simulated.compare("n=2,bp=32", Budget(rollouts=300_000, spent={"pilot": 50_000}), pilot_cost=50_000)
+    assert paid.payback is not None
+    assert (paid.payback.pilot_cost, paid.payback.total) == (50_000, 300_000)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign, asking
+from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.asking import Pick, choices, runs_of, trial_sizes
 from isocompute_sdk.planning.early_stopping import prospects
-from isocompute_sdk.planning.pilot_design import design_pilot
 from isocompute_sdk.planning.trials import Outlook, Trial, widened
 
 Make = Callable[..., RunSet]
@@ -46,9 +46,7 @@ def planner(short_sweep: Fits) -> Planner:
 
 
 def outlook_of(planner: Planner, budget: float = BUDGET) -> Outlook:
-    from isocompute_sdk.specs import Budget
-
-    question = planner._question(Budget(rollouts=budget), {})  # pyright: ignore[reportPrivateUsage]
+    question = planner._question(Request.of(budget))  # pyright: ignore[reportPrivateUsage]
     rng = np.random.default_rng(0)
     surface = widened(question.surface, 2, 0, rng)
     sizes = trial_sizes(question.planned_sizes, question.fits.group_sizes, surface)
@@ -150,12 +148,12 @@ def test_a_decision_takes_seconds_not_minutes(planner: Planner) -> None:
 def test_what_is_saved_is_read_back(planner: Planner) -> None:
     found = planner.next_runs(BUDGET, slots=2)
     assert NextRuns.from_dict(found.to_dict()) == found
-    design = design_pilot(BUDGET)
+    design = Planner(published_prior()).design_pilot(BUDGET)
     assert PilotDesign.from_dict(design.to_dict()) == design
 
 
 def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
-    design = design_pilot("3M")
+    design = Planner(published_prior()).design_pilot("3M")
     assert [one.share for one in design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
     regrets = [one.regret for one in design.by_share]
     assert min(regrets) < design.first.regret_now
@@ -170,7 +168,7 @@ def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
     floor=st.sampled_from([8, 32, 128]),
 )
 def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: float, floor: int) -> None:
-    design = design_pilot(budget, recipe=Recipe(min_problems_per_batch=floor))
+    design = Planner(published_prior(), recipe=Recipe(min_problems_per_batch=floor)).design_pilot(budget)
     assert design.first.cost <= design.pilot_share * budget * (1 + 1e-9)
     assert all(run.rollouts == run.group_size * floor * run.update_steps for run in design.runs)
     assert len({run.group_size for run in design.runs}) == len(design.runs)
@@ -235,7 +233,7 @@ def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:
 
 def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
     with pytest.raises(PlanError):
-        design_pilot(100)
+        Planner(published_prior()).design_pilot(100)
     with pytest.raises(PlanError):
         planner.next_runs(BUDGET, slots=0)
     with pytest.raises(PlanError):
@@ -321,4 +319,4 @@ def test_without_runs_the_same_n_is_planned_and_named(fits: Fits, budget: str) -
     planner = Planner(fits)
     assert planner.next_runs(budget).group_size_now == planner.allocate(budget).group_size
     if fits.method == "prior":
-        assert design_pilot(budget).first.group_size_now == planner.allocate(budget).group_size
+        assert planner.design_pilot(budget).first.group_size_now == planner.allocate(budget).group_size

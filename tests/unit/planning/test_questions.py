@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published, published_prior
-from isocompute_sdk.planning.budgets import BUDGET_FOR, MARGINAL
 from isocompute_sdk.planning.comparing import COMPARISON, parse_configuration
+from isocompute_sdk.planning.questions import BUDGET_FOR, MARGINAL
 from isocompute_sdk.specs import Evaluation
 
 Make = Callable[..., RunSet]
@@ -136,7 +136,7 @@ def test_a_small_n_is_compared_in_reward_rollouts_and_gpu_hours(planner: Planner
     assert document["kind"] == "against"
     assert "the plan is ahead by" in found.summary()
     with pytest.raises(PlanError):
-        planner.compare((2048, 32), "20M")
+        planner.compare((2**14, 32), "500M")
 
 
 def test_evaluations_are_paid_for_on_both_sides_of_a_comparison(fits: Fits, planner: Planner) -> None:

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
-from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.request import MAY_FALL
-from isocompute_sdk.planning.verdict import ABOVE, STOP
+from isocompute_sdk.planning.allocate import MAY_FALL
+from isocompute_sdk.planning.verdict import ABOVE, STOP, verdict_of
 from isocompute_sdk.tolerances import Tolerances
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
@@ -137,7 +136,12 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
 
 
 def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
-    missed = replace(clear, notes=(*clear.notes, Note("backtest-missed", "warning", "")))
+    assert clear.fits is not None
+    assert clear.fits.passport is not None
+    assert clear.fits.passport.backtest is not None
+    backtest = replace(clear.fits.passport.backtest, coverage=0.0, runs=3)
+    fits = replace(clear.fits, passport=replace(clear.fits.passport, backtest=backtest))
+    missed = Planner(fits).allocate("5M", spend="all")
     assert missed.verdict.kind == "likely"
     assert "backtest-missed" in missed.verdict.sentence
 
@@ -152,9 +156,10 @@ def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs() -> N
     plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
     assert plan.verdict.kind == "stop-spending"
     assert plan.rollouts < 15e6
-    (rest,) = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
-    assert f"{rest.data['predicted_gain']:.3f}" in plan.verdict.sentence
-    assert f"{rest.data['chance_of_more']:.0%}" in plan.verdict.sentence
+    assert "rest-not-worthwhile" in {note.code for note in plan.notes}
+    assert plan.stopping is not None
+    assert f"{plan.stopping.gain:.3f}" in plan.verdict.sentence
+    assert f"{plan.stopping.chance_of_more:.0%}" in plan.verdict.sentence
     far = plan_of(flat_and_peaked, "60M", end=6e6, seeds=2)
     assert far.verdict.kind != "stop-spending"
     assert far.rollouts < 60e6
@@ -170,17 +175,21 @@ def test_no_stop_at_an_end_of_the_grid_beyond_which_nothing_was_run() -> None:
 
 def test_no_stop_where_any_n_may_still_gain() -> None:
     plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
-    more = {"chance_of_more": STOP + 0.01}
-    doubtful = [
-        replace(note, data={**note.data, **more}) if note.code == "rest-not-worthwhile" else note for note in plan.notes
-    ]
-    assert replace(plan, notes=tuple(doubtful)).verdict.kind == "clear"
+    assert plan.fits is not None
+    assert plan.stopping is not None
+    asked = (plan.fits, (plan.group_size, plan.problems_per_batch), plan.compute, plan.alternatives)
+    rest = (plan.extrapolation, plan.budget, plan.cost)
+    assert verdict_of(*asked, plan.stopping, *rest) == plan.verdict
+    assert verdict_of(*asked, replace(plan.stopping, chance_of_more=STOP + 0.01), *rest).kind == "clear"
 
 
 def test_no_stop_where_the_rise_was_not_seen() -> None:
     plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
     assert plan.verdict.kind == "stop-spending"
-    short = replace(plan, notes=(*plan.notes, Note("rise-not-seen", "warning", "")))
+    assert plan.fits is not None
+    assert plan.fits.passport is not None
+    unseen_rise = replace(plan.fits.passport, rise_seen=(0.1, 0.2), most_rise_seen=(0.1, 0.3))
+    short = Planner(replace(plan.fits, passport=unseen_rise)).allocate("15M")
     assert short.verdict.kind == "likely"
 
 
