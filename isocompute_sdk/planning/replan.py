@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -40,7 +40,6 @@ Name = Literal[
     "roll-back-terms-off",
     "halve-learning-rate",
     "another-group-size",
-    "larger-group-size",
     "stop",
 ]
 Basis = Literal["measured-in-paper", "seen-in-your-data", "guess"]
@@ -55,7 +54,7 @@ class Option:
     title: str
     """The option in a few words, with its numbers."""
     basis: Basis
-    """Where its effect was seen. Its predicted reward rests on this run in any case."""
+    """Where its effect was seen. Its predicted reward rests on this run in any case, and on the trouble not returning."""
     why: str
     """The evidence, with its source."""
     start: Checkpoint | None
@@ -204,32 +203,9 @@ EASY_FROM = 0.2
 .0625 (section 3); between them nothing was measured."""
 TERMS = 1e-3
 """KL and entropy coefficients of the easy preset."""
-AGAIN: dict[Name, float] = {"roll-back-terms-on": 0.3, "roll-back-terms-off": 0.3, "halve-learning-rate": 0.4}
-"""Probability that trouble returns although an option is followed, for a reward that only falls. A guess."""
 OF_TERMS = frozenset({"entropy-collapse", "entropy-explosion", "kl-drift"})
 """Findings that the KL term and the entropy bonus answer for; the learning rate answers for other sicknesses."""
-REMEDIES: tuple[frozenset[Name], frozenset[Name]] = (
-    frozenset({"roll-back-terms-on", "roll-back-terms-off"}),
-    frozenset({"halve-learning-rate"}),
-)
-"""Options that answer for a sickness: of the terms, and other."""
-AGAIN_SICK = (0.25, 0.75)
-"""Probability that a sickness returns with its remedy, and with another option: (k + 1) / (N + 2), where it did in k of
-N = 2 runs of the built-in task: 0 with either remedy, 2 with the others (`benchmarks/decisions/replan.py`)."""
-AS_USUAL = 0.5
-"""Share of the draws in which a run that gets other terms after such a finding gains from its checkpoint on as runs
-usually do, since its own curve was that of the terms. A guess, made after two such runs had gained .1 more than their
-own curves said."""
-CHANGED = 0.4
-"""Standard deviation of the logarithm of what a changed recipe does to the pace of the rise. A guess."""
-SLOWER = {"halve-learning-rate": 0.8}
-"""Factor on the gain ahead. A guess: smaller steps gain less for the same rollouts."""
-LATE_SWITCH = (0.01, 0.015)
-"""Gain of a larger n from a late checkpoint, and its standard deviation: BroRL (arXiv 2510.01180) revived a plateau by
-about a point with 16 -> 512."""
-LARGER = 4
-"""Factor on n of that switch."""
-FEWEST_LEFT = 6
+MIN_BEFORE = 6
 """Evaluations before the onset that the healthy curve needs."""
 CURVE_POINTS, POINTS_AHEAD = 80, 12
 
@@ -296,7 +272,7 @@ def replan(
     at_step = (
         by_step(checkpoints).get(int(found.card.keep.step)) if exists and found.card.keep.step is not None else None
     )
-    notes = [*found.notes, *_notes(found, at_step, options, _trouble(live), factor_asked=(reached + left) / reached)]
+    notes = [*found.notes, *_notes(found, at_step, options, factor_asked=(reached + left) / reached)]
     return Replan(
         run_id=series.run_id,
         metric=live.metric,
@@ -356,7 +332,7 @@ def _situation(
     reward_DQ = live.surface(bounds).draws(np.array([kept, *ahead]))
     until = None if found.onset is None else found.onset.rollouts
     before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
-    unseen = until is not None and len(before) < FEWEST_LEFT
+    unseen = until is not None and len(before) < MIN_BEFORE
     if unseen:
         until = None
     # The curve before the trouble, as it would go on without it.
@@ -413,49 +389,19 @@ def _options(at: _Situation, steps: int, level: float) -> list[Option]:
         return [*options, option("stop", title, "seen-in-your-data", why, at.now_D, {})]
     title, why = "keep the checkpoint, spend nothing more", "Its reward, without the luck of one evaluation."
     options.append(option("stop", title, "seen-in-your-data", why, at.keep_D, {}))
+    gain_D = _usual_gain(at) if at.healthy_D is None else at.healthy_D - at.keep_D
     terms = _terms(at)
     if terms is not None:
         name, title, why, changes = terms
-        options.append(option(name, title, "measured-in-paper", why, _after_change(at, name), changes))
+        options.append(option(name, title, "measured-in-paper", why, at.keep_D + gain_D, changes))
     rate = series.context.get("learning_rate") or at.planner.recipe.learning_rate(n * at.problems)
-    options.append(
-        option(
-            "halve-learning-rate",
-            f"back to the checkpoint with a learning rate of {float(rate) / 2:.3g}",
-            "guess",
-            "Smaller steps drift less; nothing measured it on runs in trouble.",
-            _after_change(at, "halve-learning-rate"),
-            {"learning_rate": float(f"{float(rate) / 2:.3g}")},
-        )
-    )
-    for name, size, basis, why, drawn_D in _other_sizes(at):
-        title = f"back to the checkpoint, then n = {size} for {int(at.left // (size * at.problems)):,} updates"
-        options.append(option(name, title, basis, why, drawn_D, {"group_size": size}, size))
-    return options
-
-
-def _after_change(at: _Situation, name: Name, share: float = 1.0, more: Array | float = 0.0) -> Array:
-    """Best reward after a change of the recipe, unless trouble returns.
-
-    A share of the healthy curve's gain, at another pace, and something more.
-    """
-    count = len(at.keep_D)
-    pace = SLOWER.get(name, 1.0) * np.exp(CHANGED * at.rng.standard_normal(count) - CHANGED**2 / 2.0)
-    gain_D = _usual_gain(at) if at.healthy_D is None else at.healthy_D - at.keep_D
-    trouble = frozenset(_trouble(at.live))
-    if trouble & OF_TERMS and name in REMEDIES[0]:
-        gain_D = np.where(at.rng.random(count) < AS_USUAL, _usual_gain(at), gain_D)
-    # Without trouble so far there is nothing that could return.
-    again = at.rng.random(count) < (_returns(name, trouble) if at.forecast.onset is not None else 0.0)
-    return np.where(again, at.keep_D, at.keep_D + share * gain_D * pace + more)
-
-
-def _returns(name: Name, trouble: frozenset[str]) -> float:
-    """Probability that trouble returns."""
-    if not trouble & SICK:
-        return AGAIN.get(name, 0.0)
-    remedy = REMEDIES[0] if trouble & OF_TERMS else REMEDIES[1]
-    return AGAIN_SICK[0] if name in remedy else AGAIN_SICK[1]
+    half = float(f"{float(rate) / 2:.3g}")
+    title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
+    halved = option("halve-learning-rate", title, "guess", why, at.keep_D + gain_D, {"learning_rate": half})
+    trouble = set(_trouble(at.live))
+    # Of equal rewards the remedy of what was found comes first.
+    options.insert(len(options) if trouble & OF_TERMS or not trouble & SICK else 2, halved)
+    return [*options, *_another_size(at, option)]
 
 
 def _usual_gain(at: _Situation) -> Array:
@@ -497,33 +443,25 @@ def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
 
-def _other_sizes(at: _Situation) -> list[tuple[Name, int, Basis, str, Array]]:
-    """Another n from the checkpoint: the best of those that were run, and a larger one."""
+def _another_size(at: _Situation, option: Callable[..., Option]) -> list[Option]:
+    """The best other n of the runs, from the checkpoint on; none without a surface or another n that fits."""
     fits, n = at.planner.fits, at.live.one.group_size
-    found: list[tuple[Name, int, Basis, str, Array]] = []
-
-    def fitting(size: int) -> bool:
-        batch = size * at.problems
-        return size >= 2 and batch <= at.left and at.planner.hardware.refusal(batch) is None
-
-    run = [size for size in fits.group_sizes if size != n and fitting(size)] if fits.surface is not None else []
-    if run:
-        drawn = {size: _along_surface(at, fits, size) for size in run}
-        best = max(run, key=lambda size: float(drawn[size].mean()))
-        why = f"Your runs of n = {best}, from the point of their curve at which they had this reward."
-        found.append(("another-group-size", best, "seen-in-your-data", why, drawn[best]))
-    larger = LARGER * n
-    if fitting(larger) and larger not in [size for _, size, *_ in found]:
-        if larger in run:
-            why = f"Your runs of n = {larger}, from the point of their curve at which they had this reward."
-            found.append(("larger-group-size", larger, "seen-in-your-data", why, _along_surface(at, fits, larger)))
-        else:
-            more = LATE_SWITCH[0] + LATE_SWITCH[1] * at.rng.standard_normal(len(at.keep_D))
-            # Its updates are fewer for the same rollouts: half of the gain ahead, and what a late switch gained there.
-            drawn_D = _after_change(at, "larger-group-size", 0.5, more)
-            why = "BroRL (arXiv 2510.01180) gained about .01 late with n from 16 to 512; nothing of yours shows it."
-            found.append(("larger-group-size", larger, "guess", why, drawn_D))
-    return found
+    if fits.surface is None:
+        return []
+    drawn = {
+        size: _along_surface(at, fits, size)
+        for size in fits.group_sizes
+        if size not in (1, n)
+        and size * at.problems <= at.left
+        and at.planner.hardware.refusal(size * at.problems) is None
+    }
+    if not drawn:
+        return []
+    best = max(drawn, key=lambda size: float(drawn[size].mean()))
+    title = f"back to the checkpoint, then n = {best} for {int(at.left // (best * at.problems)):,} updates"
+    why = f"Your runs of n = {best}, from the point of their curve at which they had this reward."
+    changes: dict[str, Change] = {"group_size": best}
+    return [option("another-group-size", title, "seen-in-your-data", why, drawn[best], changes, best)]
 
 
 def _along_surface(at: _Situation, fits: Fits, size: int) -> Array:
@@ -545,21 +483,13 @@ def _along_surface(at: _Situation, fits: Fits, size: int) -> Array:
 
 
 def _followed(options: Sequence[Option], worth: float) -> Name:
-    """The option with the largest reward, a guess only where it leads by `worth`.
-
-    Going on unless another is better by `worth`, stopping if none gains it.
-    """
+    """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it."""
     named = {one.name: one for one in options}
     stop, go_on = named["stop"], named["go-on"]
-    best = max(options, key=lambda one: one.reward - (worth if one.basis == "guess" else 0.0))
+    best = max(options, key=lambda one: one.reward)
     if best.reward - stop.reward < worth:
         return "stop"
     return "go-on" if best.reward - go_on.reward < worth else best.name
-
-
-def _span(values: Iterable[float]) -> str:
-    low, high = min(given := list(values)), max(given)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _trouble(live: LiveRun) -> tuple[str, ...]:
@@ -597,19 +527,16 @@ def _notes(
     found: Forecast,
     checkpoint: SavedCheckpoint | None,
     options: Sequence[Option],
-    trouble: Sequence[str],
     factor_asked: float,
 ) -> list[Note]:
     notes: list[Note] = []
-    again = {one.name: _returns(one.name, frozenset(trouble)) for one in options if one.changes}
-    if again:
+    changed = [one.name for one in options if one.changes]
+    if changed:
         text = (
-            f"{', '.join(again)}: after a change of recipe the curve so far is only a prior. Their intervals are "
-            f"widened by guesses: a pace that varies by {CHANGED:.0%}"
-            + (f", trouble that returns with probability {_span(again.values())}" if found.onset else "")
-            + ". Forecast again after ten evaluations."
+            f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
+            "rewards hold if the trouble does not return. Forecast again after ten evaluations."
         )
-        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": list(again), "again": again}))
+        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed}))
     if found.card.keep.path is None:
         text = (
             "No checkpoint up to the trouble was found on disk: no option rolls back, and nothing counts as "
