@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Verdict,
         change_plan,
     )
+    from isocompute_sdk.plots.figures import plot
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.reporting import report
@@ -108,6 +109,7 @@ _HOMES = {
         "Verdict",
         "change_plan",
     ),
+    "isocompute_sdk.plots.figures": ("plot",),
     "isocompute_sdk.records": ("RunSet",),
     "isocompute_sdk.reporting": ("report",),
     "isocompute_sdk.specs": (
@@ -178,6 +180,7 @@ __all__ = [
     "launch_script",
     "list_published",
     "load_study",
+    "plot",
     "published",
     "published_prior",
     "read",

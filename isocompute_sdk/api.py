@@ -243,18 +243,27 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
     Raises:
         FitError: fits without runs (published laws, or the fits inside a plan).
     """
+    return fit(_runs_of(fits, "add to").concat(more_runs), fits.metric, **{**fits.options, **changes})
+
+
+def _runs_of(fits: Fits, purpose: str) -> RunSet:
+    """The runs behind fits.
+
+    Raises:
+        FitError: there are none.
+    """
     from isocompute_sdk.records import RunSet
 
     if fits.runs is None:
         raise FitError(
-            f"these fits ({fits.source or fits.method}) hold no runs to add to",
-            "Fit your own runs with fit(runs); published laws and fits inside a plan cannot be refitted.",
+            f"these fits ({fits.source or fits.method}) hold no runs to {purpose}",
+            "Fit your own runs with fit(runs); published laws and the fits inside a plan hold none.",
         )
-    return fit(RunSet.from_dict(fits.runs).concat(more_runs), fits.metric, **{**fits.options, **changes})
+    return RunSet.from_dict(fits.runs)
 
 
 def forecast(
-    runs: RunSet,
+    runs: RunSet | Fits,
     run_id: str | None = None,
     metric: str | None = None,
     eval_set: str | None = None,
@@ -269,7 +278,8 @@ def forecast(
     """Forecast one run that is going on, from its own evaluations; no sweep is needed.
 
     Args:
-        runs: the run, alone or among others.
+        runs: the run, alone or among others; or fits of its sweep, which give the other arguments but `to`, `level`,
+            `checkpoints` and `rng`, and whose other runs are fitted together with this one.
         run_id: its name; None for the only one.
         metric: metric to forecast; None: avg@4, else the evaluation that most runs have, else the training reward.
         eval_set: evaluation set; None for the only one of the metric.
@@ -282,32 +292,18 @@ def forecast(
         rng: generator or seed of the draws; None for a fixed seed.
 
     Raises:
-        FitError: too few evaluations, values outside `bounds`, `to` out of range.
+        FitError: too few evaluations, values outside `bounds`, `to` out of range, or fits without runs.
         RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
     """
+    if isinstance(runs, Fits):
+        sweep, metric, eval_set, bounds = runs, runs.metric, runs.eval_set, runs.bounds
+        runs = _runs_of(runs, "forecast")
     check_runs(runs)
     live = live_run(runs, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds)
     live, known = (live, None) if sweep is None else in_sweep(live, sweep)
     return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
-
-
-def forecast_in_sweep(fits: Fits, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
-    """Forecast a run of these fits, by their surface if there is one.
-
-    Raises:
-        FitError: fits without runs (published laws, or the fits inside a plan), and as `forecast`.
-    """
-    from isocompute_sdk.records import RunSet
-
-    if fits.runs is None:
-        raise FitError(
-            f"these fits ({fits.source or fits.method}) hold no runs to forecast",
-            "Fit your own runs with fit(runs).",
-        )
-    runs = RunSet.from_dict(fits.runs)
-    return forecast(runs, run_id, fits.metric, fits.eval_set, to=to, bounds=fits.bounds, sweep=fits, **options)
 
 
 def published(name: str) -> Fits:

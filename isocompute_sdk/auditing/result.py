@@ -284,9 +284,9 @@ class Audit(Saved):
         Raises:
             FitError: another kind, an unknown group, or one that was not fitted.
         """
-        from isocompute_sdk.plots import draw
+        from isocompute_sdk.plots import plot
 
-        return draw(self, kind, **options)
+        return plot(self, kind, **options)
 
     def __repr__(self) -> str:
         return f"Audit({self.headline()}; summary() has the findings)"

@@ -338,7 +338,7 @@ class Campaign:
         fits, runs, designed = self.fit(), self.train(), self.designed
         self._tell("refit")
         if designed is None:
-            refitted = fits.refit(runs)
+            refitted = api.refit(fits, runs)
         else:
             kept = [run for run in designed.runs(designed.decisions()) if not store.read_abandoned(self._place(run))]
             refitted = self._fit(self._chosen_metric(self._records(kept)))

@@ -39,10 +39,6 @@ from isocompute_sdk.records.frames import frame_of
 from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from isocompute_sdk.fitting.forecast import Forecast
-    from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.frames import Frame
 
 LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
@@ -115,7 +111,7 @@ def _draws_by_configuration(draws: Sequence[CurveDraws]) -> dict[Configuration, 
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """Everything fitted for one metric. Frozen: `refit` returns another one."""
+    """Everything fitted for one metric. Frozen."""
 
     metric: str
     """Metric fitted, e.g. `avg@4`."""
@@ -606,48 +602,6 @@ class Fits:
                 "Fit with method='surface', or ask frontier(), law() or law_interval().",
             )
         return self.surface
-
-    def refit(self, more_runs: RunSet, **changes: Any) -> Fits:
-        """Fit again on the runs behind these fits and `more_runs` together; equals a fit on all of them."""
-        from isocompute_sdk.api import refit
-
-        return refit(self, more_runs, **changes)
-
-    def forecast(self, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
-        """Reward of one run that is going on, at up to `to` times its compute, and what to do about it.
-
-        Without a surface of the other runs, the prior for its curve comes from recorded and published runs.
-
-        Args:
-            run_id: a run of these fits.
-            to: largest multiple of its compute, at most 16.
-            **options: of `isocompute_sdk.forecast`: `level`, `checkpoints`, `rng`.
-
-        Raises:
-            FitError: fits without runs, fewer than 6 evaluations, `to` out of range.
-            RecordError: an unknown run.
-        """
-        from isocompute_sdk.api import forecast_in_sweep
-
-        return forecast_in_sweep(self, run_id, to, **options)
-
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw these fits with matplotlib.
-
-        Args:
-            kind: `curves`, `allocation`, `steps`, `sensitivity-n`, `sensitivity-bp` or `backtest`.
-                None: curves, or the allocation without curves.
-            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
-
-        Returns:
-            The axes, of several panels the first; the figure is `axes.figure`.
-
-        Raises:
-            FitError: another kind, or data that it needs are missing.
-        """
-        from isocompute_sdk.plots import draw
-
-        return draw(self, kind, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON, keeping every bit; a kill leaves the old file or the new one.

@@ -25,7 +25,6 @@ from isocompute_sdk.specs.sweep import Sized
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.axes import Axes
 
 SCHEMA_VERSION = 3
 SLACK = 1e-9
@@ -298,12 +297,6 @@ class Plan(Sized):
         if self.pilot is not None:
             lines.append(describe_pilot(self.pilot))
         return "\n".join(lines)
-
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw this plan on the curves, or on the best n by budget; arguments, result and errors as of `Fits.plot`."""
-        from isocompute_sdk.plots import draw
-
-        return draw(self, kind, **options)
 
     def __repr__(self) -> str:
         expected = "" if self.predicted_reward is None else f"; predicted {self.metric} {self.predicted_reward:.3f}"

@@ -210,14 +210,14 @@ def test_a_forecast_is_what_the_surface_that_plans_says_of_that_run(make_runs: C
 
     alone = run_of(noisy(saturating(STEPS[:26])), STEPS[:26])
     fits = iso.fit(alone)
-    for found in (iso.forecast(alone), fits.forecast("live")):
+    for found in (iso.forecast(alone), iso.forecast(fits, "live")):
         for one in found.ahead:
             planned = float(fits.predict(one.rollouts, 8, 32).mean)
             assert one.best == pytest.approx(planned, abs=0.003)
     sweep = make_runs(reward, compute=np.geomspace(1e4, 3e5, 16))
     fits = iso.fit(sweep)
     for series in sweep.series("avg@4"):
-        one = fits.forecast(series.run_id).at(2)
+        one = iso.forecast(fits, series.run_id).at(2)
         planned = float(fits.predict(one.rollouts, series.group_size, series.problems_per_batch).mean)
         assert one.best == pytest.approx(planned, abs=0.01)
 
