@@ -37,7 +37,7 @@ import polars as pl
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.fitting.fits import SurfacePoints
+from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.surface.answers import group_size_odds
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare

@@ -13,7 +13,8 @@ import numpy as np
 
 from isocompute_sdk.auditing.result import RunAudit, Standing
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fits import Configuration, Fits
+from isocompute_sdk.fitting.fit_parts import Configuration
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import (
     Estimate,
     Place,

@@ -310,7 +310,7 @@ def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> 
     notes += planner.inheritance.notes(plan.settings, timed=timed)
     notes += plan.recipe.notes()
     if plan.extrapolation is not None:
-        notes += caveats.extrapolation(plan.extrapolation, fits.method)
+        notes += caveats.extrapolation(plan.extrapolation)
     smallest, largest = fits.group_size_range
     notes += caveats.beyond_grid(chosen.group_size, largest, smallest)
     notes += caveats.problem_set(chosen, plan.n_problems)
@@ -344,7 +344,7 @@ def _declines(resolved: Resolved, choice: Choice) -> list[Note]:
     onset_D = fits.surface.onset(best.group_size, fits.reachable_problems_per_batch(best.problems_per_batch))
     chance = float(np.mean(onset_D < resolved.compute(best.rollouts)))
     step = float(np.mean(fits.surface.declines.step_D))
-    return caveats.decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])
+    return [*caveats.decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])]
 
 
 def _moved(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> list[Note]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.candidates import Candidate
@@ -18,9 +18,6 @@ LONGEST_EPOCHS = 83
 """Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
 LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
-LOST_BEYOND = {"surface": (0.065, 0.071), "paper": (0.087, 0.135)}
-"""Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
-(docs/allocation.md)."""
 NEAR, FAR = 3.0, 10.0
 """Multiples of the largest compute seen up to which a plan counts as near to the runs, and beyond which as far."""
 LIKELY_DECLINE = 0.6
@@ -29,33 +26,21 @@ TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
 LENGTHS_SEEN = 1 / 3
 """Share of the plan's compute for which response lengths must be known for its hours to hold."""
-LOW_SPEED = 0.5
-"""Warn below this share of the largest speed."""
 
 
-def extrapolation(ratio: float, method: str) -> list[Note]:
-    """The plan's compute lies beyond the data; with the loss of simulated sweeps there."""
+def extrapolation(ratio: float) -> Iterator[Note]:
+    """The plan's compute lies beyond the data."""
     if ratio <= 1.0:
-        return []
+        return
     code = "extrapolation" if ratio <= NEAR else f"extrapolation-beyond-{FAR if ratio > FAR else NEAR:g}x"
-    at_3x, at_10x = LOST_BEYOND["surface" if method == "surface" else "paper"]
-    measured = {
-        "extrapolation": f"Simulated sweeps lost {at_3x:.0%} of the reachable gain on average at 3x by this method.",
-        "extrapolation-beyond-3x": f"Simulated sweeps lost {at_3x:.0%} of the reachable gain on average at 3x and "
-        f"{at_10x:.0%} at 10x by this method.",
-        "extrapolation-beyond-10x": f"Simulated sweeps lost {at_10x:.0%} of the reachable gain on average at 10x by "
-        "this method.",
-    }[code]
     severity = "info" if ratio <= NEAR else "warning"
-    return [
-        Note(
-            code,
-            severity,
-            f"The plan's compute is {ratio:.3g} times the largest that was seen. {measured} One or two runs at a third "
-            "of the budget, then a refit, cost less than a wrong n.",
-            {"ratio": ratio},
-        )
-    ]
+    yield Note(
+        code,
+        severity,
+        f"The plan's compute is {ratio:.3g} times the largest that was seen. One or two runs at a third of the budget, "
+        "then a refit, cost less than a wrong n.",
+        {"ratio": ratio},
+    )
 
 
 def another_model(law_model: str | None, model: str | None, method: str) -> Note:
@@ -71,130 +56,110 @@ def another_model(law_model: str | None, model: str | None, method: str) -> Note
     )
 
 
-def problem_set(candidate: Candidate, n_problems: int | None) -> list[Note]:
+def problem_set(candidate: Candidate, n_problems: int | None) -> Iterator[Note]:
     """Small training sets, and many passes over them."""
     if n_problems is None:
-        return []
-    notes: list[Note] = []
+        return
     if n_problems < STUDIED_PROBLEMS:
         severity = "warning" if n_problems <= OVERFITTING_PROBLEMS else "info"
-        notes.append(
-            Note(
-                "small-problem-set",
-                severity,
-                f"{n_problems:,} training problems: the paper's sweeps used 5,000 and 6,000, and with 500 the reward "
-                "on held-out problems fell again, first for large n. Watch validation against training reward; the "
-                "law holds only before they diverge.",
-                {"n_problems": n_problems},
-            )
+        yield Note(
+            "small-problem-set",
+            severity,
+            f"{n_problems:,} training problems: the paper's sweeps used 5,000 and 6,000, and with 500 the reward "
+            "on held-out problems fell again, first for large n. Watch validation against training reward; the "
+            "law holds only before they diverge.",
+            {"n_problems": n_problems},
         )
     epochs = candidate.update_steps * candidate.problems_per_batch / n_problems
     if epochs > LONGEST_EPOCHS:
-        notes.append(
-            Note(
-                "many-epochs",
-                "warning",
-                f"M * B_p / D = {candidate.update_steps:,} * {candidate.problems_per_batch} / {n_problems:,} = "
-                f"{epochs:.0f} passes over the training problems; the paper's longest run made about {LONGEST_EPOCHS}.",
-                {"epochs": epochs},
-            )
+        yield Note(
+            "many-epochs",
+            "warning",
+            f"M * B_p / D = {candidate.update_steps:,} * {candidate.problems_per_batch} / {n_problems:,} = "
+            f"{epochs:.0f} passes over the training problems; the paper's longest run made about {LONGEST_EPOCHS}.",
+            {"epochs": epochs},
         )
-    return notes
 
 
-def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]) -> list[Note]:
+def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]) -> Iterator[Note]:
     """Batches that no sweep has measured."""
-    notes: list[Note] = []
     n, problems = candidate.group_size, candidate.problems_per_batch
     studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"]
     if candidate.rollouts_per_batch > studied:
-        notes.append(
-            Note(
-                "batch-and-group-both-large",
-                "warning",
-                f"n * B_p = {n} * {problems} = {candidate.rollouts_per_batch:,} rollouts per batch; the paper's sweep "
-                f"ended at {studied:,}. No sweep has measured n and B_p this large together: this is a guess.",
-                {"rollouts_per_batch": candidate.rollouts_per_batch, "studied": studied},
-            )
+        yield Note(
+            "batch-and-group-both-large",
+            "warning",
+            f"n * B_p = {n} * {problems} = {candidate.rollouts_per_batch:,} rollouts per batch; the paper's sweep "
+            f"ended at {studied:,}. No sweep has measured n and B_p this large together: this is a guess.",
+            {"rollouts_per_batch": candidate.rollouts_per_batch, "studied": studied},
         )
     if problems < recipe.min_problems_per_batch:
-        notes.append(
-            Note(
-                "below-stability-floor",
-                "warning",
-                f"B_p = {problems} is below the recipe's floor of {recipe.min_problems_per_batch}: training may be "
-                "unstable.",
-                {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
-            )
+        yield Note(
+            "below-stability-floor",
+            "warning",
+            f"B_p = {problems} is below the recipe's floor of {recipe.min_problems_per_batch}: training may be "
+            "unstable.",
+            {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
         )
-    notes += problems_not_observed(problems, observed_problems)
-    return notes
+    yield from problems_not_observed(problems, observed_problems)
 
 
-def problems_not_observed(problems: int, observed: Sequence[int]) -> list[Note]:
+def problems_not_observed(problems: int, observed: Sequence[int]) -> Iterator[Note]:
     """No run had this B_p; a warning if it lies more than an octave outside those that were run."""
     if not observed or problems in observed:
-        return []
+        return
     far = not observed[0] / 2 <= problems <= observed[-1] * 2
     beyond = " Predictions are those of the nearest B_p within an octave." if far else ""
-    return [
-        Note(
-            "problems-per-batch-not-observed",
-            "warning" if far else "info",
-            f"No run had B_p = {problems} (runs: {', '.join(map(str, observed))}).{beyond} The paper saw B_p matter "
-            "little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
-            {"problems_per_batch": problems, "observed": list(observed)},
-        )
-    ]
+    yield Note(
+        "problems-per-batch-not-observed",
+        "warning" if far else "info",
+        f"No run had B_p = {problems} (runs: {', '.join(map(str, observed))}).{beyond} The paper saw B_p matter "
+        "little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
+        {"problems_per_batch": problems, "observed": list(observed)},
+    )
 
 
-def steps(candidate: Candidate, recipe: Recipe) -> list[Note]:
+def steps(candidate: Candidate, recipe: Recipe) -> Iterator[Note]:
     """The warm-up takes a large part of the run."""
     if candidate.update_steps >= 5 * recipe.warmup_steps:
-        return []
-    return [
-        Note(
-            "few-update-steps",
-            "warning",
-            f"{candidate.update_steps} updates with a warm-up of {recipe.warmup_steps}: a large part of the run trains "
-            "at a reduced learning rate; the fits do not account for that.",
-            {"update_steps": candidate.update_steps, "warmup_steps": recipe.warmup_steps},
-        )
-    ]
+        return
+    yield Note(
+        "few-update-steps",
+        "warning",
+        f"{candidate.update_steps} updates with a warm-up of {recipe.warmup_steps}: a large part of the run trains "
+        "at a reduced learning rate; the fits do not account for that.",
+        {"update_steps": candidate.update_steps, "warmup_steps": recipe.warmup_steps},
+    )
 
 
-def beyond_grid(n: int, largest: int, smallest: int) -> list[Note]:
+def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
     """A group size outside those that were run."""
     if smallest <= n <= largest:
-        return []
-    return [
-        Note(
-            "beyond-grid",
-            "warning",
-            f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the on-grid answer is "
-            "among the alternatives.",
-            {"group_size": n, "grid": [smallest, largest]},
-        )
-    ]
+        return
+    yield Note(
+        "beyond-grid",
+        "warning",
+        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the on-grid answer is "
+        "among the alternatives.",
+        {"group_size": n, "grid": [smallest, largest]},
+    )
 
 
-def unused(share: float, ends_by: str, constraints: Sequence[str]) -> list[Note]:
+def unused(share: float, ends_by: str, constraints: Sequence[str]) -> Iterator[Note]:
     """Budget that the plan leaves."""
     if share <= 0.03:
-        return []
+        return
     why = {
         "deadline": "the deadline ends the run first",
         "update_steps": "M is fixed" + (f", and {constraints[0]} limits the batch" if constraints else ""),
         "worthwhile": "it is predicted to add almost nothing (see rest-not-worthwhile)",
     }.get(ends_by, "one more step costs more than what is left")
-    return [
-        Note(
-            "unused-budget",
-            "info",
-            f"{share:.1%} of the budget stays unused: {why}.",
-            {"unused_share": share, "ends_by": ends_by, "constraints": list(constraints)},
-        )
-    ]
+    yield Note(
+        "unused-budget",
+        "info",
+        f"{share:.1%} of the budget stays unused: {why}.",
+        {"unused_share": share, "ends_by": ends_by, "constraints": list(constraints)},
+    )
 
 
 def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
@@ -215,7 +180,7 @@ def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     )
 
 
-def decline(n: int, onset: float, chance: float, step: float, largest: int) -> list[Note]:
+def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Iterator[Note]:
     """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
 
     Args:
@@ -226,34 +191,30 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int) -> l
         largest: largest n that was run.
     """
     if chance < LIKELY_DECLINE:
-        return []
+        return
     other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
-    return [
-        Note(
-            "decline-within-budget",
-            "warning",
-            f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the "
-            "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
-            f"best checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and "
-            "watch training against validation reward.",
-            {"group_size": n, "onset": onset, "probability": chance},
-        )
-    ]
+    yield Note(
+        "decline-within-budget",
+        "warning",
+        f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the "
+        "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
+        f"best checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and "
+        "watch training against validation reward.",
+        {"group_size": n, "onset": onset, "probability": chance},
+    )
 
 
-def near_tie(chosen: int, others: Sequence[int], tolerance: float) -> list[Note]:
+def near_tie(chosen: int, others: Sequence[int], tolerance: float) -> Iterator[Note]:
     """Group sizes with equal predictions."""
     if not others:
-        return []
-    return [
-        Note(
-            "near-tie",
-            "info",
-            f"n = {chosen} and n = {', '.join(map(str, others))} are predicted within {tolerance:g} of each other: "
-            "they count as equal; take the one that suits your hardware.",
-            {"group_sizes": [chosen, *others], "tolerance": tolerance},
-        )
-    ]
+        return
+    yield Note(
+        "near-tie",
+        "info",
+        f"n = {chosen} and n = {', '.join(map(str, others))} are predicted within {tolerance:g} of each other: "
+        "they count as equal; take the one that suits your hardware.",
+        {"group_sizes": [chosen, *others], "tolerance": tolerance},
+    )
 
 
 def curves_disagree(chosen: int, better: int, gain: float) -> Note:
@@ -269,7 +230,7 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
 
 def moved_by_limit(
     chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
-) -> list[Note]:
+) -> Iterator[Note]:
     """The largest batch allowed, and not the reward, decides n.
 
     Args:
@@ -281,23 +242,21 @@ def moved_by_limit(
     """
     n = best.group_size
     if n == chosen.group_size:
-        return []
+        return
     lost = None if reward is None or without is None else without - reward
     cost = "What that costs is not predicted." if lost is None else f"That is predicted to cost {lost:.3f} of reward."
     smaller = f", or B_p = {limit // n} (--problems-per-batch {limit // n})" if limit // n else ""
-    return [
-        Note(
-            "batch-limit-moves-n",
-            "warning",
-            f"At most {limit:,} rollouts per batch leave n = {chosen.group_size}; without that limit the plan has n = "
-            f"{n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
-            f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
-            {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
-        )
-    ]
+    yield Note(
+        "batch-limit-moves-n",
+        "warning",
+        f"At most {limit:,} rollouts per batch leave n = {chosen.group_size}; without that limit the plan has n = "
+        f"{n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
+        f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
+        {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
+    )
 
 
-def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throughput) -> list[Note]:
+def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throughput) -> Iterator[Note]:
     """A budget in time leads to another B_p than the same one in rollouts.
 
     Args:
@@ -307,7 +266,7 @@ def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throu
     """
     here, there = chosen.rollouts_per_batch, by_rollouts.rollouts_per_batch
     if chosen.problems_per_batch == by_rollouts.problems_per_batch:
-        return []
+        return
     why = throughput.refusal(there)
     if why is None:
         hours = [throughput.gpu_hours(batch, chosen.rollouts / batch) for batch in (here, there)]
@@ -315,29 +274,25 @@ def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throu
             f"these {chosen.rollouts:,} rollouts take {hours[0]:,.3g} GPU-hours in batches of {here:,}, and "
             f"{hours[1]:,.3g} in batches of {there:,}"
         )
-    return [
-        Note(
-            "problems-per-batch-for-time",
-            "info",
-            f"B_p = {chosen.problems_per_batch} suits a budget in time; a budget of as many rollouts would give B_p = "
-            f"{by_rollouts.problems_per_batch}: {why}. --problems-per-batch {by_rollouts.problems_per_batch} keeps it.",
-            {"problems_per_batch": chosen.problems_per_batch, "by_rollouts": by_rollouts.problems_per_batch},
-        )
-    ]
+    yield Note(
+        "problems-per-batch-for-time",
+        "info",
+        f"B_p = {chosen.problems_per_batch} suits a budget in time; a budget of as many rollouts would give B_p = "
+        f"{by_rollouts.problems_per_batch}: {why}. --problems-per-batch {by_rollouts.problems_per_batch} keeps it.",
+        {"problems_per_batch": chosen.problems_per_batch, "by_rollouts": by_rollouts.problems_per_batch},
+    )
 
 
-def other_batch(planned: int, fitted: int | None) -> list[Note]:
+def other_batch(planned: int, fitted: int | None) -> Iterator[Note]:
     """A law in steps is used at another batch than it was fitted at."""
     if fitted is None or planned == fitted:
-        return []
-    return [
-        Note(
-            "fixed-batch-of-another-size",
-            "warning",
-            f"The law in steps was fitted at B = {fitted:,} rollouts per batch and is used at {planned:,}.",
-            {"fitted": fitted, "planned": planned},
-        )
-    ]
+        return
+    yield Note(
+        "fixed-batch-of-another-size",
+        "warning",
+        f"The law in steps was fitted at B = {fitted:,} rollouts per batch and is used at {planned:,}.",
+        {"fitted": fitted, "planned": planned},
+    )
 
 
 def no_answer(metric: str, reason: str) -> Note:
@@ -345,123 +300,88 @@ def no_answer(metric: str, reason: str) -> Note:
     return Note("other-metric-without-plan", "info", f"No plan for {metric}: {reason}.", {"metric": metric})
 
 
-def metrics_disagree(n: int, others: dict[str, int]) -> list[Note]:
+def metrics_disagree(n: int, others: dict[str, int]) -> Iterator[Note]:
     """Other metrics have another best n (coverage against sharpening, training against validation)."""
     far = {metric: m for metric, m in others.items() if max(m / n, n / m) > 2}
     if not far:
-        return []
+        return
     listed = ", ".join(f"{metric}: {m}" for metric, m in far.items())
-    return [
-        Note(
-            "metrics-disagree",
-            "warning",
-            f"n = {n} is best for the first metric; others differ by more than an octave ({listed}). Decide which "
-            "metric counts: coverage (best@k) and sharpening (worst@k) have different best n.",
-            {"group_size": n, "others": far},
-        )
-    ]
+    yield Note(
+        "metrics-disagree",
+        "warning",
+        f"n = {n} is best for the first metric; others differ by more than an octave ({listed}). Decide which "
+        "metric counts: coverage (best@k) and sharpening (worst@k) have different best n.",
+        {"group_size": n, "others": far},
+    )
 
 
-def speed(throughput: Throughput, budget: Budget, batch: int, rollouts: int) -> list[Note]:
+def speed(throughput: Throughput, budget: Budget, batch: int, rollouts: int) -> Iterator[Note]:
     """What the throughput leaves open at this batch and this far into training."""
     seen = throughput.measured
-    notes = _system_batch(throughput, batch) if budget.timed else []
     if seen is None or not budget.timed:
-        return notes
+        return
     low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
     if not seen.separates_batches:
-        notes.append(
-            Note(
-                "throughput-near-one-batch",
-                "warning",
-                f"Seconds per step were measured at B = {low:,} to {high:,} only, less than 4x apart: the plan "
-                "considers only batches near them. isocompute probe measures three batches.",
-                {"rollouts_per_batch": list(seen.rollouts_per_batch)},
-            )
+        yield Note(
+            "throughput-near-one-batch",
+            "warning",
+            f"Seconds per step were measured at B = {low:,} to {high:,} only, less than 4x apart: the plan "
+            "considers only batches near them. isocompute probe measures three batches.",
+            {"rollouts_per_batch": list(seen.rollouts_per_batch)},
         )
     elif not low / TIMED_SPAN <= batch <= high * TIMED_SPAN:
-        notes.append(
-            Note(
-                "throughput-extrapolated",
-                "warning",
-                f"The plan's batch of {batch:,} rollouts lies outside those that were timed ({low:,} to {high:,}): its "
-                "hours are a linear extrapolation. Time a few steps first.",
-                {"rollouts_per_batch": batch, "measured": [low, high]},
-            )
+        yield Note(
+            "throughput-extrapolated",
+            "warning",
+            f"The plan's batch of {batch:,} rollouts lies outside those that were timed ({low:,} to {high:,}): its "
+            "hours are a linear extrapolation. Time a few steps first.",
+            {"rollouts_per_batch": batch, "measured": [low, high]},
         )
     if seen.rollouts < LENGTHS_SEEN * rollouts:
         known = f"up to {seen.rollouts:,.0f} of {rollouts:,} rollouts" if seen.rollouts else "at no compute"
-        notes.append(
-            Note(
-                "response-growth-unseen",
-                "info",
-                f"Response lengths were measured {known}: if they grow further, the run takes longer. Measure the "
-                "throughput on the pilot's own logs.",
-                {"seen": seen.rollouts, "rollouts": rollouts},
-            )
-        )
-    return notes
-
-
-def _system_batch(throughput: Throughput, batch: int) -> list[Note]:
-    knee = throughput.system_batch_size
-    share = throughput.speed_share(batch)
-    if knee is None or share >= LOW_SPEED:
-        return []
-    return [
-        Note(
-            "below-system-batch-size",
+        yield Note(
+            "response-growth-unseen",
             "info",
-            f"At B = {batch:,} rollouts per batch the hardware reaches {share:.0%} of its largest speed; the system "
-            f"batch size, which reaches 80 %, is about {knee:,.0f}. The predicted reward is still best here.",
-            {"rollouts_per_batch": batch, "speed_share": share, "system_batch_size": knee},
+            f"Response lengths were measured {known}: if they grow further, the run takes longer. Measure the "
+            "throughput on the pilot's own logs.",
+            {"seen": seen.rollouts, "rollouts": rollouts},
         )
-    ]
 
 
-def gpus(throughput: Throughput, hardware: Hardware, given: bool) -> list[Note]:
+def gpus(throughput: Throughput, hardware: Hardware, given: bool) -> Iterator[Note]:
     """Numbers of GPUs for which the throughput gives no speed."""
     counts = hardware.gpu_counts
     if not given or throughput.gpu_exponent is not None or counts == (throughput.gpus,):
-        return []
-    return [
-        Note(
-            "gpu-scaling-unknown",
-            "info",
-            f"The hardware offers {', '.join(map(str, counts))} GPUs, and the throughput is for {throughput.gpus}: "
-            f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed "
-            "grows with GPUs.",
-            {"gpus": list(counts), "throughput_gpus": throughput.gpus},
-        )
-    ]
+        return
+    yield Note(
+        "gpu-scaling-unknown",
+        "info",
+        f"The hardware offers {', '.join(map(str, counts))} GPUs, and the throughput is for {throughput.gpus}: "
+        f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed "
+        "grows with GPUs.",
+        {"gpus": list(counts), "throughput_gpus": throughput.gpus},
+    )
 
 
-def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counted: bool, timed: bool) -> list[Note]:
+def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counted: bool, timed: bool) -> Iterator[Note]:
     """Evaluations cost more than their share, or the budget does not pay for them."""
     unit = "gpu_hours" if "gpu_hours" in parts["training"] else "rollouts"
     cost = parts["evaluation"][unit] / parts["training"][unit]
-    notes: list[Note] = []
     if cost > share * (1 + 1e-9):
-        notes.append(
-            Note(
-                "evaluation-above-share",
-                "warning",
-                f"Evaluating the base model and the last step alone costs {cost:.1%} of training, more than the "
-                f"{share:.1%} allowed: use fewer problems or samples.",
-                {"share": cost, "allowed": share},
-            )
+        yield Note(
+            "evaluation-above-share",
+            "warning",
+            f"Evaluating the base model and the last step alone costs {cost:.1%} of training, more than the "
+            f"{share:.1%} allowed: use fewer problems or samples.",
+            {"share": cost, "allowed": share},
         )
     if timed and not counted:
-        notes.append(
-            Note(
-                "evaluation-not-counted",
-                "info",
-                f"Hours and money are those of training; evaluations add about {cost:.1%}. --evaluation 300x4 "
-                "counts them.",
-                {"share": cost},
-            )
+        yield Note(
+            "evaluation-not-counted",
+            "info",
+            f"Hours and money are those of training; evaluations add about {cost:.1%}. --evaluation 300x4 counts them.",
+            {"share": cost},
         )
-    return notes
 
 
 def changed_by_hand(

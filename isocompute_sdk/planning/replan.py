@@ -54,7 +54,7 @@ class Option:
     title: str
     """The option in a few words, with its numbers."""
     basis: Basis
-    """Where its effect was seen. Its predicted reward rests on this run in any case, and on the trouble not returning."""
+    """Where its effect was seen. Its reward rests on this run in any case, and on the trouble not returning."""
     why: str
     """The evidence, with its source."""
     start: Checkpoint | None

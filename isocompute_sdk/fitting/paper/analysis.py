@@ -13,7 +13,8 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fits import Configuration, Fits
+from isocompute_sdk.fitting.fit_parts import Configuration
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import with_group_size_law, with_step_laws
 from isocompute_sdk.fitting.paper.bootstrap import curve_draws, uncalibrated
 from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve

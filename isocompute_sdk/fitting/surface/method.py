@@ -10,7 +10,8 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
-from isocompute_sdk.fitting.fits import Fits, SurfacePoints
+from isocompute_sdk.fitting.fit_parts import SurfacePoints
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare

@@ -147,7 +147,6 @@ def found(plan: Plan, code: str) -> list[Note]:
 
 
 IN_TIME = {
-    "below-system-batch-size",
     "evaluation-above-share",
     "evaluation-not-counted",
     "gpu-scaling-unknown",
