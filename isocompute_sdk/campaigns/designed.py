@@ -23,13 +23,14 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.early_stopping import FEWEST_STEPS, LOOKS, prospects
+from isocompute_sdk.planning.early_stopping import LOOKS, prospects
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
 from isocompute_sdk.planning.pilot_design import SHARES
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
 from isocompute_sdk.specs.pilot import Pilot
+from isocompute_sdk.tolerances import MIN_UPDATES
 from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder, speed_options_of
 
 LEAST_REST = 0.03
@@ -418,7 +419,7 @@ class DesignedPilot:
         if not (self.pilot.stop_early and extends_runs(self.backend)):
             return []
         legs = {share: [self._leg(run, before, share) for run in round_.runs] for share in round_.looks}
-        return [share for share, runs in legs.items() if any(run.update_steps >= FEWEST_STEPS for run in runs)]
+        return [share for share, runs in legs.items() if any(run.update_steps >= MIN_UPDATES for run in runs)]
 
     def _before(self, round_: Round, taken: Decisions) -> dict[str, Chosen]:
         """All runs as they were before a round."""

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.surface.beyond import widened
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries
@@ -37,8 +37,6 @@ FURTHEST = 16.0
 """Largest multiple that may be asked for."""
 BELIEVED = 4.0
 """Multiple beyond which the benchmark (docs/forecast.md) checked nothing."""
-CERTAIN = 0.8
-"""Probability from which a card acts."""
 PER_DOUBLING = 5
 """Points of the forecast per doubling of compute."""
 DOUBLINGS = 6
@@ -201,7 +199,7 @@ class Forecast:
     def _flat_words(self) -> str:
         flat, reach = self.flat, f"{self.flat.reach:,.0f}"
         adds = f"a doubling adds under {flat.worth:g}"
-        if flat.now >= CERTAIN:
+        if flat.now >= LEVEL:
             return f"flat: {adds} from here on (probability {flat.now:.2f})"
         if flat.rollouts is None:
             return f"flat: {adds} only beyond {reach} rollouts"
@@ -453,7 +451,7 @@ class _Answer:
         """The earliest trouble: a finding's beginning, or the peak of a reward that falls; not before `keep`."""
         fell = self._began(FALLING)
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
-        if falling >= CERTAIN and not fell:
+        if falling >= LEVEL and not fell:
             fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
         # A reward that is still as good as the best has not fallen.
         began = [*self._began(SICK), *(max(one, keep.rollouts) for one in fell)]
@@ -511,14 +509,14 @@ class _Answer:
         if sick:
             named = ", ".join(dict.fromkeys(note.code for note in sick))
             return Card("change-something", f"{named}; isocompute replan shows what can be changed", keep)
-        if (found.falling >= CERTAIN or fell) and gains < 0.5:
+        if (found.falling >= LEVEL or fell) and gains < 0.5:
             began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
             return Card("stop-here", f"the reward falls{began}; {chance}", keep)
         gain = float(gain_D.mean())
         expected = f"{last.factor:g}x the compute is expected to gain {gain:+.3f} on the best so far"
         missed = f"{expected}; {self.worth:g} or more, missed by stopping, has probability {gains:.2f}"
-        if found.flat.now >= CERTAIN:
+        if found.flat.now >= LEVEL:
             words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
             return Card("stop-here", f"{words}; {missed}", keep)
         if gain < self.worth:

@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.paper.bootstrap import best_draws, law_draws
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
 from isocompute_sdk.notes import Note
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import FAR, LEVEL, Tolerances
 
 LAW_POINTS_PER_DECADE = 60
 """Samples of the frontier to which laws are fitted."""
@@ -158,17 +158,13 @@ def _best_octaves(
 
 POINTS_PER_DECADE = 24
 SURFACE_LAW_POINTS = 6
-REACH = 10.0
-"""The law and the picture of n* reach this many times beyond the runs."""
-LEVEL = 0.8
-"""Coverage of the set of n* that the law is drawn into."""
 ROUNDS = 8
 INSIDE = 0.05
 """Rounds in which a law is drawn into the set of n*, and octaves by which it is to keep inside."""
 
 
 def with_law(fits: Fits) -> Fits:
-    """The fits with a law through n*(C) of the data and `REACH` times beyond, or with the reason for its absence."""
+    """The fits with a law through n*(C) of the data and `FAR` times beyond, or with the reason for its absence."""
     if len(fits.group_sizes) < 2:
         return replace(fits, unsupported={"group_size": "only one group size was run"})
     low, high = span(fits.select())
@@ -180,7 +176,7 @@ def with_law(fits: Fits) -> Fits:
     if lost > Tolerances(fits.bounds[1] - fits.bounds[0]).small:
         reason = "the best n rises and falls with compute, which no sigmoid describes"
         return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, _rises_and_falls()))
-    return replace(fits, laws={"group_size": _through(fits, log_grid(low, REACH * high, SURFACE_LAW_POINTS))})
+    return replace(fits, laws={"group_size": _through(fits, log_grid(low, FAR * high, SURFACE_LAW_POINTS))})
 
 
 def _through(fits: Fits, compute_T: Array) -> AllocationLaw:

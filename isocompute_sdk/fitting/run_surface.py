@@ -17,10 +17,7 @@ from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.decline import OF_A_RATE, UNNOTICED, Declines
 from isocompute_sdk.fitting.surface.model import curve_and_slopes, logistic
 from isocompute_sdk.fitting.surface.posterior import bin_covariance, run_share
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
-
-DRAWS = 200
-"""Draws of a surface that is fitted for one run: those of a fit, so that both give the same answer."""
+from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, Surface, fit_surface
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class RunSurface:
         mine = prepared[runs.index(one)]
         if not len(mine.log_compute_J):
             raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
-        surface = fit_surface(prepared, bounds, DRAWS, rng) if known is None else known
+        surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
         return cls(_for_run(surface, mine, rng), mine)
 
     def draws(self, compute: Array, *, at: bool = True) -> Array:

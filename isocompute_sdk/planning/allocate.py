@@ -18,7 +18,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.answers import FEWEST_UPDATES
+from isocompute_sdk.fitting.surface.answers import MIN_TRAINED
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
 from isocompute_sdk.planning.inheritance import FITTED, same_model
@@ -465,7 +465,7 @@ def _chance_of_more(resolved: Resolved, trimmed: Candidate, full: Scored, landma
         return None
     drawn = {one.candidate.group_size: one.drawn_D for one in (*landmarks, full) if one.drawn_D is not None}
     c, above = full.candidate, 2 * resolved.fits.group_size_range[1]
-    if above not in drawn and above * c.problems_per_batch * FEWEST_UPDATES <= c.rollouts:
+    if above not in drawn and above * c.problems_per_batch * MIN_TRAINED <= c.rollouts:
         drawn[above] = resolved.fits.draws(resolved.compute(c.rollouts), above, c.problems_per_batch)[:, 0]
     here_D = resolved.fits.draws(resolved.compute(trimmed.rollouts), trimmed.group_size, c.problems_per_batch)[:, 0]
     best_D = np.max(list(drawn.values()), axis=0)

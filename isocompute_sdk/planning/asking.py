@@ -21,7 +21,7 @@ from isocompute_sdk.phrases import short
 from isocompute_sdk.planning.next_runs import NONE_WORTH_IT, NextRun, NextRuns
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth, widened
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import FAR, Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Hardware
@@ -199,8 +199,6 @@ def _without(
     return rest, (shown[0][keep], shown[1][keep])
 
 
-FAR = 10.0
-"""Multiple of the longest run beyond which a target is a guess."""
 SETTLING = (0.25, 0.5, 1.0)
 """Lengths of runs that only settle a question, as shares of the target."""
 

@@ -9,6 +9,7 @@ from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
+from isocompute_sdk.tolerances import FAR, NEAR
 
 OVERFITTING_PROBLEMS = 500
 """Size of the problem set at which large n overfit in the paper (finding 5)."""
@@ -18,8 +19,6 @@ LONGEST_EPOCHS = 83
 """Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
 LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
-NEAR, FAR = 3.0, 10.0
-"""Multiples of the largest compute seen up to which a plan counts as near to the runs, and beyond which as far."""
 LIKELY_DECLINE = 0.6
 """Probability of a decline before the budget is spent from which a plan says so."""
 TIMED_SPAN = 2.0

@@ -10,6 +10,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.tolerances import MIN_LEVELS, MIN_UPDATES
 
 LOOKS = (0.2, 0.5)
 """Parts of a run's way at which it is judged. A third look saved 1 % more rollouts on tuning seeds of
@@ -20,10 +21,6 @@ CHANCE = 0.07
 TIED = 0.003
 """Share of the metric's range: a configuration has a share of a draw in proportion to exp(-loss / `TIED`). On the same
 seeds this halved the lost winners at equal savings."""
-FEWEST_STEPS = 20
-"""Update steps before which no run is judged: it has hardly left its warm-up."""
-FEWEST_LEVELS = 3
-"""Group sizes that must have been run as far: fewer leave the dependence on n to the prior."""
 
 
 @dataclass(frozen=True)
@@ -98,4 +95,4 @@ def _chances(reward_DJ: Array, tied: float) -> list[float]:
 def _judged(fits: Fits, n: int, problems: int, done: float) -> bool:
     """Whether a run and its rivals have gone far enough."""
     seen = sum(1 for (_, bp), curve in fits.curves.items() if bp in (None, problems) and curve.last_compute >= done / 2)
-    return done >= FEWEST_STEPS * n * problems and seen >= FEWEST_LEVELS
+    return done >= MIN_UPDATES * n * problems and seen >= MIN_LEVELS

@@ -20,11 +20,12 @@ from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, S
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.asking import FAR, FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST, far_note, named
+from isocompute_sdk.planning.asking import FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST, far_note, named
 from isocompute_sdk.planning.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial
 from isocompute_sdk.specs import Budget, Hardware, Sweep
+from isocompute_sdk.tolerances import FAR
 
 SIZES = (8, 1024)
 """Smallest and largest n of the belief."""

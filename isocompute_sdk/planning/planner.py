@@ -26,15 +26,13 @@ from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
+from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.specs import Study
-
-USUAL_REACH = 3.0
-"""Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
 
 
 class Planner:
@@ -371,7 +369,7 @@ class Planner:
         seen, own = self.fits.largest_compute, self.fits.method in FITTED
         if budget is None and (not own or seen is None):
             raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).").in_shell("Add --budget.")
-        amount = Budget.parse(budget if budget is not None else USUAL_REACH * (seen or 1.0))
+        amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
         if not own:
             return self.design_pilot(amount, rng=generator, **options).first
         question = self._question(Request.of(amount, **{**options, "spend": "all"}))

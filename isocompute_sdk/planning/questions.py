@@ -20,7 +20,7 @@ from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import FAR, Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.planner import Planner
@@ -29,8 +29,6 @@ BUDGET_PRECISION = 0.01
 """Relative width to which a budget is narrowed down."""
 PER_DECADE = 4
 """Budgets tried in every factor of ten."""
-REACH = 10.0
-"""Budgets are tried up to this many times the largest compute seen."""
 EXTRA = 0.25
 """The slope of the reward is measured over this share of the budget."""
 
@@ -300,16 +298,16 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
 
 
 def _largest(plans: PlansByBudget, least: float) -> float:
-    """A budget whose plan has `REACH` times the largest compute seen, and not much more."""
+    """A budget whose plan has `FAR` times the largest compute seen, and not much more."""
     seen = plans.planner.fits.largest_compute
     assert seen is not None, "curves have a largest compute"
     most = least
     while True:
         plan = plans.plan(most)
-        if plan is not None and plan.compute >= REACH * seen:
+        if plan is not None and plan.compute >= FAR * seen:
             return most
         # Costs grow about as compute does; a little more at a time never takes many rounds.
-        most *= 2.0 if plan is None else max(min(REACH * seen / plan.compute, 4.0), 1.2)
+        most *= 2.0 if plan is None else max(min(FAR * seen / plan.compute, 4.0), 1.2)
 
 
 def _smallest(enough: Callable[[float], bool], least: float, most: float) -> float | None:

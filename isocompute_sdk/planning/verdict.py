@@ -8,15 +8,12 @@ import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
-from isocompute_sdk.planning.caveats import FAR, NEAR
 from isocompute_sdk.planning.plan import Alternative, Stopping, Verdict
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.records.trends import no_rise_note
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
-LEVEL = 0.8
-"""Probability that the n named together hold the best."""
 DECIDED, LIKELY = 0.65, 0.4
 """Share of the draws in which an n is equal to the best one, from which it counts as decided, and as the best bet."""
 ABOVE = 0.25

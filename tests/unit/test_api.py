@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def test_bad_arguments_are_refused_with_what_is_accepted(runs: RunSet, arguments
 
 @pytest.mark.parametrize("given", [None, "runs.csv", {"n": [8]}, 5])
 def test_what_is_no_run_set_is_refused_with_how_to_make_one(runs: RunSet, reference: Fits, given: Any) -> None:
-    for call in (iso.fit, iso.audit, reference.refit, runs.concat):
+    for call in (iso.fit, iso.audit, partial(iso.refit, reference), runs.concat):
         with pytest.raises(RecordError, match=r"RunSet\n.*\.(read|from_columns)\("):
             call(given)
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.batched import Mask
 from isocompute_sdk.fitting.surface.surface import Surface
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
 
 STEPS_PER_OCTAVE = 4
-FEWEST_UPDATES = 5
+MIN_TRAINED = 5
 """An n that leaves fewer updates is no candidate for the best."""
 
 
@@ -69,7 +69,7 @@ def best_size_interval(
     low, high = np.log2(sizes)
     grid = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * STEPS_PER_OCTAVE)), 1) + 1)
     bp = surface.layout.problems_reference if problems_per_batch is None else problems_per_batch
-    affordable = grid * bp * FEWEST_UPDATES <= compute
+    affordable = grid * bp * MIN_TRAINED <= compute
     grid = grid[affordable] if affordable.any() else grid[:1]
     drawn_DN = surface.draws(compute, grid, problems_per_batch)
     close = Tolerances(surface.layout.top - surface.layout.floor).nothing
@@ -140,13 +140,9 @@ def _with_octave_above(
     above = 2 * largest_on_grid
     bp = surface.layout.problems_reference if problems_per_batch is None else problems_per_batch
     tops_grid = largest_on_grid < 2 * sizes.max() <= above
-    if not tops_grid or above * bp * FEWEST_UPDATES > compute:
+    if not tops_grid or above * bp * MIN_TRAINED > compute:
         return sizes, drawn_DN
     return np.append(sizes, above), np.hstack([drawn_DN, surface.draws(compute, above, problems_per_batch)])
-
-
-FEWEST_PLANNED_UPDATES = 20
-"""Fewest updates of a plan by default: twice the warm-up of the paper's recipe."""
 
 
 def chosen_sizes(
@@ -175,7 +171,7 @@ def chosen_sizes(
         for bp in problems_per_batch:
             batch_N = np.array(group_sizes) * float(surface.layout.problems_reference if bp is None else bp)
             steps_N = np.floor(compute / batch_N + 1e-9)
-            able_N = steps_N >= FEWEST_PLANNED_UPDATES if in_rollouts else np.ones(len(batch_N), dtype=bool)
+            able_N = steps_N >= MIN_UPDATES if in_rollouts else np.ones(len(batch_N), dtype=bool)
             if not able_N.any():
                 continue
             sizes = np.array(group_sizes)[able_N]

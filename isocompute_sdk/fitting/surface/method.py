@@ -16,17 +16,13 @@ from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Prior
-from isocompute_sdk.fitting.surface.passport import Passport, backtest, passport
-from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface, fit_surface
+from isocompute_sdk.fitting.surface.passport import CHECKING_DRAWS, Passport, backtest, passport
+from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.tolerances import NEAR, Tolerances
 
-FEWEST_EVALUATIONS = 4
+MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
-DEFAULT_DRAWS = 200
-CHECKING_DRAWS = 50
-"""Draws of a fit without the outlying runs."""
-AHEAD, LEAST_ADDED = 3.0, 0.005
-"""Multiple of the largest compute at which what best@k adds is told, from this share of the range on."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +61,10 @@ def fit_joint(
             f"Leave draws at {DEFAULT_DRAWS}.",
         )
     after = sum(int(np.sum(run.compute_T > 0)) for run in runs)
-    if after < FEWEST_EVALUATIONS:
+    if after < MIN_EVALUATIONS:
         raise FitError(
             f"{after} evaluation(s) of {metric!r} after step 0 in {len(runs)} run(s); a surface needs at least "
-            f"{FEWEST_EVALUATIONS}",
+            f"{MIN_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
     # The order of the runs must not change any bit.
@@ -171,14 +167,14 @@ def _about_best(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
     rise = surface.second_rise
     if rise is None or rise.metric is None:
         return []
-    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * AHEAD
+    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * NEAR
     added = surface.predict(compute, sizes) - replace(surface, second_rise=None).predict(compute, sizes)
     most = int(np.argmax(added))
-    if added[most] < LEAST_ADDED * (surface.layout.top - surface.layout.floor):
+    if added[most] < Tolerances(surface.layout.top - surface.layout.floor).small:
         return []
     text = (
         f"{rise.metric} still rises: a rise that begins again has probability {rise.probability:.2f}, and rewards "
-        f"beyond the runs count it. At {AHEAD:g}x the largest compute they are up to {added[most]:+.3f} higher "
+        f"beyond the runs count it. At {NEAR:g}x the largest compute they are up to {added[most]:+.3f} higher "
         f"(n = {group_sizes[most]})."
     )
     numbers = {

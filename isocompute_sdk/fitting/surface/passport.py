@@ -18,19 +18,16 @@ from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Prior
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, RISEN, Surface, fit_surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-HIDDEN_FACTOR = 3.0
-"""The backtest hides evaluations beyond the largest compute divided by this."""
-BACKTEST_DRAWS = 50
-BACKTEST_LEVEL = 0.8
+CHECKING_DRAWS = 50
+"""Draws of a fit to a part of the runs, which checks the whole one."""
 LAST_BINS = 3
 """Last bins of each run that are compared."""
-FEWEST_BINS = 6
+MIN_BINS = 6
 """Fewest bins that must remain for a backtest."""
-FEWEST_LEVELS = 3
-"""Levels of n below which the prior decides between and beyond them."""
 MIN_COVERAGE = 0.5
 """Share of the hidden runs inside their 80 % intervals below which a backtest has failed."""
 MANY_OUTLIERS = 0.02
@@ -176,7 +173,7 @@ class Passport:
                 "best. Run three more levels, 4x apart."
             )
             notes.append(Note("one-group-size", "warning", text, levels))
-        elif self.group_sizes < FEWEST_LEVELS:
+        elif self.group_sizes < MIN_LEVELS:
             text = (
                 f"{self.group_sizes} levels of n were run: between and beyond them the prior decides most of the "
                 "answer. Four levels, 4x apart, are a good pilot."
@@ -252,16 +249,16 @@ def backtest(
     """Fit without the last part of the compute axis and predict the last bins there; None with too little data."""
     runs = [run for run in runs if len(run.log_compute_J)]
     end = max(run.last_compute for run in runs)
-    cut = float(np.log(end / HIDDEN_FACTOR))
+    cut = float(np.log(end / NEAR))
     kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
     shown = [run for run in kept if len(run.log_compute_J)]
     hidden = [(run, run.log_compute_J > cut) for run in runs if np.any(run.log_compute_J > cut)]
     # After a collapse the end of a run is dropped, so there may be nothing to hide.
     if not hidden:
         return None
-    if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
+    if sum(len(run.log_compute_J) for run in shown) < MIN_BINS or len({run.group_size for run in shown}) < 2:
         return None
-    surface = fit_surface(shown, bounds, BACKTEST_DRAWS, rng, prior)
+    surface = fit_surface(shown, bounds, CHECKING_DRAWS, rng, prior)
     last = [np.flatnonzero(mask)[-LAST_BINS:] for _, mask in hidden]
     owner = np.repeat(np.arange(len(hidden)), [len(bins) for bins in last])
     parts = [(run, bins) for (run, _), bins in zip(hidden, last, strict=True)]
@@ -269,19 +266,19 @@ def backtest(
     weight_Q = np.concatenate([run.count_J[bins] for run, bins in parts])
     reward_Q = np.concatenate([run.reward_J[bins] for run, bins in parts])
     sizes, problems = _configurations([run for run, _ in hidden])
-    predicted = surface.interval("run", BACKTEST_LEVEL, compute_Q, sizes[owner], problems[owner])
+    predicted = surface.interval("run", LEVEL, compute_Q, sizes[owner], problems[owner])
     # One number per run: its last bins together, measured and predicted.
     total_R = np.bincount(owner, weight_Q)
     measured_R, mean_R, low_R, high_R = (
         np.bincount(owner, weight_Q * values) / total_R for values in (reward_Q, *predicted)
     )
     # The interval is for one evaluation; the mean of several has less noise.
-    noise = NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2) * surface.noise
+    noise = NormalDist().inv_cdf((1 + LEVEL) / 2) * surface.noise
     shrink_R = noise**2 * (1.0 - 1.0 / np.maximum(total_R, 1.0))
     below_R, above_R = _less(mean_R - low_R, shrink_R), _less(high_R - mean_R, shrink_R)
     found = measured_R - mean_R
     inside = (found >= -below_R) & (found <= above_R)
-    width_R = np.where(found > 0, above_R, below_R) / NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2)
+    width_R = np.where(found > 0, above_R, below_R) / NormalDist().inv_cdf((1 + LEVEL) / 2)
     return Backtest(
         hidden_beyond=float(np.exp(cut)),
         factor=end / max(float(np.exp(run.log_compute_J[-1])) for run in shown),

@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
 
 DEFAULT_PRIOR = Prior.learned()
+DEFAULT_DRAWS = 200
 LEAST_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0

@@ -166,7 +166,7 @@ def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
     (whole,) = runs.filter(run_id=name).series("avg@4")
     at = np.abs(np.log(np.maximum(whole.rollouts_T, 1.0) / 300_000)) < np.log(1.3)
     truth = float(np.mean(whole.value_T[at]))
-    with_sweep = iso.fit(live, draws=50).forecast(name)
+    with_sweep = iso.forecast(iso.fit(live, draws=50), name)
     alone = iso.forecast(live.filter(run_id=name))
     assert name not in with_sweep.borrowed
     assert len(with_sweep.borrowed) == 13
@@ -180,14 +180,14 @@ def test_fits_without_a_surface_forecast_the_run_alone(make_runs: Callable[..., 
         return 0.4 + 0.2 * (1.0 - float(np.exp(-compute / 1e5)))
 
     runs = make_runs(reward, compute=np.geomspace(1e4, 3e5, 16))
-    found = iso.fit(runs, method="paper", draws=0).forecast(runs.run_ids[0])
+    found = iso.forecast(iso.fit(runs, method="paper", draws=0), runs.run_ids[0])
     assert found.borrowed == ()
     assert found.low <= found.reward <= found.high
 
 
 def test_published_fits_hold_no_run_to_forecast() -> None:
     with pytest.raises(iso.FitError):
-        iso.published(iso.list_published()[0]).forecast("any")
+        iso.forecast(iso.published(iso.list_published()[0]), "any")
 
 
 def test_best_of_4_that_still_rises_lifts_the_forecast_of_a_flat_average() -> None:
