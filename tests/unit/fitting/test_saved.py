@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, IsoComputeError, RunSet, fit, published, published_prior
+from isocompute_sdk import Fits, IsoComputeError, RunSet, fit, published, published_prior, refit
 from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import DocumentError
 from isocompute_sdk.fitting.fits import FITS
