@@ -17,7 +17,7 @@ LONGEST_EPOCHS = 83
 """Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
 LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
-LOST_BEYOND = {"surface": (0.065, 0.071), "paper": (0.087, 0.135)}
+LOST_BEYOND = {"surface": (0.059, 0.078), "paper": (0.081, 0.123)}
 """Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
 (docs/allocation.md)."""
 NEAR = 3.0
