@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 VALIDATION, TRAINING = 256, 2691
-REWARD = '''import re
+REWARD = """import re
 
 
 def reward(prompt, response, answer):
     found = re.search(r"-?\\d+", response)
     return float(found is not None and found.group() == answer)
-'''
+"""
 
 
 def line(expression: str, answer: str) -> str:
