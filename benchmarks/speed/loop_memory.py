@@ -58,11 +58,11 @@ def main() -> None:
 def measure(folder: Path) -> tuple[float, float]:
     """MiB resident after loading, and MiB by which the peak rises in the update steps."""
     from isocompute_sdk.run_folders.run_journal import Journal
-    from isocompute_torch.runner import assembly
-    from isocompute_torch.runner.checkpoint import Counters
-    from isocompute_torch.runner.configuration import load_configuration
-    from isocompute_torch.runner.loop import Loop
-    from isocompute_torch.runner.progress_display import RunConsole
+    from isocompute_torch import assembly
+    from isocompute_torch.checkpoint import Counters
+    from isocompute_torch.configuration import load_configuration
+    from isocompute_torch.loop import Loop
+    from isocompute_torch.progress_display import RunConsole
 
     configuration = load_configuration(folder)
     with ExitStack() as stack:

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.tasks.prepare import PreparedTask, prepare
-from isocompute_torch.tasks.problem_families import FAMILIES
-from isocompute_torch.tasks.settings import KINDS
+from isocompute_torch.tasks.arithmetic import FAMILIES, KINDS, PreparedTask, prepare
 
 if TYPE_CHECKING:
     from isocompute_torch.tasks.build import Progress

@@ -14,8 +14,7 @@ import pytest
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_torch import TorchBackend
-from isocompute_torch.options import TorchOptions
-from isocompute_torch.runner.configuration import load_configuration
+from isocompute_torch.configuration import TorchOptions, load_configuration
 
 BACKEND = TorchBackend()
 

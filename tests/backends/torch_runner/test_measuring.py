@@ -16,15 +16,13 @@ from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
-from isocompute_torch import train
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.rewards.pool import RewardPool
-from isocompute_torch.runner import assembly, loop
-from isocompute_torch.runner.evaluation import evaluate
-from isocompute_torch.runner.memory import Memory
-from isocompute_torch.runner.progress_display import RunConsole
-from isocompute_torch.runner.prompts import PromptSet
-from isocompute_torch.sampling.torch_sampler import TorchSampler
+from isocompute_torch import assembly, loop, train
+from isocompute_torch.loop import PromptSet, evaluate
+from isocompute_torch.memory import Memory
+from isocompute_torch.policy import Policy
+from isocompute_torch.progress_display import RunConsole
+from isocompute_torch.rewards import RewardPool
+from isocompute_torch.sampler import TorchSampler
 
 Start = Callable[..., tuple[int, str]]
 Records = Callable[..., list[dict[str, Any]]]
@@ -110,8 +108,8 @@ def test_the_time_left_counts_evaluations_and_follows_the_newest_updates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("isocompute_torch.runner.progress_display.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("isocompute_torch.runner.progress_display.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("isocompute_torch.progress_display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("isocompute_torch.progress_display.time.monotonic", lambda: now[0])
     with RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100)) as console:
         now[0] = 60.0
         console.evaluation(0, "validation", {"avg@4": 0.5})
@@ -125,7 +123,7 @@ def test_the_time_left_counts_evaluations_and_follows_the_newest_updates(
 def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(
-        "isocompute_torch.runner.progress_display.Console",
+        "isocompute_torch.progress_display.Console",
         lambda **_: Console(file=screen, force_terminal=True, width=120),
     )
     with RunConsole("r", 10, 0) as console:

@@ -10,39 +10,174 @@ from __future__ import annotations
 import gc
 import math
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from isocompute_sdk.specs import Recipe
-from isocompute_torch.failures import RunFailed, is_out_of_memory
-from isocompute_torch.learning.layout import Layout, Rows, merged, micro_batches, plain_layout, unmerged
-from isocompute_torch.learning.optimiser import Optimiser
-from isocompute_torch.learning.prefix_tree import tree_layout
-from isocompute_torch.learning.scoring import score
+from isocompute_torch.configuration import RunFailed, is_out_of_memory
 from isocompute_torch.losses import (
+    GroupAdvantages,
     Mean,
     Seen,
     cispo_loss,
     entropy_loss,
-    kl_estimate,
-    kl_loss,
-    surrogate_loss,
-    value_loss,
-)
-from isocompute_torch.losses.advantages import (
-    GroupAdvantages,
     generalised_advantages,
     group_advantages,
+    kl_estimate,
+    kl_loss,
     normalised_over_tokens,
+    surrogate_loss,
+    token_entropy,
     token_rewards,
+    value_loss,
 )
-from isocompute_torch.policy.model import Policy, ValueModel
-from isocompute_torch.sampling.sampler import Samples
+from isocompute_torch.policy import Policy, ValueModel
+from isocompute_torch.rows import Layout, Rows, merged, micro_batches, plain_layout, tree_layout, unmerged
+from isocompute_torch.sampler import Samples
+
+
+def warmed_up(learning_rate: float, update: int, warmup_steps: int) -> float:
+    """Learning rate of update u = 1, 2, ...: lr * min(1, u / warmup_steps); paper, section 3."""
+    return learning_rate if update >= warmup_steps else learning_rate * update / warmup_steps
+
+
+class Optimiser:
+    """AdamW (arXiv 1711.05101) on the parameters of one module.
+
+    Weights of fewer bits than float32 would lose most updates to rounding. For them the optimiser keeps a float32
+    copy, accumulates gradients there, and writes the rounded weights back after each step.
+
+    Args:
+        parameters: the trained weights.
+        betas: decay rates of the two running means.
+        weight_decay: decoupled weight decay, as a multiple of the learning rate.
+        clip: largest global norm of the gradient.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], *, betas: tuple[float, float], weight_decay: float, clip: float
+    ) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.clip = clip
+        self._has_masters = any(torch.finfo(parameter.dtype).bits < 32 for parameter in self.parameters)
+        self._masters = [
+            nn.Parameter(parameter.detach().float().clone()) if self._has_masters else parameter
+            for parameter in self.parameters
+        ]
+        self._adam = torch.optim.AdamW(self._masters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=True)
+
+    def collect(self) -> None:
+        """Add the gradient of one micro-batch to the float32 copy; call it after each backward pass."""
+        if not self._has_masters:
+            return
+        for parameter, master in zip(self.parameters, self._masters, strict=True):
+            if parameter.grad is None:
+                continue
+            if master.grad is None:
+                master.grad = parameter.grad.float()
+            else:
+                master.grad.add_(parameter.grad)
+            parameter.grad = None
+
+    def forget(self) -> None:
+        """Clear the gradient collected so far."""
+        for parameter in (*self.parameters, *self._masters):
+            parameter.grad = None
+
+    def gradient_norm(self) -> float:
+        """Scale the collected gradient down to the norm `clip` if it is larger; returns its global norm before that."""
+        return float(torch.nn.utils.clip_grad_norm_(self._masters, self.clip))
+
+    def step(self, learning_rate: float) -> None:
+        """Update the weights and clear the gradient."""
+        for group in self._adam.param_groups:
+            group["lr"] = learning_rate
+        for master in self._masters:
+            if master.grad is None:
+                # A missing gradient is a gradient of 0: the running means still decay.
+                master.grad = torch.zeros_like(master)
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        if self._has_masters:
+            with torch.no_grad():
+                for parameter, master in zip(self.parameters, self._masters, strict=True):
+                    parameter.copy_(master)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs except the weights."""
+        masters = [master.detach() for master in self._masters] if self._has_masters else []
+        return {"adam": self._adam.state_dict(), "masters": masters}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Load what `state` returned."""
+        self._adam.load_state_dict(state["adam"])
+        with torch.no_grad():
+            for master, saved in zip(self._masters, state["masters"], strict=self._has_masters):
+                master.copy_(saved)
+
+
+KEPT_LOGITS = 2**26
+"""Largest number of logits kept for the backward pass, tokens times vocabulary; more are computed in parts, twice."""
+
+
+def score(policy: Policy, layout: Layout, *, temperature: float, entropy: bool = False) -> tuple[Tensor, Tensor]:
+    """Log pi of each sampled token, and H of the distribution it comes from; both (U, T), 0 where masked.
+
+    Both refer to softmax(logits / temperature).
+
+    Args:
+        policy: the model.
+        layout: the tokens and their places.
+        temperature: divides the logits.
+        entropy: compute H, with gradient; otherwise it is 0.
+    """
+    hidden_JD = policy.hidden_states(
+        layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL, wanted_J=layout.source_J
+    )
+    scored = _scored(policy, hidden_JD, layout, temperature, entropy)
+    logprob_UT = layout.to_rows(scored[0])
+    return logprob_UT, layout.to_rows(scored[1])
+
+
+def _scored(policy: Policy, hidden_JD: Tensor, layout: Layout, temperature: float, entropy: bool) -> tuple[Tensor, ...]:
+    width = policy.vocabulary
+    if len(hidden_JD) * width <= KEPT_LOGITS:
+        return _token_scores(policy, hidden_JD, layout.pick_K, layout.token_K, temperature, entropy)
+    if layout.pick_K is not None:
+        hidden_JD = hidden_JD.index_select(0, layout.pick_K)
+    step = max(1, KEPT_LOGITS // width)
+    parts: list[tuple[Tensor, ...]] = []
+    for hidden_CD, token_C in zip(hidden_JD.split(step), layout.token_K.split(step), strict=True):
+        arguments = (policy, hidden_CD, None, token_C, temperature, entropy)
+        if torch.is_grad_enabled():
+            part = cast("tuple[Tensor, ...]", checkpoint(_token_scores, *arguments, use_reentrant=False))
+        else:
+            part = _token_scores(*arguments)
+        parts.append(part)
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+def _token_scores(
+    policy: Policy, hidden_JD: Tensor, pick_K: Tensor | None, token_K: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, ...]:
+    logits_JV = policy.logits(hidden_JD)
+    logprob_JV = (logits_JV if temperature == 1.0 else logits_JV / temperature).log_softmax(-1)
+    del logits_JV
+    if pick_K is None:
+        logprob_K = logprob_JV.gather(-1, token_K.unsqueeze(-1)).squeeze(-1)
+    else:
+        logprob_K = logprob_JV.flatten()[pick_K * logprob_JV.shape[-1] + token_K]
+    if not entropy:
+        return logprob_K, torch.zeros_like(logprob_K)
+    entropy_J = token_entropy(logprob_JV)
+    return logprob_K, entropy_J if pick_K is None else entropy_J[pick_K]
+
 
 POLICY_LOSSES = {"grpo": surrogate_loss, "cispo": cispo_loss, "ppo": surrogate_loss}
 OF_TRAINED = ("importance_weight_mean", "importance_capped_share", "clipped_share")

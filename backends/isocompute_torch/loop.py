@@ -15,27 +15,128 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.run_folders.store import read_best
+from isocompute_sdk.specs.run import Evaluation
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_sdk.training.payload.run_files import record_reported
-from isocompute_torch.learning.learner import Learner
-from isocompute_torch.learning.optimiser import warmed_up
-from isocompute_torch.rewards.pool import RewardPool
-from isocompute_torch.runner import checkpoint
-from isocompute_torch.runner.checkpoint import Counters
-from isocompute_torch.runner.configuration import VALIDATION, Configuration, derive_seed
-from isocompute_torch.runner.evaluation import evaluate
-from isocompute_torch.runner.problems import BatchOrder
-from isocompute_torch.runner.progress_display import RunConsole
-from isocompute_torch.runner.prompts import PromptSet
-from isocompute_torch.sampling.sampler import Sampler
+from isocompute_torch import checkpoint
+from isocompute_torch.checkpoint import Counters
+from isocompute_torch.configuration import VALIDATION, Configuration, InputError, RunFailed, derive_seed
+from isocompute_torch.learner import Learner, warmed_up
+from isocompute_torch.problems import BatchOrder, TextCodec
+from isocompute_torch.progress_display import RunConsole
+from isocompute_torch.rewards import Call, RewardPool, Scores
+from isocompute_torch.sampler import Sampler, Samples
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Problems with their prompts as the model reads them."""
+
+    codec: TextCodec
+    """The tokenizer that encoded them."""
+    problems: list[Problem]
+    """The problems."""
+    texts: list[str]
+    """The text of each prompt."""
+    ids: list[list[int]]
+    """The token ids of each prompt."""
+
+    @classmethod
+    def encode(cls, codec: TextCodec, problems: Sequence[Problem], *, max_tokens: int, name: str) -> PromptSet:
+        """Encode every problem of the set `name`.
+
+        Raises:
+            InputError: a prompt is too long. Skipping it would change the problem set.
+        """
+        ids = [codec.encode(problem) for problem in problems]
+        long = [i for i, prompt in enumerate(ids) if len(prompt) > max_tokens]
+        if long:
+            raise InputError(
+                f"{name}: {len(long)} of {len(ids)} prompts are longer than max_prompt_tokens = {max_tokens}; the "
+                f"first is {problems[long[0]].id!r} with {len(ids[long[0]])} tokens",
+                "Raise recipe.max_prompt_tokens, or remove these problems from the file.",
+            )
+        return cls(codec, list(problems), [codec.prompt_text(problem) for problem in problems], ids)
+
+    def subset(self, indices: Sequence[int]) -> PromptSet:
+        """The problems at these positions, in this order."""
+        return PromptSet(
+            self.codec,
+            [self.problems[i] for i in indices],
+            [self.texts[i] for i in indices],
+            [self.ids[i] for i in indices],
+        )
+
+    def calls(self, samples: Samples) -> list[Call]:
+        """Arguments of the reward function, one call per rollout: prompt text, response text, answer."""
+        responses = self.codec.decode(samples.responses(self.codec.eos_ids))
+        owners: list[int] = samples.prompt_index_R.tolist()
+        return [
+            (self.texts[p], response, self.problems[p].answer) for p, response in zip(owners, responses, strict=True)
+        ]
+
+
+PASS_REWARD = 0.5
+"""Smallest reward of a sample that passes; rewards are usually 0 or 1."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One evaluation of one set."""
+
+    metrics: dict[str, float]
+    """avg@k, best@k and worst@k for k = `samples` and the powers of two below, response length, truncation."""
+    pass_counts: list[int]
+    """Samples that passed, per problem in file order."""
+    sample_counts: list[int]
+    """Samples with a reward, per problem: fewer than `samples` if the reward function failed."""
+    zero_pass_share: float
+    """Fraction of problems without a passing sample."""
+    scores: Scores
+    """Rewards and failures."""
+
+
+def evaluate(
+    prompts: PromptSet, sampler: Sampler, reward: RewardPool, plan: Evaluation, *, max_tokens: int, seed: int
+) -> Measured:
+    """Sample `plan.samples` responses to each problem and score them.
+
+    Raises:
+        RunFailed: no problem has a sample with a reward.
+    """
+    samples = sampler.sample(
+        prompts.ids, plan.samples, temperature=plan.temperature, top_p=plan.top_p, max_tokens=max_tokens, seed=seed
+    )
+    scores = reward.score(prompts.calls(samples), seed=seed)
+    reward_PN = np.array(scores.rewards).reshape(-1, plan.samples)
+    known_PN = ~np.isnan(reward_PN)
+    if not known_PN.any():
+        raise RunFailed(
+            f"the reward function failed for all {reward_PN.size} rollouts: {'; '.join(scores.messages)}",
+            "Correct the reward function, then start the run again.",
+        )
+    passes_P = (np.where(known_PN, reward_PN, -math.inf) >= PASS_REWARD).sum(axis=1)
+    metrics = k_metrics(reward_PN)
+    metrics["response_length"] = samples.tokens / len(samples.prompt_index_R)
+    metrics["truncated_share"] = float(samples.truncated_R.double().mean())
+    return Measured(
+        metrics=metrics,
+        pass_counts=[int(count) for count in passes_P],
+        sample_counts=[int(count) for count in known_PN.sum(axis=1)],
+        zero_pass_share=float((passes_P == 0).mean()),
+        scores=scores,
+    )
 
 
 @dataclass

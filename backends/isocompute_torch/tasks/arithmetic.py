@@ -1,4 +1,14 @@
-"""A task on disk: made once, then reused; a folder never holds half a task.
+"""Families of generated arithmetic problems: short prompts of digits and one sign, answers of four digits.
+
+Every family has its own sign, so that one model can learn several families and distinguish them:
+
+- `mul31`: `abc*d=`, the product of a three-digit and a one-digit number;
+- `rev31`: `abc~d=`, the same product written backwards. Its rewards contradict those of `mul31` at each position;
+- `add32`: `abc+de=`, the sum of a three-digit and a two-digit number. Its prompts are one character longer.
+
+All numbers are padded with zeros: the answer to `007*3=` is `0021`.
+
+A task on disk: made once, then reused; a folder never holds half a task.
 
 The folder holds model/ (weights and tokenizer, as `save_pretrained` writes them), train.jsonl and validation.jsonl (one
 `{"id", "prompt", "answer"}` per line), reward.py, and task.json with settings, measurements, package versions and a
@@ -8,27 +18,192 @@ digest of every file. Only making a task imports torch.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isocompute_sdk.documents import Document
-from isocompute_torch.failures import InputError
-from isocompute_torch.tasks.problem_families import MAX_RESPONSE_TOKENS
-from isocompute_torch.tasks.settings import (
-    MODEL_FOLDER,
-    REWARD_FILE,
-    TRAIN_FILE,
-    VALIDATION_FILE,
-    Kind,
-    TaskSettings,
-)
+from isocompute_sdk.errors import SpecError
+from isocompute_torch.configuration import InputError
 
 if TYPE_CHECKING:
     from isocompute_torch.tasks.build import Progress
+
+
+ANSWER_DIGITS = 4
+"""Length of every answer. The end token follows, so a response has five tokens."""
+MAX_RESPONSE_TOKENS = ANSWER_DIGITS + 1
+"""Smallest token limit at which a right response is not truncated."""
+SIGNS = "*~+="
+"""Characters of prompts other than digits."""
+PROBLEMS = 10_000
+"""Number of problems of each family."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question with its only right answer."""
+
+    id: str
+    """Unique over all families."""
+    prompt: str
+    """Text that the model reads."""
+    answer: str
+    """Text that it must write before the end token."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A rule that turns two numbers into four digits."""
+
+    name: str
+    """Name in settings and on the command line."""
+    sign: str
+    """Character between the two numbers."""
+    answer: Callable[[int, int], str]
+    """The four digits that are right for two numbers."""
+    second_digits: int
+    """Length of the second number; the first has three digits."""
+
+    def problems(self) -> list[Problem]:
+        """All problems of the family, always in the same order."""
+        return [
+            Problem(
+                f"{self.name}-{first}-{second}",
+                f"{first:03d}{self.sign}{second:0{self.second_digits}d}=",
+                self.answer(first, second),
+            )
+            for first, second in self._operands()
+        ]
+
+    def _operands(self) -> list[tuple[int, int]]:
+        """10,000 pairs: all of them, or a fixed draw from a larger number, so that all families have equal weight."""
+        pairs = list(itertools.product(range(1000), range(10**self.second_digits)))
+        return sorted(random.Random(self.name).sample(pairs, PROBLEMS)) if len(pairs) > PROBLEMS else pairs
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("mul31", "*", lambda first, second: f"{first * second:04d}", 1),
+        Family("rev31", "~", lambda first, second: f"{first * second:04d}"[::-1], 1),
+        Family("add32", "+", lambda first, second: f"{first + second:04d}", 2),
+    )
+}
+"""Every family by name."""
+
+
+def families(names: str) -> tuple[Family, ...]:
+    """The families of a name, or of several names joined with `+`, such as `mul31+rev31`.
+
+    Raises:
+        SpecError: an unknown or repeated name.
+    """
+    chosen = names.split("+")
+    unknown = [name for name in chosen if name not in FAMILIES]
+    if unknown:
+        raise SpecError(
+            f"received family {unknown[0]!r}; accepted: {', '.join(FAMILIES)}",
+            "Join several with +, as in mul31+rev31.",
+        )
+    if len(set(chosen)) < len(chosen):
+        raise SpecError(
+            f"received families {names!r} with a repeated name; accepted: each family once", "Remove the repeated name."
+        )
+    return tuple(FAMILIES[name] for name in chosen)
+
+
+def problems(names: str) -> list[Problem]:
+    """All problems of the named families, family after family."""
+    return [problem for family in families(names) for problem in family.problems()]
+
+
+Kind = Literal["easy", "hard", "mixed"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+MODEL_FOLDER, TRAIN_FILE, VALIDATION_FILE, REWARD_FILE = "model", "train.jsonl", "validation.jsonl", "reward.py"
+"""Names in the folder of a task."""
+HEAD_SIZE = 32
+"""Size of an attention head, the smallest that vLLM's attention kernels support."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Size of the model. The default has 100,672 parameters."""
+
+    hidden_size: int = 64
+    """Width; a multiple of 32, the size of an attention head."""
+    layers: int = 2
+    """Transformer blocks."""
+    feed_forward: int = 172
+    """Width inside the gated feed-forward layers."""
+    initial_std: float = 0.08
+    """Standard deviation of the initial weights. With the usual 0.02 the warm-up takes twice the steps."""
+
+    def __post_init__(self) -> None:
+        if self.hidden_size < HEAD_SIZE or self.hidden_size % HEAD_SIZE:
+            raise SpecError(
+                f"hidden_size: received {self.hidden_size}; accepted: multiples of {HEAD_SIZE}", "Use a multiple of 32."
+            )
+
+    @property
+    def heads(self) -> int:
+        """Number of attention heads, each with its own keys and values."""
+        return self.hidden_size // HEAD_SIZE
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Supervised steps that turn a random model into a base model that rewards can improve."""
+
+    pass_rate: float = 0.35
+    """Stop at this mean pass rate of single samples. With the default, the Easy set has 1,300 problems or more for
+    seeds 0 to 4. With a fixed number of steps the sizes of the sets would differ several times between seeds."""
+    max_steps: int = 1500
+    """Fail after this number of steps."""
+    check_every: int = 20
+    """Steps between two measurements of the pass rate."""
+    batch: int = 128
+    """Problems per step."""
+    learning_rate: float = 2e-3
+    """Learning rate of AdamW after a linear rise over the first 20 steps."""
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """All settings of a prepared task."""
+
+    family: str = "mul31"
+    """One family, or several joined with `+`."""
+    kind: Kind = "easy"
+    """easy: avg@16 in 0.3 to 0.6; hard: at most 0.0625; mixed: half of each."""
+    seed: int = 0
+    """Seed of initial weights, order of the warm-up, labels and choice of problems."""
+    validation: int = 200
+    """Number of validation problems, which are in neither the warm-up nor the training set."""
+    held_out_share: float = 0.3
+    """Share of all problems outside the warm-up; validation problems are drawn from these."""
+    label_samples: int = 16
+    """Samples per problem that decide its difficulty."""
+    temperature: float = 1.0
+    """Sampling temperature of the labels."""
+    shape: ModelShape = ModelShape()
+    warm_up: WarmUp = WarmUp()
+    device: str = "cpu"
+    """Device of the warm-up, as torch names it. On a CPU the same settings give the same bits."""
+
+    def __post_init__(self) -> None:
+        families(self.family)
+        if self.kind not in KINDS:
+            raise SpecError(f"received set {self.kind!r}; accepted: {', '.join(KINDS)}", "Use one of these sets.")
+        if isinstance(self.seed, bool) or self.seed < 0:
+            raise SpecError(f"seed: received {self.seed!r}; accepted: whole numbers >= 0", "Use a whole number.")
+
 
 MANIFEST = "task.json"
 

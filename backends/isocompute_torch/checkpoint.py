@@ -20,10 +20,9 @@ import torch
 from isocompute_sdk.files import write_text
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.training.payload.run_files import better, record_best
-from isocompute_torch.failures import InputError
-from isocompute_torch.learning.learner import Learner
-from isocompute_torch.policy.loading import load_model
-from isocompute_torch.policy.model import Policy
+from isocompute_torch.configuration import InputError
+from isocompute_torch.learner import Learner
+from isocompute_torch.policy import Policy, load_model
 
 FOLDER = "checkpoints"
 BEST_FOLDER = "best"

