@@ -3,104 +3,103 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
-from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend, checks
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, invalid_option, read_options
+from isocompute_sdk.training.checks import unsupported
+from isocompute_sdk.training.framework import Case, Check, Rule
 from isocompute_torch.architecture import architecture_in
 from isocompute_torch.configuration import OPTIONS_OF_SPEED, TorchOptions
 from isocompute_torch.sampler_choice import INSTALL, vllm_is_installed
 
-
-def examine(run: RunSpec) -> tuple[Note, ...]:
-    """All notes on a run, those of its recipe included."""
-    options, notes = read_options(run, TorchOptions)
-    if options is not None:
-        notes = (*_options(run, options), *_sampling(run.recipe, options), *_model(run, options))
-    warmup = run.recipe.warmup_steps  # unlike in other frameworks, the first update has a rate above 0
-    reached = run.update_steps / warmup if warmup else 1.0
-    notes = (*notes, *_device(run), *_recipe(run.recipe), *checks.problems_per_batch(run))
-    notes += (
-        *checks.warmup_unfinished(run, run.update_steps, reached),
-        *checks.data_formats(checks.problem_files(run)),
-    )
-    return unique((*run.recipe.notes(), *notes, *checks.home_folders(checks.named_paths(run))))
-
-
-def _options(run: RunSpec, options: TorchOptions) -> list[Note]:
-    notes: list[Note] = []
-    try:
-        options.evaluation_files()
-        options.stop_texts()
-    except SpecError as error:
-        notes.append(invalid_option(error))
-    if options.n_train is not None and options.n_train > run.group_size:
-        message = f"n_train = {options.n_train} rollouts of a group of {run.group_size}. Use at most group_size."
-        notes.append(Note("invalid-option", "refuse", message))
-    if options.n_train is not None and run.recipe.algorithm == "ppo":
-        message = "n_train with ppo: PPO's baseline is its value model. Remove n_train, or use grpo or cispo."
-        notes.append(Note("invalid-option", "refuse", message))
-    return notes
-
-
-def _model(run: RunSpec, options: TorchOptions) -> list[Note]:
-    """What the configuration of a model in a local folder says about speed; a model on the hub is not looked up."""
-    found = architecture_in(run.model)
-    if found is None or found.note is None or not options.merge_duplicates:
-        return []
-    return [Note("prefixes-not-shared", "info", found.note, {"model_type": found.model_type})]
-
-
-def _device(run: RunSpec) -> list[Note]:
-    gpus = max(run.hardware.gpu_counts)
-    if gpus == 1:
-        return []
-    message = (
-        f"hardware.gpus = {gpus}: the built-in runner trains on one device. Set gpus to 1, or use a backend that "
-        "shares a run between GPUs (openrlhf)."
-    )
-    return [Note("one-device-only", "refuse", message, {"gpus": gpus})]
-
-
-def _recipe(recipe: Recipe) -> list[Note]:
-    notes = checks.kl_without_gradient(recipe)
-    if recipe.updates_per_batch > 1:
-        message = (
-            f"updates_per_batch = {recipe.updates_per_batch}: the runner makes one optimiser step per rollout batch. "
-            "Set it to 1."
-        )
-        notes.append(Note("one-update-per-batch", "refuse", message))
-    if recipe.algorithm == "ppo" and recipe.zero_variance_filter_policy:
-        message = "zero_variance_filter_policy with ppo drops signal: advantages are not 0 in groups of equal rewards."
-        notes.append(Note("filter-drops-signal", "warning", message))
-    return notes
-
-
-def _sampling(recipe: Recipe, options: TorchOptions) -> list[Note]:
-    notes = checks.importance_weights(recipe)
-    if options.sampler == "vllm":
-        message = (
-            "sampler = vllm needs vLLM in the same interpreter. A resumed run has the same steps and records, but not "
-            "the same samples bit for bit."
-        )
-        notes.append(Note("vllm-in-process", "info", message))
-        # The script runs in this interpreter unless PYTHON names another, which cannot be checked from here.
-        if not os.environ.get("PYTHON") and not vllm_is_installed():
-            message = (
-                "sampler = vllm: vLLM is not installed in this interpreter, which would run the training. "
-                f"{INSTALL} If another interpreter runs it, set the environment variable PYTHON to its path."
-            )
-            notes.append(Note("vllm-missing", "refuse", message))
-    return notes
-
-
 VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""
 MODULE = "isocompute_torch.train"
+TorchCase = Case[TorchOptions]
+
+
+def _texts(case: TorchCase) -> Iterator[Note]:
+    try:
+        case.options.evaluation_files()
+        case.options.stop_texts()
+    except SpecError as error:
+        yield invalid_option(error)
+
+
+def _model(case: TorchCase) -> Iterator[Note]:
+    """What the configuration of a model in a local folder says about speed; a model on the hub is not looked up."""
+    found = architecture_in(case.run.model)
+    if found is not None and found.note is not None and case.options.merge_duplicates:
+        yield Note("prefixes-not-shared", "info", found.note, {"model_type": found.model_type})
+
+
+def _warmup(case: TorchCase) -> list[Note]:
+    """Unlike in other frameworks, the first update has a rate above 0."""
+    steps, warmup = case.run.update_steps, case.recipe.warmup_steps
+    return checks.warmup_unfinished(case.run, steps, steps / warmup if warmup else 1.0)
+
+
+def _vllm(case: TorchCase) -> Iterator[Note]:
+    if case.options.sampler != "vllm":
+        return
+    message = (
+        "sampler = vllm needs vLLM in the same interpreter. A resumed run has the same steps and records, but not the "
+        "same samples bit for bit."
+    )
+    yield Note("vllm-in-process", "info", message)
+    # The script runs in this interpreter unless PYTHON names another, which cannot be checked from here.
+    if not os.environ.get("PYTHON") and not vllm_is_installed():
+        message = (
+            "sampler = vllm: vLLM is not installed in this interpreter, which would run the training. "
+            f"{INSTALL} If another interpreter runs it, set the environment variable PYTHON to its path."
+        )
+        yield unsupported("options.sampler", message)
+
+
+CHECKS: tuple[Check[TorchCase], ...] = (
+    _texts,
+    Rule[TorchCase](
+        "options.n_train",
+        lambda c: c.options.n_train is not None and c.options.n_train > c.run.group_size,
+        "n_train = {options.n_train} rollouts of a group of {run.group_size}. Use at most group_size.",
+    ),
+    Rule[TorchCase](
+        "options.n_train",
+        lambda c: c.options.n_train is not None and c.ppo,
+        "n_train with ppo: PPO's baseline is its value model. Remove n_train, or use grpo or cispo.",
+    ),
+    _vllm,
+    _model,
+    Rule[TorchCase](
+        "hardware.gpus",
+        lambda c: c.gpus > 1,
+        "hardware.gpus = {c.gpus}: the built-in runner trains on one device. Set gpus to 1, or use a backend that "
+        "shares a run between GPUs (openrlhf).",
+    ),
+    checks.kl_without_gradient,
+    Rule[TorchCase](
+        "recipe.updates_per_batch",
+        lambda c: c.recipe.updates_per_batch > 1,
+        "updates_per_batch = {recipe.updates_per_batch}: the runner makes one optimiser step per rollout batch. Set it "
+        "to 1.",
+    ),
+    Rule[TorchCase](
+        "recipe.zero_variance_filter_policy",
+        lambda c: c.ppo and c.recipe.zero_variance_filter_policy,
+        "zero_variance_filter_policy with ppo drops signal: advantages are not 0 in groups of equal rewards.",
+        "filter-drops-signal",
+        "warning",
+    ),
+    checks.biased_weights,
+    _warmup,
+    *checks.PROBLEMS,
+)
 
 
 class TorchBackend(ScriptBackend):
@@ -132,8 +131,12 @@ class TorchBackend(ScriptBackend):
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Notes on `run`, errors included; see preflight.py."""
-        return examine(run)
+        """Notes on a run before it starts. With options that cannot be used only these are named."""
+        options, notes = read_options(run, TorchOptions)
+        found = list(run.recipe.notes())
+        if options is not None:
+            found += [note for check in CHECKS for note in check(Case(run, options))]
+        return unique((*found, *notes))
 
     def needs(self, run: RunSpec) -> Needs:
         """One GPU, unless the option `device` is cpu."""

@@ -16,9 +16,10 @@ from isocompute_sdk.ingest.attempts import Attempt, RunLog, with_exact
 from isocompute_sdk.ingest.formats.log_format import BOOTSTRAP, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.notes import Note
+from isocompute_sdk.training.request_file import REQUEST
 from isocompute_verl.dumps import MEAN, TOLERANCE, dumped_rewards, exact_metrics
 from isocompute_verl.file_log import read_attempts
-from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT
+from isocompute_verl.request import REQUEST_DOCUMENT
 
 RUN_FILES = ("logs/attempt-*.jsonl", "validation/*/*.jsonl")
 

@@ -80,7 +80,7 @@ class BackendInfo:
     """What must be installed or present where the script runs."""
     algorithms: tuple[str, ...]
     """Values of `Recipe.algorithm` that it runs."""
-    options: tuple[BackendOption, ...]
+    options: tuple[BackendOption, ...] = ()
     """All accepted options."""
     install: tuple[str, ...] = ()
     """Shell commands that make an environment for it, in order."""
@@ -313,7 +313,12 @@ def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
     refused = [note for note in notes if note.severity == "refuse"]
     if not refused:
         return
-    reasons = "\n".join(f"  [{note.code}] {note.message}" for note in refused)
+    reasons = "\n".join(
+        f"  [{note.code}: {note.data['field']}] {note.message}"
+        if "field" in note.data
+        else f"  [{note.code}] {note.message}"
+        for note in refused
+    )
     raise BackendError(
         f"backend {backend!r} cannot run {run_id!r} as specified:\n{reasons}",
         "Change the settings named above, or choose another backend (`isocompute backends` lists them).",
@@ -345,7 +350,8 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
                     "changed in the plan (`isocompute launch --change`) or in the study."
                 )
             message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
-            notes.append(Note("unknown-option", "refuse", message, {"option": name, "close_match": meant}))
+            data = {"field": f"options.{name}", "option": name, "close_match": meant}
+            notes.append(Note("unsupported", "refuse", message, data))
     if notes:
         return None, tuple(notes)
     if passed:
@@ -359,8 +365,9 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
 
 
 def invalid_option(error: SpecError) -> Note:
-    """`invalid-option`: the refusing note on an option with a wrong value."""
-    return Note("invalid-option", "refuse", str(error).replace("\n  ", " "))
+    """The refusing note on an option with a wrong value."""
+    field = str(error).partition(":")[0]
+    return Note("unsupported", "refuse", str(error).replace("\n  ", " "), {"field": f"options.{field}"})
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from isocompute_sdk.specs import RunSpec
 
+REQUEST = "request.json"
+REMEDY = "Run launch.sh again in the same place; it rewrites the file."
 CHECKPOINTS_PER_RUN = 20
 
 
