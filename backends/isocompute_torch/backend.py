@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend, checks
-from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, invalid_option, read_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, invalid_option
 from isocompute_sdk.training.checks import unsupported
-from isocompute_sdk.training.framework import Case, Check, Rule
+from isocompute_sdk.training.framework import Case, Check, Rule, checked
 from isocompute_torch.architecture import architecture_in
 from isocompute_torch.configuration import OPTIONS_OF_SPEED, TorchOptions
 from isocompute_torch.sampler_choice import INSTALL, vllm_is_installed
@@ -131,12 +131,8 @@ class TorchBackend(ScriptBackend):
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Notes on a run before it starts. With options that cannot be used only these are named."""
-        options, notes = read_options(run, TorchOptions)
-        found = list(run.recipe.notes())
-        if options is not None:
-            found += [note for check in CHECKS for note in check(Case(run, options))]
-        return unique((*found, *notes))
+        """Notes on a run before it starts."""
+        return checked(run, TorchOptions, TorchCase, CHECKS)
 
     def needs(self, run: RunSpec) -> Needs:
         """One GPU, unless the option `device` is cpu."""

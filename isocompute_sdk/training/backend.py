@@ -7,6 +7,7 @@ pin their own torch and vLLM.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -366,8 +367,9 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
 
 def invalid_option(error: SpecError) -> Note:
     """The refusing note on an option with a wrong value."""
-    field = str(error).partition(":")[0]
-    return Note("unsupported", "refuse", str(error).replace("\n  ", " "), {"field": f"options.{field}"})
+    message = re.sub(r"\b\w+Options\b", "options", str(error)).replace("\n  ", " ")
+    field = message.partition(":")[0].removeprefix("options.")
+    return Note("unsupported", "refuse", message, {"field": f"options.{field}" if field != "options" else field})
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:

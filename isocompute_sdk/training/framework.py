@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError
@@ -215,6 +215,18 @@ class Rule(Generic[C]):
             yield Note(self.code, self.severity, self.message.format(**case.values), {"field": self.field, **numbers})
 
 
+def checked(
+    run: RunSpec, model: type[Options], case_of: Callable[[RunSpec, Options], C], checks: Iterable[Check[C]]
+) -> tuple[Note, ...]:
+    """All notes on a run. Where its options cannot be used, the rest is checked with the default ones."""
+    options, notes = read_options(run, model)
+    case = case_of(run, model() if options is None else options)
+    found = [note for check in checks for note in check(case)]
+    if options is None:
+        found = [note for note in found if not str(note.data.get("field", "")).startswith("options.")]
+    return unique((*run.recipe.notes(), *found, *notes))
+
+
 class FrameworkBackend(ScriptBackend, Generic[C]):
     """A `ScriptBackend` of a framework that takes a command line or a list of settings."""
 
@@ -236,13 +248,8 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
         return replace(self.INFO, options=describe_options(self.OPTIONS), passes=self.OPTIONS.PASSES)
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Notes on a run before it starts. With options that cannot be used only these are named."""
-        options, notes = read_options(run, self.OPTIONS)
-        found = list(run.recipe.notes())
-        if options is not None:
-            case = self.CASE(run, options)
-            found += [note for check in self.CHECKS for note in cast("Check[Any]", check)(case)]
-        return unique((*found, *notes))
+        """Notes on a run before it starts."""
+        return checked(run, self.OPTIONS, self.CASE, self.CHECKS)
 
     def case(self, run: RunSpec) -> C:
         """An accepted run with its options.
