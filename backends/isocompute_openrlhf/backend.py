@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from isocompute_openrlhf.flag_sets import written_for
 from isocompute_openrlhf.flags import (
     CHECKS,
     EARLIER_RELEASES,
@@ -19,15 +17,12 @@ from isocompute_openrlhf.flags import (
 )
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.request import REQUEST_DOCUMENT, OpenRLHFRequest
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.stores.saved_config import scalar
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, ray_needs
 from isocompute_sdk.training.existing import Setting
-from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section
+from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section, identity
 from isocompute_sdk.training.rendering import sh
-from isocompute_sdk.training.request_file import identity
 
 MODULE = "openrlhf.cli.train_ppo_ray"
 """Program that takes the flags."""
@@ -143,17 +138,6 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
             **fixed,
         )
 
-    def read_records(self, folder: str | Path) -> RunSet:
-        """Everything that the runs at or below `folder` have measured; notes say what their logs lack.
-
-        Raises:
-            RecordError: nothing was measured yet, or something cannot be read.
-        """
-        try:
-            return super().read_records(folder)
-        except RecordError as error:
-            raise error.restated(f"{error.message}{old_flags(Path(folder))}") from error
-
 
 def arguments(flag: Flag, run_folder: str, model: str) -> tuple[str, ...]:
     """The arguments that OpenRLHF receives for one flag: true is a switch, and a tuple has several values."""
@@ -198,12 +182,3 @@ def _supervision(case: OpenRLHFCase) -> list[str]:
         "samples": case.evaluation.samples,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
-
-
-def old_flags(folder: Path) -> str:
-    """What scripts in a folder without a run say about the release they were written for."""
-    for script in sorted(folder.glob("*.sh")):
-        version = written_for(script.read_text(encoding="utf-8", errors="replace"))
-        if version is not None and version != VERSION:
-            return f"; {script.name} calls OpenRLHF with the flags of {version}, this release reads runs of {VERSION}"
-    return ""

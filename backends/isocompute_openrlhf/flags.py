@@ -25,9 +25,21 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option
 from isocompute_sdk.training.checks import unsupported
-from isocompute_sdk.training.framework import MODEL, Case, Field, Flag, Part, Place, Rule, Section, own, plan, recipe
+from isocompute_sdk.training.framework import (
+    MODEL,
+    Case,
+    Flag,
+    Part,
+    Place,
+    Rule,
+    Section,
+    checkpoint_interval,
+    looked_up,
+    own,
+    plan,
+    recipe,
+)
 from isocompute_sdk.training.payload.run_files import ROW_FILES
-from isocompute_sdk.training.request_file import checkpoint_interval
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""
@@ -93,11 +105,6 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return self.run.problems_per_batch * self.run.update_steps
 
     @property
-    def max_rows(self) -> int:
-        """A limit of rows that never binds."""
-        return max(MAX_ROWS, self.rows)
-
-    @property
     def update_samples(self) -> int:
         """Rollouts of one optimiser update."""
         return self.run.rollouts_per_batch // self.recipe.updates_per_batch
@@ -112,11 +119,6 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return max(0.0, (self.recipe.warmup_steps - 0.5) / (self.run.update_steps * self.recipe.updates_per_batch))
 
     @property
-    def estimator(self) -> str:
-        """OpenRLHF's name of the advantages."""
-        return "gae" if self.ppo else "group_norm" if self.recipe.normalize_advantage else "dr_grpo"
-
-    @property
     def std_kept_out(self) -> bool:
         """Whether PPO's advantages are not divided by their deviation."""
         return self.ppo and not self.recipe.normalize_advantage
@@ -127,19 +129,9 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return self.recipe.kl_coef > 0
 
     @property
-    def kl_coef(self) -> float:
-        """0 also leaves the reference model out."""
-        return self.recipe.kl_coef or 0
-
-    @property
     def kl_in_loss(self) -> bool:
         """Whether the KL is a term of the loss."""
         return self.has_kl and self.recipe.kl_in == "loss"
-
-    @property
-    def correction(self) -> str:
-        """Level of the importance weights."""
-        return "token" if self.tis else "off"
 
     @property
     def packs(self) -> bool:
@@ -171,11 +163,6 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return 1 if self.packs else self.options.micro_rollout_batch or self.fitting
 
     @property
-    def tokens_per_gpu(self) -> int:
-        """Tokens of a packed micro-batch."""
-        return self.options.max_tokens_per_gpu or max(16384, self.longest)
-
-    @property
     def save_every(self) -> int:
         """Update steps between checkpoints."""
         return checkpoint_interval(self.run, self.options.save_every_steps)
@@ -184,16 +171,6 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
     def spaced(self) -> int:
         """Checkpoints at 1, 2, 4, 8 ... times the interval."""
         return len(log_spaced(self.save_every, self.run.update_steps))
-
-    @property
-    def max_checkpoints(self) -> int:
-        """Limit at which OpenRLHF removes the worst checkpoint; supervise.py removes others before it is reached."""
-        return self.spaced + self.options.keep_checkpoints + 2
-
-    @property
-    def best_metric(self) -> str:
-        """Metric of the best checkpoint."""
-        return f"eval_{EVAL_SET}_pass1" if self.options.save_best else "none"
 
     @property
     def problem_files(self) -> dict[str, str]:
@@ -205,15 +182,20 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return super().problem_files | {f"evaluation set {name}": file for name, file in further.items()}
 
 
+def tokens_per_gpu(case: OpenRLHFCase) -> int:
+    """Tokens of a packed micro-batch."""
+    return case.options.max_tokens_per_gpu or max(16384, case.longest)
+
+
 def _optimizer(entity: str, learning_rate: str, schedule: Part) -> tuple[Flag, ...]:
     return (
         Flag(f"{entity}.optim", "adam", "recipe"),
-        Flag(f"{entity}.adam.lr", Field(learning_rate), schedule),
+        Flag(f"{entity}.adam.lr", looked_up(learning_rate), schedule),
         recipe(f"{entity}.adam.betas", "recipe.adam_betas"),
         recipe(f"{entity}.adam.weight_decay", "recipe.weight_decay"),
         recipe(f"{entity}.max_norm", "recipe.gradient_clip"),
         Flag(f"{entity}.lr_scheduler", "constant_with_warmup", schedule),
-        Flag(f"{entity}.lr_warmup_ratio", Field("warmup_ratio"), schedule),
+        Flag(f"{entity}.lr_warmup_ratio", looked_up("warmup_ratio"), schedule),
     )
 
 
@@ -227,7 +209,7 @@ FLAGS = (
             Flag("data.input_key", "input"),
             Flag("data.label_key", "label"),
             own("data.apply_chat_template", "options.chat_template"),
-            own("data.max_samples", "max_rows"),
+            own("data.max_samples", lambda c: max(MAX_ROWS, c.rows)),
             recipe("data.max_len", "longest"),
             Flag("reward.remote_url", Place("reward_wrapper.py")),
         ),
@@ -259,15 +241,19 @@ FLAGS = (
     Section(
         "advantages and loss",
         (
-            recipe("algo.advantage.estimator", "estimator"),
+            recipe(
+                "algo.advantage.estimator",
+                lambda c: "gae" if c.ppo else "group_norm" if c.recipe.normalize_advantage else "dr_grpo",
+            ),
             recipe("algo.advantage.no_std_norm", "std_kept_out"),
             Flag("reward.clip_range", REWARD_RANGE),
-            recipe("algo.advantage.is_correction_level", "correction"),
+            recipe("algo.advantage.is_correction_level", lambda c: "token" if c.tis else "off"),
             Flag("algo.advantage.is_correction_mode", "clip", "recipe", when="tis"),
             Flag("algo.advantage.is_correction_gating", "ratio", "recipe", when="tis"),
             # One value is an upper bound only; two would clamp from below as well.
             recipe("algo.advantage.is_correction_threshold", "recipe.tis_cap", when="tis"),
-            recipe("algo.kl.init_coef", "kl_coef"),
+            # 0 also leaves the reference model out.
+            recipe("algo.kl.init_coef", lambda c: c.recipe.kl_coef or 0),
             recipe("algo.kl.estimator", "recipe.kl_estimator", when="has_kl"),
             recipe("algo.kl.use_loss", "kl_in_loss"),
         ),
@@ -306,8 +292,8 @@ FLAGS = (
             recipe("actor.gradient_checkpointing_enable", "options.gradient_checkpointing"),
             own("train.dynamic_batch_enable", "packs"),
             Flag("ds.packing_samples", True),
-            own("train.max_tokens_per_gpu", "tokens_per_gpu", when="packs"),
-            recipe("rollout.max_tokens_per_gpu", "tokens_per_gpu", when="packs"),
+            own("train.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
+            recipe("rollout.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
             own("train.micro_batch_size", "micro_train"),
             recipe("rollout.micro_batch_size", "micro_rollout"),
         ),
@@ -328,8 +314,9 @@ FLAGS = (
             Flag("ckpt.path", Place("checkpoints")),
             Flag("ckpt.output_dir", Place("model")),
             own("ckpt.save_steps", "save_every"),
-            own("ckpt.max_num", "max_checkpoints"),
-            own("ckpt.best_metric_key", "best_metric"),
+            # At this limit OpenRLHF removes the worst one; supervise.py removes others before it is reached.
+            own("ckpt.max_num", lambda c: c.spaced + c.options.keep_checkpoints + 2),
+            own("ckpt.best_metric_key", lambda c: f"eval_{EVAL_SET}_pass1" if c.options.save_best else "none"),
             Flag("ckpt.load_enable", True),
             own("ckpt.save_hf", "options.save_hf"),
             Flag("logger.tensorboard_dir", Place("tensorboard")),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar
 
-from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Count, Flag, Number, Text
 from isocompute_sdk.training import FrameworkOptions
+from isocompute_sdk.training.backend import named_files
 
 TAKEN = ("train", "validation", "train_probe", "default", "unknown")
 """Names of evaluation sets that are reserved here or in OpenRLHF."""
-_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class OpenRLHFOptions(FrameworkOptions):
@@ -94,14 +92,4 @@ class OpenRLHFOptions(FrameworkOptions):
         Raises:
             SpecError: an entry without a name or a file, or a reserved, repeated or otherwise wrong name.
         """
-        found: dict[str, str] = {}
-        for entry in (self.eval_sets or "").split(",") if self.eval_sets else ():
-            name, _, file = (part.strip() for part in entry.partition("="))
-            if not _SET_NAME.fullmatch(name) or not file or name in found or name in TAKEN:
-                raise SpecError(
-                    f"eval_sets: received {entry.strip()!r}; accepted: name=file.jsonl with a new name of letters, "
-                    f"digits, '.', '_' and '-' (reserved: {', '.join(TAKEN)})",
-                    "Separate several sets with commas, e.g. eval_sets: hard=hard.jsonl,easy=easy.jsonl",
-                )
-            found[name] = file
-        return found
+        return named_files("eval_sets", self.eval_sets, TAKEN)

@@ -13,8 +13,8 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training.framework import REMEDY, REQUEST, Request
 from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
-from isocompute_sdk.training.request_file import REMEDY, REQUEST, Request
 
 KIND = "openrlhf-run"
 

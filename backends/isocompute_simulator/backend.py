@@ -11,8 +11,7 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, read_options
 from isocompute_sdk.training.checks import unsupported
-from isocompute_simulator.configuration import REQUEST, RUN_FILE
-from isocompute_simulator.options import SimulatorOptions
+from isocompute_simulator.configuration import REQUEST, RUN_FILE, SimulatorOptions
 
 VERSION = ".".join(np.__version__.split(".")[:2])
 MODULE = "isocompute_simulator.train"

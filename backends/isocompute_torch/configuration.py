@@ -17,6 +17,7 @@ from isocompute_sdk.errors import IsoComputeError, SpecError
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec, Text
+from isocompute_sdk.training.backend import named_files
 
 
 class InputError(IsoComputeError, ValueError):
@@ -114,17 +115,7 @@ class TorchOptions(Spec):
         Raises:
             SpecError: an entry without name or file, or a repeated or reserved name.
         """
-        found: dict[str, str] = {}
-        for entry in (self.eval_sets or "").split(",") if self.eval_sets else ():
-            name, _, file = (part.strip() for part in entry.partition("="))
-            if not name or not file or name in found or name in ("validation", "train_probe"):
-                raise SpecError(
-                    f"eval_sets: received {entry.strip()!r}; accepted: name=file.jsonl with a distinct name "
-                    "(validation and train_probe are reserved)",
-                    "Separate several sets with commas, e.g. eval_sets: hard=hard.jsonl,easy=easy.jsonl",
-                )
-            found[name] = file
-        return found
+        return named_files("eval_sets", self.eval_sets, ("validation", "train_probe"))
 
 
 RUN_FILE = "run.json"
@@ -204,7 +195,7 @@ def load_configuration(folder: str | Path) -> Configuration:
     """Read and check `run.json` of a run folder.
 
     Raises:
-        InputError: the file is missing or malformed, or asks for something that this runner does not support.
+        InputError: the file is missing or malformed.
     """
     folder = Path(folder)
     try:
@@ -213,31 +204,9 @@ def load_configuration(folder: str | Path) -> Configuration:
         raise InputError(error.message, error.hint) from error
     try:
         options = TorchOptions.model_validate(run.options)
-        options.evaluation_files()
-        options.stop_texts()
     except IsoComputeError as error:
         raise InputError(f"{folder / RUN_FILE}: {error.message}", error.hint) from error
-    _check_supported(run, options)
     return Configuration(run, options, folder)
-
-
-def _check_supported(run: RunSpec, options: TorchOptions) -> None:
-    if run.recipe.updates_per_batch != 1:
-        raise InputError(
-            f"recipe.updates_per_batch: received {run.recipe.updates_per_batch}; accepted: 1 (one optimiser step per "
-            "rollout batch)",
-            "Set updates_per_batch to 1; the allocation laws were measured with 1.",
-        )
-    if options.n_train is not None and options.n_train > run.group_size:
-        raise InputError(
-            f"options.n_train: received {options.n_train}; accepted: 1 to group_size = {run.group_size}",
-            "Lower n_train, or remove it to train on all rollouts of a group.",
-        )
-    if options.n_train is not None and run.recipe.algorithm == "ppo":
-        raise InputError(
-            f"options.n_train: received {options.n_train} with algorithm ppo; accepted: grpo or cispo",
-            "PPO has no group baseline to decouple. Remove n_train.",
-        )
 
 
 def derive_seed(seed: int, purpose: str, step: int = 0) -> int:

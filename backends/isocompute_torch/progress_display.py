@@ -1,4 +1,4 @@
-"""Progress of a run on the screen: a bar on a terminal, plain lines elsewhere. Imports no torch."""
+"""Progress of a run, as plain lines. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 
 LINE_SECONDS = 10.0
-"""Longest time between two plain lines."""
+"""Shortest time between the lines of two updates."""
 BEST_AGAIN = 1
 """Evaluations after the last update: the best policy on new samples."""
 RECENT = 20
@@ -33,26 +29,12 @@ class RunConsole:
         self.run_id = run_id
         self.total = total
         self.done = done
-        self.console = Console(stderr=True)
         self._evaluation_steps = frozenset(evaluation_steps)
         self._started = self._last = time.monotonic()
         self._rollouts = 0
         self._steps: deque[float] = deque(maxlen=RECENT)
         self._evaluated: dict[int, float] = {}
         self._last_line = -LINE_SECONDS
-        self._bar: Progress | None = None
-        if self.console.is_terminal:
-            columns: tuple[ProgressColumn | str, ...] = (
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed}/{task.total} steps"),
-                TextColumn("reward {task.fields[reward]}"),
-                TextColumn("{task.fields[speed]} rollouts/s"),
-                TextColumn("{task.fields[left]}"),
-            )
-            self._bar = Progress(*columns, console=self.console)
-            self._task = self._bar.add_task(run_id, total=total, completed=done, reward="-", speed="-", left="")
 
     def step(self, step: int, rollouts: int, reward: float) -> None:
         """Show that one update is done, with its rollouts and mean training reward."""
@@ -61,11 +43,6 @@ class RunConsole:
         self._steps.append(self._lap())
         elapsed = self._last - self._started
         speed = f"{self._rollouts / max(elapsed, 1e-9):,.0f}"
-        if self._bar is not None:
-            self._bar.update(
-                self._task, completed=step, reward=f"{reward:.3f}", speed=speed, left=f"{self._left()} left"
-            )
-            return
         if step < self.total and elapsed - self._last_line < LINE_SECONDS:
             return
         self._last_line = elapsed
@@ -91,21 +68,9 @@ class RunConsole:
         return _clock(seconds)
 
     def note(self, text: str) -> None:
-        """Print one line that stays on the screen."""
-        if self._bar is not None:
-            self._bar.console.print(text, highlight=False, markup=False)
-        else:
-            sys.stdout.write(f"{self.run_id}: {text}\n")
-            sys.stdout.flush()
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        """Print one line."""
+        sys.stdout.write(f"{self.run_id}: {text}\n")
+        sys.stdout.flush()
 
 
 def _clock(seconds: float) -> str:

@@ -22,6 +22,7 @@ from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.run_folders.wrapper import open_own
+from isocompute_torch.backend import TorchBackend
 from isocompute_torch.configuration import Configuration, InputError, is_out_of_memory, load_configuration
 from isocompute_torch.problems import file_digest
 from isocompute_torch.sampler_choice import chosen_sampler, require_vllm, vllm_is_installed, vllm_version
@@ -81,6 +82,9 @@ def _attempt(configuration: Configuration) -> int:
 
 def _train(configuration: Configuration, journal: Journal, reached: dict[str, int]) -> None:
     """One attempt, from loading to the saved model; `reached` receives its last step and counts."""
+    for note in TorchBackend().preflight(configuration.run):
+        if note.severity == "refuse":
+            raise InputError(note.message, "Correct run.json, or write the launch script again.")
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:
@@ -106,9 +110,7 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
-        console = stack.enter_context(
-            RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
-        )
+        console = RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
         note = parts.learner.policy.architecture.note
         if note is not None and configuration.options.merge_duplicates:
             console.note(note)

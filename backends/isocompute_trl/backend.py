@@ -13,9 +13,8 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs
 from isocompute_sdk.training.existing import Setting
-from isocompute_sdk.training.framework import Flag, FrameworkBackend
+from isocompute_sdk.training.framework import REMEDY, Flag, FrameworkBackend, Request, identity
 from isocompute_sdk.training.payload import program
-from isocompute_sdk.training.request_file import REMEDY, Request, identity
 from isocompute_trl.flags import CHECKS, FLAGS, VERSION, TRLCase
 from isocompute_trl.options import TRLOptions
 

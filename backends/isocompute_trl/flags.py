@@ -67,11 +67,6 @@ class TRLCase(Case[TRLOptions]):
         return self.options.sampler == "vllm"
 
     @property
-    def corrects(self) -> bool:
-        """Whether vLLM's samples get truncated importance weights."""
-        return self.vllm and self.tis
-
-    @property
     def share(self) -> int:
         """Rollouts of one process in an update."""
         return self.run.rollouts_per_batch // self.processes
@@ -93,26 +88,6 @@ class TRLCase(Case[TRLOptions]):
         return LOSS_TYPES.get((self.recipe.algorithm, self.recipe.loss_aggregation))
 
     @property
-    def beta1(self) -> float:
-        """Decay of Adam's first moment."""
-        return self.recipe.adam_betas[0]
-
-    @property
-    def beta2(self) -> float:
-        """Decay of Adam's second moment."""
-        return self.recipe.adam_betas[1]
-
-    @property
-    def scale_rewards(self) -> str:
-        """What advantages are divided by."""
-        return "group" if self.recipe.normalize_advantage else "none"
-
-    @property
-    def epsilon_high(self) -> float:
-        """For CISPO the cap of the ratio itself; otherwise how far above 1 it may go."""
-        return 1 + self.recipe.ratio_clip if self.cispo else self.recipe.ratio_clip
-
-    @property
     def memory_share(self) -> float:
         """Share of GPU memory for vLLM: the option, or what remains beside the trainer's states.
 
@@ -126,21 +101,6 @@ class TRLCase(Case[TRLOptions]):
         shared = SHARED_BYTES[self.options.sharding]
         states = size * (STATE_BYTES - shared + shared / self.processes)
         return round(min(MAX_SHARE, max(MIN_SHARE, 1 - (states + RESERVED_GB) / CARD_GB)), 2)
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether passes run in bfloat16."""
-        return not self.cpu
-
-    @property
-    def save_every(self) -> int:
-        """Update steps between checkpoints."""
-        return self.options.save_every_steps or self.evaluation.every_steps
-
-    @property
-    def loggers(self) -> list[str]:
-        """Where TRL logs to, beside our journal."""
-        return [name for name in ("tensorboard", "wandb", "mlflow") if getattr(self.options, name)]
 
 
 FLAGS = (
@@ -166,8 +126,8 @@ FLAGS = (
             plan("learning_rate", "run.learning_rate"),
             Flag("lr_scheduler_type", "constant_with_warmup", "plan"),
             plan("warmup_steps", "recipe.warmup_steps"),
-            recipe("adam_beta1", "beta1"),
-            recipe("adam_beta2", "beta2"),
+            recipe("adam_beta1", lambda c: c.recipe.adam_betas[0]),
+            recipe("adam_beta2", lambda c: c.recipe.adam_betas[1]),
             recipe("weight_decay", "recipe.weight_decay"),
             recipe("max_grad_norm", "recipe.gradient_clip"),
         ),
@@ -177,9 +137,10 @@ FLAGS = (
         (
             recipe("loss_type", "loss_type"),
             Flag("importance_sampling_level", "token", "recipe"),
-            recipe("scale_rewards", "scale_rewards"),
+            recipe("scale_rewards", lambda c: "group" if c.recipe.normalize_advantage else "none"),
             recipe("epsilon", "recipe.ratio_clip"),
-            recipe("epsilon_high", "epsilon_high"),
+            # For CISPO the cap of the ratio itself; otherwise how far above 1 it may go.
+            recipe("epsilon_high", lambda c: 1 + c.recipe.ratio_clip if c.cispo else c.recipe.ratio_clip),
             recipe("beta", "recipe.kl_coef"),
             # The default multiplies the KL by the policy ratio, which changes its gradient even at a ratio of 1.
             Flag("use_bias_correction_kl", False, "recipe"),
@@ -227,15 +188,15 @@ FLAGS = (
         "process",
         (
             own("use_cpu", "cpu"),
-            own("bf16", "on_gpu"),
+            own("bf16", lambda c: not c.cpu),
             # Weights and optimiser in full precision; passes run in bfloat16 on a GPU.
             Flag("model_init_kwargs", {"dtype": "float32"}),
             own("gradient_checkpointing", "options.gradient_checkpointing"),
             Flag("save_strategy", "steps"),
-            own("save_steps", "save_every"),
+            own("save_steps", lambda c: c.options.save_every_steps or c.evaluation.every_steps),
             own("save_total_limit", "options.keep_checkpoints"),
             Flag("logging_steps", 1),
-            own("report_to", "loggers"),
+            own("report_to", "options.loggers"),
             own("run_name", "run.run_id"),
             Flag("disable_tqdm", True),
         ),

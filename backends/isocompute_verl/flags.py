@@ -17,7 +17,19 @@ from typing import ClassVar
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
-from isocompute_sdk.training.framework import MODEL, Case, Field, Flag, Part, Place, Rule, Section, own, plan, recipe
+from isocompute_sdk.training.framework import (
+    MODEL,
+    Case,
+    Flag,
+    Part,
+    Place,
+    Rule,
+    Section,
+    looked_up,
+    own,
+    plan,
+    recipe,
+)
 from isocompute_verl.options import VeRLOptions
 
 VERSION = "0.9.1"
@@ -49,70 +61,6 @@ class VeRLCase(Case[VeRLOptions]):
         return self.options.max_tokens_per_gpu or max(self.longest, MIN_TOKENS_PER_GPU)
 
     @property
-    def mini_batch(self) -> int:
-        """Problems of one optimiser update: veRL multiplies them by the group size."""
-        return self.run.problems_per_batch // self.recipe.updates_per_batch
-
-    @property
-    def rollout_is(self) -> str | None:
-        """Level of the importance weights."""
-        return "token" if self.tis else None
-
-    @property
-    def betas(self) -> list[float]:
-        """Decays of Adam's moments."""
-        return list(self.recipe.adam_betas)
-
-    @property
-    def estimator(self) -> str:
-        """VeRL's name of the advantages."""
-        return "gae" if self.ppo else "grpo"
-
-    @property
-    def loss_mode(self) -> str:
-        """VeRL's name of the policy loss."""
-        return "cispo" if self.cispo else "vanilla"
-
-    @property
-    def clip_low(self) -> float:
-        """CISPO has no lower limit of the ratio; 1 - 1 = 0 is none."""
-        return 1.0 if self.cispo else self.recipe.ratio_clip
-
-    @property
-    def kl_in_loss(self) -> bool:
-        """Whether the loss has a KL term."""
-        return self.recipe.kl_coef > 0 and self.recipe.kl_in == "loss"
-
-    @property
-    def kl_in_reward(self) -> bool:
-        """Whether the KL is part of the reward."""
-        return self.recipe.kl_coef > 0 and self.recipe.kl_in == "reward"
-
-    @property
-    def kl_type(self) -> str:
-        """VeRL's name of the KL estimator."""
-        return KL_TYPES[self.recipe.kl_estimator]
-
-    @property
-    def samples(self) -> bool:
-        """Whether evaluations are drawn, not greedy."""
-        return self.evaluation.temperature > 0
-
-    @property
-    def loggers(self) -> list[str]:
-        """Where veRL logs to."""
-        return [
-            "console",
-            "file",
-            *(name for name in ("tensorboard", "wandb", "mlflow") if getattr(self.options, name)),
-        ]
-
-    @property
-    def save_every(self) -> int:
-        """Update steps between checkpoints."""
-        return self.options.save_every_steps or self.evaluation.every_steps
-
-    @property
     def checkpoint_gigabytes(self) -> float | None:
         """Size of a checkpoint; None if the model's name does not say its size."""
         size = checks.model_billions(self.run.model)
@@ -122,15 +70,15 @@ class VeRLCase(Case[VeRLOptions]):
 def _optimizer(entity: str, learning_rate: str, schedule: Part, rest: Part) -> tuple[Flag, ...]:
     """The optimiser of the policy, or of the value model, which is not compared with a script."""
     return (
-        Flag(f"{entity}.optim.lr", Field(learning_rate), schedule),
+        Flag(f"{entity}.optim.lr", looked_up(learning_rate), schedule),
         Flag(f"{entity}.optim.lr_scheduler_type", "constant", schedule),
-        Flag(f"{entity}.optim.lr_warmup_steps", Field("recipe.warmup_steps"), schedule),
+        Flag(f"{entity}.optim.lr_warmup_steps", looked_up("recipe.warmup_steps"), schedule),
         # veRL uses it if the number of warm-up steps is 0.
         Flag(f"{entity}.optim.lr_warmup_steps_ratio", 0.0, schedule),
-        Flag(f"{entity}.optim.betas", Field("betas")),
-        Flag(f"{entity}.optim.weight_decay", Field("recipe.weight_decay"), rest),
-        Flag(f"{entity}.optim.clip_grad", Field("recipe.gradient_clip"), rest),
-        Flag(f"{entity}.grad_clip", Field("recipe.gradient_clip"), rest),
+        own(f"{entity}.optim.betas", lambda c: list(c.recipe.adam_betas)),
+        Flag(f"{entity}.optim.weight_decay", looked_up("recipe.weight_decay"), rest),
+        Flag(f"{entity}.optim.clip_grad", looked_up("recipe.gradient_clip"), rest),
+        Flag(f"{entity}.grad_clip", looked_up("recipe.gradient_clip"), rest),
     )
 
 
@@ -175,7 +123,7 @@ FLAGS = (
             Flag(f"{ROLLOUT}.calculate_log_probs", True, "recipe"),
             own(f"{ROLLOUT}.tensor_model_parallel_size", "options.tensor_parallel"),
             own(f"{ROLLOUT}.gpu_memory_utilization", "options.gpu_memory_utilization"),
-            recipe("algorithm.rollout_correction.rollout_is", "rollout_is"),
+            recipe("algorithm.rollout_correction.rollout_is", lambda c: "token" if c.tis else None),
             # A number clamps from above only; a pair written as text would mask what lies outside.
             recipe("algorithm.rollout_correction.rollout_is_threshold", "recipe.tis_cap"),
             Flag("algorithm.rollout_correction.bypass_mode", False, "recipe"),
@@ -184,7 +132,8 @@ FLAGS = (
     Section(
         "update",
         (
-            plan(f"{ACTOR}.ppo_mini_batch_size", "mini_batch"),
+            # In problems: veRL multiplies it by the group size.
+            plan(f"{ACTOR}.ppo_mini_batch_size", lambda c: c.run.problems_per_batch // c.recipe.updates_per_batch),
             Flag(f"{ACTOR}.ppo_epochs", 1, "plan"),
             Flag(f"{ACTOR}.use_dynamic_bsz", True),
             own(f"{ACTOR}.ppo_max_token_len_per_gpu", "tokens_per_gpu"),
@@ -195,21 +144,22 @@ FLAGS = (
     Section(
         "advantages and loss",
         (
-            recipe("algorithm.adv_estimator", "estimator"),
+            recipe("algorithm.adv_estimator", lambda c: "gae" if c.ppo else "grpo"),
             recipe("algorithm.norm_adv_by_std_in_grpo", "recipe.normalize_advantage"),
             Flag("algorithm.filter_groups.enable", False, "recipe"),
-            recipe(f"{ACTOR}.policy_loss.loss_mode", "loss_mode"),
+            recipe(f"{ACTOR}.policy_loss.loss_mode", lambda c: "cispo" if c.cispo else "vanilla"),
             recipe(f"{ACTOR}.loss_agg_mode", "recipe.loss_aggregation"),
             recipe(f"{ACTOR}.clip_ratio", "recipe.ratio_clip"),
-            recipe(f"{ACTOR}.clip_ratio_low", "clip_low"),
+            # CISPO has no lower limit of the ratio; 1 - 1 = 0 is none.
+            recipe(f"{ACTOR}.clip_ratio_low", lambda c: 1.0 if c.cispo else c.recipe.ratio_clip),
             recipe(f"{ACTOR}.clip_ratio_high", "recipe.ratio_clip"),
             Flag(f"{ACTOR}.clip_ratio_c", NEVER_BINDING, "recipe"),
             recipe(f"{ACTOR}.entropy_coeff", "recipe.entropy_coef"),
-            recipe(f"{ACTOR}.use_kl_loss", "kl_in_loss"),
+            recipe(f"{ACTOR}.use_kl_loss", lambda c: c.recipe.kl_coef > 0 and c.recipe.kl_in == "loss"),
             recipe(f"{ACTOR}.kl_loss_coef", "recipe.kl_coef"),
-            recipe(f"{ACTOR}.kl_loss_type", "kl_type"),
-            recipe("algorithm.use_kl_in_reward", "kl_in_reward"),
-            recipe("algorithm.kl_penalty", "kl_type"),
+            recipe(f"{ACTOR}.kl_loss_type", lambda c: KL_TYPES[c.recipe.kl_estimator]),
+            recipe("algorithm.use_kl_in_reward", lambda c: c.recipe.kl_coef > 0 and c.recipe.kl_in == "reward"),
+            recipe("algorithm.kl_penalty", lambda c: KL_TYPES[c.recipe.kl_estimator]),
             Flag("algorithm.kl_ctrl.type", "fixed", "recipe"),
             recipe("algorithm.kl_ctrl.kl_coef", "recipe.kl_coef"),
         ),
@@ -238,7 +188,7 @@ FLAGS = (
             plan(f"{VALIDATION}.n", "evaluation.samples"),
             plan(f"{VALIDATION}.temperature", "evaluation.temperature"),
             plan(f"{VALIDATION}.top_p", "evaluation.top_p"),
-            plan(f"{VALIDATION}.do_sample", "samples"),
+            plan(f"{VALIDATION}.do_sample", lambda c: c.evaluation.temperature > 0),
         ),
     ),
     Section(
@@ -252,9 +202,9 @@ FLAGS = (
             Flag("trainer.total_epochs", MANY_EPOCHS, "plan"),
             Flag("trainer.project_name", "isocompute"),
             own("trainer.experiment_name", "run.run_id"),
-            own("trainer.logger", "loggers"),
+            own("trainer.logger", lambda c: ["console", "file", *c.options.loggers]),
             Flag("trainer.default_local_dir", Place("checkpoints")),
-            own("trainer.save_freq", "save_every"),
+            own("trainer.save_freq", lambda c: c.options.save_every_steps or c.evaluation.every_steps),
             own("trainer.max_actor_ckpt_to_keep", "options.keep_checkpoints"),
             Flag("trainer.resume_mode", "auto"),
             # veRL empties its log at every start, so every start has its own log.

@@ -69,7 +69,7 @@ def measure(folder: Path) -> tuple[float, float]:
         parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
         journal = Journal(configuration.metrics_path, configuration.run.run_id, 1)
         journal.begin(resumed_step=None)
-        console = stack.enter_context(RunConsole(configuration.run.run_id, STEPS, 0))
+        console = RunConsole(configuration.run.run_id, STEPS, 0)
         loop = Loop(configuration, parts, Counters(), journal, console)
         _forget_peak()
         loaded = _peak_mib()

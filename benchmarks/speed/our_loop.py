@@ -28,7 +28,7 @@ def main() -> None:
         parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
         journal = Journal(configuration.metrics_path, run.run_id, 1)
         journal.begin(resumed_step=None)
-        console = stack.enter_context(RunConsole(run.run_id, run.update_steps, 0))
+        console = RunConsole(run.run_id, run.update_steps, 0)
         loop = Loop(configuration, parts, Counters(), journal, console)
         wall = processor = 0.0
         for step in range(1, run.update_steps + 1):

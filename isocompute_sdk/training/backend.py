@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -29,6 +29,7 @@ from isocompute_sdk.specs.syntax.complaints import close_match
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
 
+_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Options = TypeVar("Options", bound=Spec)
 
 
@@ -44,6 +45,11 @@ class FrameworkOptions(Spec):
     def passes(cls, name: str) -> bool:
         """Whether a flag is handed through; `+` before a name adds a key, as in Hydra."""
         return any(fnmatchcase(name.lstrip("+"), pattern) for pattern in cls.PASSES)
+
+    @property
+    def loggers(self) -> list[str]:
+        """Loggers beside the framework's own that an option of their name turns on."""
+        return [name for name in ("tensorboard", "wandb", "mlflow") if getattr(self, name, False)]
 
     @property
     def passed(self) -> dict[str, str | int | float | bool]:
@@ -370,6 +376,25 @@ def invalid_option(error: SpecError) -> Note:
     message = re.sub(r"\b\w+Options\b", "options", str(error)).replace("\n  ", " ")
     field = message.partition(":")[0].removeprefix("options.")
     return Note("unsupported", "refuse", message, {"field": f"options.{field}" if field != "options" else field})
+
+
+def named_files(option: str, text: str | None, reserved: Collection[str]) -> dict[str, str]:
+    """The files of an option such as `hard=hard.jsonl,easy=easy.jsonl`, name -> file; none without a text.
+
+    Raises:
+        SpecError: an entry without a name or a file, or a reserved, repeated or otherwise wrong name.
+    """
+    files: dict[str, str] = {}
+    for entry in (text or "").split(",") if text else ():
+        name, _, file = (part.strip() for part in entry.partition("="))
+        if not _SET_NAME.fullmatch(name) or not file or name in files or name in reserved:
+            raise SpecError(
+                f"{option}: received {entry.strip()!r}; accepted: name=file.jsonl with a new name of letters, digits, "
+                f"'.', '_' and '-' (reserved: {', '.join(reserved)})",
+                f"Separate several sets with commas, e.g. {option}: hard=hard.jsonl,easy=easy.jsonl",
+            )
+        files[name] = file
+    return files
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:

@@ -18,8 +18,43 @@ from isocompute_sdk.specs import Evaluation, Recipe, RunSpec, Spec
 from isocompute_sdk.training.backend import BackendInfo, FrameworkOptions, describe_options, read_options
 from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.payload import programs
-from isocompute_sdk.training.request_file import REQUEST, Request
 from isocompute_sdk.training.script_backend import ScriptBackend
+
+REQUEST = "request.json"
+REMEDY = "Run launch.sh again in the same place; it rewrites the file."
+CHECKPOINTS_PER_RUN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a launch script asks for. A backend adds the fields of its own programs in a subclass."""
+
+    framework: str
+    """Package that must be installed, as its own documentation spells it."""
+    version: str
+    """Its version."""
+    run: RunSpec
+    identity: dict[str, Any]
+    """Everything that a later start in the same folder must have in common with the first."""
+
+
+def identity(run: RunSpec, **own: Any) -> dict[str, Any]:
+    """`Request.identity`: the run without options, folder and hardware, which may change on a resume.
+
+    Args:
+        run: the run.
+        **own: what else the backend cannot change on a resume, such as the number of GPUs.
+    """
+    return {**run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}), **own}
+
+
+def checkpoint_interval(run: RunSpec, save_every_steps: int | None) -> int:
+    """Update steps between checkpoints: the option, else a multiple of the evaluation interval, about 20 per run."""
+    if save_every_steps is not None:
+        return save_every_steps
+    every = run.evaluation.every_steps
+    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
+
 
 Options = TypeVar("Options", bound=Spec)
 C = TypeVar("C", bound="Case[Any]")
@@ -123,7 +158,7 @@ class Flag:
     name: str
     """The framework's full name, without dashes."""
     value: Any
-    """What it is set to; a `Field` is looked up in the case."""
+    """What it is set to; a function is called with the case."""
     part: Part = ""
     """What decides it: `plan` (n, B_p, M, learning rate and schedule, evaluation), `recipe` (the objective and how
     responses are sampled), or nothing that `--overrides` and `--against` compare."""
@@ -131,15 +166,13 @@ class Flag:
     """Field of the case without which the flag is left out."""
 
 
-@dataclass(frozen=True)
-class Field:
-    """A field of the case, such as `recipe.top_p`."""
+Value = str | Callable[[Any], Any]
+"""A field of the case, such as `recipe.top_p`, or a function of the case."""
 
-    path: str
 
-    def of(self, case: Case[Any]) -> Any:
-        """Its value."""
-        return attrgetter(self.path)(case)
+def looked_up(value: Value) -> Callable[[Any], Any]:
+    """The function that gives a value of a case."""
+    return attrgetter(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -152,19 +185,19 @@ class Section:
     """Field of the case without which the section is left out."""
 
 
-def plan(name: str, path: str, when: str = "") -> Flag:
-    """A flag of the plan, from a field of the case."""
-    return Flag(name, Field(path), "plan", when)
+def plan(name: str, value: Value, when: str = "") -> Flag:
+    """A flag of the plan, from a field or a function of the case."""
+    return Flag(name, looked_up(value), "plan", when)
 
 
-def recipe(name: str, path: str, when: str = "") -> Flag:
-    """A flag of the recipe, from a field of the case."""
-    return Flag(name, Field(path), "recipe", when)
+def recipe(name: str, value: Value, when: str = "") -> Flag:
+    """A flag of the recipe, from a field or a function of the case."""
+    return Flag(name, looked_up(value), "recipe", when)
 
 
-def own(name: str, path: str, when: str = "") -> Flag:
-    """A flag of machines, memory, files and logs, from a field of the case."""
-    return Flag(name, Field(path), "", when)
+def own(name: str, value: Value, when: str = "") -> Flag:
+    """A flag of machines, memory, files and logs, from a field or a function of the case."""
+    return Flag(name, looked_up(value), "", when)
 
 
 def filled(table: Iterable[Section], case: Case[Any]) -> tuple[Section, ...]:
@@ -172,14 +205,14 @@ def filled(table: Iterable[Section], case: Case[Any]) -> tuple[Section, ...]:
     passed: Mapping[str, Any] = case.options.passed if isinstance(case.options, FrameworkOptions) else {}
 
     def holds(when: str) -> bool:
-        return not when or bool(Field(when).of(case))
+        return not when or bool(looked_up(when)(case))
 
     found: list[Section] = []
     for section in table:
         if not holds(section.when):
             continue
         flags = [
-            Flag(one.name, one.value.of(case) if isinstance(one.value, Field) else one.value, one.part)
+            Flag(one.name, one.value(case) if callable(one.value) else one.value, one.part)
             for one in section.flags
             if holds(one.when) and one.name not in passed
         ]
@@ -211,7 +244,7 @@ class Rule(Generic[C]):
     def __call__(self, case: C) -> Iterable[Note]:
         """Its note, where it applies."""
         if self.when(case):
-            numbers = {path.rpartition(".")[2]: Field(path).of(case) for path in self.data}
+            numbers = {path.rpartition(".")[2]: looked_up(path)(case) for path in self.data}
             yield Note(self.code, self.severity, self.message.format(**case.values), {"field": self.field, **numbers})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import read_best
@@ -91,11 +89,11 @@ def test_training_raises_the_reward(prepared: Callable[..., Path], start: Start,
 
 
 def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    with RunConsole("r", 10, 4) as console:
-        console.step(5, 64, 0.25)
-        console.step(6, 64, 0.5)
-        console.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
-        console.step(10, 64, 0.75)
+    console = RunConsole("r", 10, 4)
+    console.step(5, 64, 0.25)
+    console.step(6, 64, 0.5)
+    console.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
+    console.step(10, 64, 0.75)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["r: step 5/10", "r: step 6/10", "r: step 10/10"]
     assert "reward 0.250" in lines[0]
@@ -110,29 +108,14 @@ def test_the_time_left_counts_evaluations_and_follows_the_newest_updates(
     now = [0.0]
     monkeypatch.setattr("isocompute_torch.progress_display.LINE_SECONDS", 0.0)
     monkeypatch.setattr("isocompute_torch.progress_display.time.monotonic", lambda: now[0])
-    with RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100)) as console:
-        now[0] = 60.0
-        console.evaluation(0, "validation", {"avg@4": 0.5})
-        for step in range(1, 31):
-            now[0] += 1.0 if step <= 10 else 3.0
-            console.step(step, 64, 0.25)
+    console = RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100))
+    now[0] = 60.0
+    console.evaluation(0, "validation", {"avg@4": 0.5})
+    for step in range(1, 31):
+        now[0] += 1.0 if step <= 10 else 3.0
+        console.step(step, 64, 0.25)
     # 70 updates of 3 s; evaluations at 50, at 100, and of the best policy.
     assert capsys.readouterr().out.splitlines()[-1].endswith("6:30 left")
-
-
-def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr(
-        "isocompute_torch.progress_display.Console",
-        lambda **_: Console(file=screen, force_terminal=True, width=120),
-    )
-    with RunConsole("r", 10, 0) as console:
-        console.step(5, 64, 0.25)
-        console.note("a line that stays")
-    shown = screen.getvalue()
-    assert "5/10 steps" in shown
-    assert "reward 0.250" in shown
-    assert "a line that stays" in shown
 
 
 def test_the_best_policy_is_there_when_training_ends(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from isocompute_simulator.truths.truth import Array
+from isocompute_simulator.truth import Array
 
 LENGTH_GROWTH = 0.6
 """Growth of responses over a whole run, at most, as a share of their first length."""

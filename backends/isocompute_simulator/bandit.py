@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_simulator.truths.truth import Array
+from isocompute_simulator.truth import Array
 
 ANSWERS = 8
 """Answers to each problem, K."""
