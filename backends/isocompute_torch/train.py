@@ -22,6 +22,7 @@ from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.run_folders.wrapper import open_own
+from isocompute_sdk.training.backend import raise_if_refused
 from isocompute_torch.backend import TorchBackend
 from isocompute_torch.configuration import Configuration, InputError, is_out_of_memory, load_configuration
 from isocompute_torch.problems import file_digest
@@ -42,6 +43,7 @@ def main(argv: list[str]) -> int:
         return REFUSED
     try:
         configuration = load_configuration(argv[0])
+        raise_if_refused(TorchBackend().preflight(configuration.run), "torch", configuration.run.run_id)
         with ExitStack() as stack:
             _lock(configuration.folder, stack)
             if _is_finished(configuration):
@@ -82,9 +84,6 @@ def _attempt(configuration: Configuration) -> int:
 
 def _train(configuration: Configuration, journal: Journal, reached: dict[str, int]) -> None:
     """One attempt, from loading to the saved model; `reached` receives its last step and counts."""
-    for note in TorchBackend().preflight(configuration.run):
-        if note.severity == "refuse":
-            raise InputError(note.message, "Correct run.json, or write the launch script again.")
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:

@@ -51,8 +51,9 @@ def test_a_script_for_another_interpreter_is_written(
 
 
 def test_a_run_is_refused_before_the_model_is_looked_for(
-    prepared: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+    prepared: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHON", "/the/interpreter/of/the/script")
     folder = prepared("run", "no-such-model")
     assert train.main([str(folder)]) == 2
     complaint = capsys.readouterr().err
