@@ -21,7 +21,6 @@ from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
 from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.syntax.complaints import close_match
@@ -197,69 +196,29 @@ class Backend(Protocol):
         ...
 
 
-@runtime_checkable
-class TellsProgress(Protocol):
-    """Optional addition to the contract; the progress of other backends is read from metrics.jsonl."""
-
-    def progress(self, folder: str | Path) -> Progress | None:
-        """Progress of the run in one folder, from the end of its framework's logs; None before the first line.
-
-        Called repeatedly while the run trains, so it must be cheap.
-        """
-        ...
-
-
-@runtime_checkable
-class StatesNeeds(Protocol):
-    """Optional addition to the contract; runs of other backends need `hardware.gpus` GPUs where there are any."""
-
-    def needs(self, run: RunSpec) -> Needs:
-        """Devices of an accepted run."""
-        ...
-
-
-@runtime_checkable
-class MayExtend(Protocol):
-    """Optional addition to the contract; runs of other backends keep their length, and their options are not judged."""
-
-    @property
-    def extends(self) -> bool:
-        """Whether a finished run that is made longer goes on from its last checkpoint."""
-        ...
-
-    @property
-    def speed_options(self) -> frozenset[str] | None:
-        """Options that change no result; None if unknown."""
-        ...
-
-
-@runtime_checkable
-class StatesRequirements(Protocol):
-    """Optional addition to the contract; nothing is checked in advance for runs of other backends."""
-
-    def requires(self, run: RunSpec) -> Requires:
-        """What must be present where an accepted run starts."""
-        ...
+# Optional additions to the contract, each a method or an attribute of a backend that has it; `ScriptBackend` has all.
 
 
 def requires_of(backend: Backend, run: RunSpec) -> Requires | None:
-    """What must be present where an accepted run starts; None if the backend does not say."""
-    return backend.requires(run) if isinstance(backend, StatesRequirements) else None
+    """`backend.requires(run)`: what must be present where an accepted run starts; None if the backend does not say."""
+    requires = getattr(backend, "requires", None)
+    return None if requires is None else requires(run)
 
 
 def needs_of(backend: Backend, run: RunSpec) -> Needs:
-    """Devices of an accepted run; `hardware.gpus` GPUs, or the CPU if no GPU is visible, unless the backend says."""
-    return backend.needs(run) if isinstance(backend, StatesNeeds) else Needs(max(run.hardware.gpu_counts), or_cpu=True)
+    """`backend.needs(run)`: devices of an accepted run; else `hardware.gpus` GPUs, or the CPU if no GPU is visible."""
+    needs = getattr(backend, "needs", None)
+    return Needs(max(run.hardware.gpu_counts), or_cpu=True) if needs is None else needs(run)
 
 
 def extends_runs(backend: Backend) -> bool:
-    """Whether a finished run of this backend can be made longer."""
-    return isinstance(backend, MayExtend) and backend.extends
+    """`backend.extends`: whether a finished run that is made longer goes on from its last checkpoint."""
+    return bool(getattr(backend, "extends", False))
 
 
 def speed_options_of(backend: Backend) -> frozenset[str] | None:
-    """Options of this backend that change no result; None if unknown."""
-    return backend.speed_options if isinstance(backend, MayExtend) else None
+    """`backend.speed_options`: options that change no result; None if unknown."""
+    return getattr(backend, "speed_options", None)
 
 
 def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
@@ -269,8 +228,9 @@ def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
 
 
 def follow(backend: Backend, folder: str | Path) -> RunWatch:
-    """A `RunWatch` that reads progress through the backend if it can tell."""
-    return RunWatch(folder, backend.progress) if isinstance(backend, TellsProgress) else RunWatch(folder)
+    """A `RunWatch` that reads progress by `backend.progress(folder)`, which must be cheap; else from metrics.jsonl."""
+    progress = getattr(backend, "progress", None)
+    return RunWatch(folder) if progress is None else RunWatch(folder, progress)
 
 
 def write_launch(
