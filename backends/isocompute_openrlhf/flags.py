@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
-from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
-from isocompute_sdk.training.backend import invalid_option
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
     Case,
+    Check,
     Flag,
     Part,
     Place,
@@ -175,11 +174,8 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
     @property
     def problem_files(self) -> dict[str, str]:
         """Files of problems, further evaluation sets included."""
-        try:
-            further = self.options.evaluation_files()
-        except SpecError:
-            further = {}
-        return super().problem_files | {f"evaluation set {name}": file for name, file in further.items()}
+        further = self.options.evaluation_files().items()
+        return super().problem_files | {f"evaluation set {name}": file for name, file in further}
 
 
 def tokens_per_gpu(case: OpenRLHFCase) -> int:
@@ -496,14 +492,7 @@ def _paths(case: OpenRLHFCase) -> Iterator[Note]:
         yield unsupported("output_dir", message, characters=bad)
 
 
-def _evaluation_sets(case: OpenRLHFCase) -> Iterator[Note]:
-    try:
-        case.options.evaluation_files()
-    except SpecError as error:
-        yield invalid_option(error)
-
-
-CHECKS: tuple[Any, ...] = (
+CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     _placement,
     checks.tensor_parallel,
     _equal_work,
@@ -532,7 +521,6 @@ CHECKS: tuple[Any, ...] = (
     _unused_options,
     _checkpoints,
     _early_stop,
-    _evaluation_sets,
     Rule[OpenRLHFCase](
         "recipe.algorithm",
         lambda c: c.cispo,

@@ -6,10 +6,7 @@ from typing import Annotated, ClassVar
 
 from isocompute_sdk.specs.base import Count, Flag, Number, Text
 from isocompute_sdk.training import FrameworkOptions
-from isocompute_sdk.training.backend import named_files
-
-TAKEN = ("train", "validation", "train_probe", "default", "unknown")
-"""Names of evaluation sets that are reserved here or in OpenRLHF."""
+from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
 
 class OpenRLHFOptions(FrameworkOptions):
@@ -78,7 +75,7 @@ class OpenRLHFOptions(FrameworkOptions):
     update steps."""
     wandb: Flag = False
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
-    eval_sets: Text | None = None
+    eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
@@ -87,9 +84,5 @@ class OpenRLHFOptions(FrameworkOptions):
     machine must share its file system. None: start on this machine, or join the cluster in RAY_ADDRESS."""
 
     def evaluation_files(self) -> dict[str, str]:
-        """The further evaluation sets, name -> file.
-
-        Raises:
-            SpecError: an entry without a name or a file, or a reserved, repeated or otherwise wrong name.
-        """
-        return named_files("eval_sets", self.eval_sets, TAKEN)
+        """The further evaluation sets, name -> file."""
+        return files_by_name(self.eval_sets)

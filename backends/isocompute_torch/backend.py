@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend, checks
-from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, invalid_option
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import Case, Check, Rule, checked
 from isocompute_torch.architecture import architecture_in
@@ -22,14 +21,6 @@ VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""
 MODULE = "isocompute_torch.train"
 TorchCase = Case[TorchOptions]
-
-
-def _texts(case: TorchCase) -> Iterator[Note]:
-    try:
-        case.options.evaluation_files()
-        case.options.stop_texts()
-    except SpecError as error:
-        yield invalid_option(error)
 
 
 def _model(case: TorchCase) -> Iterator[Note]:
@@ -63,7 +54,6 @@ def _vllm(case: TorchCase) -> Iterator[Note]:
 
 
 CHECKS: tuple[Check[TorchCase], ...] = (
-    _texts,
     Rule[TorchCase](
         "options.n_train",
         lambda c: c.options.n_train is not None and c.options.n_train > c.run.group_size,

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from isocompute_sdk.errors import IsoComputeError, SpecError
+from pydantic import AfterValidator
+
+from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec, Text
-from isocompute_sdk.training.backend import named_files
+from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec
+from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
 
 class InputError(IsoComputeError, ValueError):
@@ -34,6 +37,27 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 class RunFailed(IsoComputeError, RuntimeError):
     """Training cannot continue; all measurements are kept, exit status 1."""
+
+
+def _texts(stop: str) -> list[Any]:
+    """The texts of the option `stop`; a list that cannot be read is one empty text."""
+    try:
+        return json.loads(stop) if stop.startswith("[") else [stop]
+    except ValueError:
+        return [""]
+
+
+def _stop(text: str) -> str:
+    texts = _texts(text)
+    if not texts or not all(isinstance(one, str) and one for one in texts):
+        raise problem(
+            accepted="a text that is not empty, or a JSON list of such texts",
+            hint="""For example stop: '["\\n", "."]'.""",
+        )
+    return text
+
+
+Stop = Annotated[str, AfterValidator(_stop)]
 
 
 class TorchOptions(Spec):
@@ -59,7 +83,7 @@ class TorchOptions(Spec):
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True
     """Let the model read equal prefixes and equal rollouts once; exact up to rounding."""
-    stop: str | None = None
+    stop: Stop | None = None
     """Text that ends a response, such as a line break; the response keeps it. Several as a JSON list:
     `'["\\n", "."]'`. None: only the model's end token ends a response."""
     n_train: Count | None = None
@@ -72,7 +96,7 @@ class TorchOptions(Spec):
     evaluations_per_decade: Count | None = None
     """Evaluations per factor of ten in update steps, in place of `evaluation.every_steps`; step 0 and the last step are
     always evaluated. None: evenly spaced."""
-    eval_sets: Text | None = None
+    eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Size of the evaluation set `train_probe`, a fixed subset of the training problems; 0 for none."""
@@ -91,31 +115,12 @@ class TorchOptions(Spec):
     """GiB of memory for vLLM's KV cache on a CPU."""
 
     def stop_texts(self) -> tuple[str, ...]:
-        """The texts that end a response.
-
-        Raises:
-            SpecError: an empty text, or a list that cannot be read.
-        """
-        if self.stop is None:
-            return ()
-        try:
-            texts = json.loads(self.stop) if self.stop.startswith("[") else [self.stop]
-        except ValueError:
-            texts = [""]
-        if not texts or not all(isinstance(text, str) and text for text in texts):
-            raise SpecError(
-                f"stop: received {self.stop!r}; accepted: a text that is not empty, or a JSON list of such texts",
-                """For example stop: '["\\n", "."]'.""",
-            )
-        return tuple(texts)
+        """The texts that end a response."""
+        return () if self.stop is None else tuple(_texts(self.stop))
 
     def evaluation_files(self) -> dict[str, str]:
-        """The further evaluation sets, name -> file.
-
-        Raises:
-            SpecError: an entry without name or file, or a repeated or reserved name.
-        """
-        return named_files("eval_sets", self.eval_sets, ("validation", "train_probe"))
+        """The further evaluation sets, name -> file."""
+        return files_by_name(self.eval_sets)
 
 
 RUN_FILE = "run.json"

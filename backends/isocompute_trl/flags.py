@@ -16,7 +16,7 @@ from typing import ClassVar
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
-from isocompute_sdk.training.framework import USUAL_NODE, Case, Flag, Rule, Section, own, plan, recipe
+from isocompute_sdk.training.framework import USUAL_NODE, Case, Check, Flag, Rule, Section, own, plan, recipe
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
@@ -222,7 +222,7 @@ def _normalisation(case: TRLCase) -> Iterator[Note]:
         yield unsupported("recipe.std_epsilon", message, **data)
 
 
-CHECKS = (
+CHECKS: tuple[Check[TRLCase], ...] = (
     checks.several_gpu_counts,
     Rule[TRLCase](
         "options.device",

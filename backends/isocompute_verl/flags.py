@@ -20,6 +20,7 @@ from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
     Case,
+    Check,
     Flag,
     Part,
     Place,
@@ -257,7 +258,7 @@ def _paths(case: VeRLCase) -> Iterator[Note]:
             yield unsupported(field, message)
 
 
-CHECKS = (
+CHECKS: tuple[Check[VeRLCase], ...] = (
     checks.several_gpu_counts,
     checks.gpus_fill_nodes,
     checks.tensor_parallel,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
 
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict
 
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
@@ -23,12 +23,15 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
 from isocompute_sdk.specs import RunSpec, Spec
-from isocompute_sdk.specs.syntax.complaints import close_match
+from isocompute_sdk.specs.base import Text
+from isocompute_sdk.specs.syntax.complaints import close_match, problem
 
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
 
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RESERVED = ("train", "validation", "train_probe", "default", "unknown")
+"""Names of evaluation sets that have a meaning here or in OpenRLHF."""
 Options = TypeVar("Options", bound=Spec)
 
 
@@ -338,23 +341,25 @@ def invalid_option(error: SpecError) -> Note:
     return Note("unsupported", "refuse", message, {"field": f"options.{field}" if field != "options" else field})
 
 
-def named_files(option: str, text: str | None, reserved: Collection[str]) -> dict[str, str]:
-    """The files of an option such as `hard=hard.jsonl,easy=easy.jsonl`, name -> file; none without a text.
+def files_by_name(text: str | None) -> dict[str, str]:
+    """What `NamedFiles` holds, name -> file; empty for None."""
+    pairs = (entry.partition("=") for entry in text.split(",")) if text else ()
+    return {name.strip(): file.strip() for name, _, file in pairs}
 
-    Raises:
-        SpecError: an entry without a name or a file, or a reserved, repeated or otherwise wrong name.
-    """
-    files: dict[str, str] = {}
-    for entry in (text or "").split(",") if text else ():
-        name, _, file = (part.strip() for part in entry.partition("="))
-        if not _SET_NAME.fullmatch(name) or not file or name in files or name in reserved:
-            raise SpecError(
-                f"{option}: received {entry.strip()!r}; accepted: name=file.jsonl with a new name of letters, digits, "
-                f"'.', '_' and '-' (reserved: {', '.join(reserved)})",
-                f"Separate several sets with commas, e.g. {option}: hard=hard.jsonl,easy=easy.jsonl",
-            )
-        files[name] = file
-    return files
+
+def _named_files(text: str) -> str:
+    files = files_by_name(text)
+    whole = len(files) == text.count(",") + 1 and all(files.values())
+    if not whole or not all(_SET_NAME.fullmatch(name) and name not in RESERVED for name in files):
+        raise problem(
+            accepted="name=file.jsonl, separated by commas, with new names of letters, digits, '.', '_' and '-' "
+            f"(reserved: {', '.join(RESERVED)})"
+        )
+    return text
+
+
+NamedFiles = Annotated[Text, AfterValidator(_named_files)]
+"""Further evaluation sets, such as `hard=hard.jsonl,easy=easy.jsonl`."""
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:

@@ -144,7 +144,7 @@ def test_further_evaluation_sets_are_named_files() -> None:
     assert TorchOptions().evaluation_files() == {}
     for text in ("hard", "=x.jsonl", "a=x,a=y", "train_probe=x"):
         with pytest.raises(SpecError, match="eval_sets"):
-            TorchOptions(eval_sets=text).evaluation_files()
+            TorchOptions(eval_sets=text)
 
 
 def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:
