@@ -21,7 +21,8 @@ from isocompute_sdk.run_folders.store import write_spec
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, BackendInfo, run_folder
-from tests.backends.framework_runs import CHANGED
+from isocompute_sdk.training.framework import FrameworkBackend
+from tests.backends.framework_runs import CHANGED, CHANGES, run_maker
 
 HOSTILE = [
     "it's",
@@ -97,6 +98,22 @@ def strings(document: Any) -> set[str]:
 
 def test_the_changes_that_every_framework_is_tested_with_cover_every_field_of_a_recipe() -> None:
     assert set(CHANGED) | {"name", "based_on"} == set(Recipe.model_fields)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "cispo"])
+@pytest.mark.parametrize("name", ["openrlhf", "trl", "verl"])
+def test_no_field_of_a_recipe_is_dropped_in_silence(name: str, algorithm: str) -> None:
+    """Another value changes a flag, or it is noted or refused."""
+    backend, make = registry.load(name), run_maker(backend=name)
+    assert isinstance(backend, FrameworkBackend)
+    before = make(recipe={"algorithm": algorithm})
+    for field, value in CHANGES:
+        after = make(recipe={"algorithm": algorithm, field: value})
+        if after.recipe == before.recipe:
+            continue
+        notes, changed = backend.preflight(after), backend.sections(before) != backend.sections(after)
+        noted = {note.message for note in notes} != {note.message for note in backend.preflight(before)}
+        assert changed or noted or any(note.severity == "refuse" for note in notes), (field, value)
 
 
 def test_at_least_one_backend_is_registered() -> None:
