@@ -8,7 +8,6 @@ from typing import Any
 
 from isocompute_openrlhf.flags import (
     CHECKS,
-    EARLIER_RELEASES,
     FLAGS,
     MISREAD_IN_PATHS,
     VERSION,
@@ -133,7 +132,6 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
             version=VERSION,
             run=case.run,
             identity=identity(case.run, version=VERSION, zero_stage=options.zero_stage, **fixed),
-            earlier_releases=EARLIER_RELEASES,
             misread_in_paths=MISREAD_IN_PATHS,
             **fixed,
         )

@@ -42,11 +42,6 @@ from isocompute_sdk.training.payload.run_files import ROW_FILES
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""
-EARLIER_RELEASES = (
-    ("0.10.2", "flat flags (--train_batch_size)"),
-    ("0.11.2", "earlier dotted flags (--algo.advantage.is_correction_enable)"),
-)
-"""(version, flags of the releases before it), ascending."""
 MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
 """OpenRLHF splits data paths at commas and "@"; Hugging Face datasets reads the other marks as a glob or a URL."""
 EVAL_SET = "validation"

@@ -23,8 +23,6 @@ KIND = "openrlhf-run"
 class OpenRLHFRequest(Request):
     """Content of request.json."""
 
-    earlier_releases: tuple[tuple[str, str], ...] = ()
-    """(version, what earlier releases take), ascending."""
     misread_in_paths: tuple[str, ...] = ()
     """Texts that the path of the run folder must not contain."""
     chat_template: bool
