@@ -57,7 +57,7 @@ class TRLBackend(FrameworkBackend[TRLCase]):
     FLAGS = FLAGS
     CHECKS = CHECKS
     DOCUMENT = Document("trl-run", 1, TRLRequest, signed=False, remedy=REMEDY)
-    PROGRAMS = ("prepare_rows.py", "validation_samples.py", "step_clock.py", "train.py")
+    PROGRAMS = ("prepare_rows.py", "train.py")
 
     def needs(self, run: RunSpec) -> Needs:
         """One GPU for each trainer process; none if the option `device` is cpu."""

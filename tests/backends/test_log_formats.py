@@ -114,7 +114,7 @@ def of_trl(top: Path) -> Path:
     checkpoint.mkdir(parents=True)
     backend = registry.load("trl")
     (folder / "claim_folder.py").write_text("")
-    train, samples = (load(name, trl_payload) for name in ("train", "validation_samples"))
+    train = load("train", trl_payload)
     document = {"kind": "trl-run", "framework": "trl", "run": run.model_dump(mode="json"), "context": run.context()}
     (folder / "request.json").write_text(json.dumps(document))
     assert backend.name == "trl"
@@ -137,7 +137,7 @@ def of_trl(top: Path) -> Path:
             if step % 3 == 0:
                 for problem in "ab":
                     records = [{"problem": problem, "score": float(i < step % 4), "error": None} for i in range(4)]
-                    samples.write(folder, step, attempt, records)
+                    train.write_samples(folder, step, attempt, records)
                 book.evaluated(step, {"eval_reward": 0.5, "eval_runtime": 0.75})
                 history.append({"eval_reward": 0.5, "step": step})
     TrainerState(global_step=6, log_history=history).save_to_json(str(checkpoint / "trainer_state.json"))
