@@ -19,9 +19,8 @@ from isocompute_sdk.ingest.stores.console import NUMBER
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_verl.dumps import add_dumps, looks_like_dump
 from isocompute_verl.file_log import FILE_LOG
-from isocompute_verl.progress import progress_of
 from isocompute_verl.request import KIND
-from isocompute_verl.runs import RUN_FILES, read_run
+from isocompute_verl.runs import RUN_FILES, progress_of, read_run
 
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")

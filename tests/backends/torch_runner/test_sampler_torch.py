@@ -12,10 +12,8 @@ import pytest
 import torch
 from scipy import stats
 
-from isocompute_torch.policy.loading import load_policy
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.sampling.sampler import Samples, draw, log_distribution
-from isocompute_torch.sampling.torch_sampler import TorchSampler
+from isocompute_torch.policy import Policy, load_policy
+from isocompute_torch.sampler import Samples, TorchSampler, draw, log_distribution
 
 FAMILIES = ["qwen2", "qwen3", "llama", "mistral-window", "gemma2", "gpt2"]
 PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
