@@ -14,10 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, one_per_step
-from isocompute_sdk.ingest.formats.log_format import Console, Dumps, LogFormat, Printed, RunFolder, Tag, validation
-from isocompute_sdk.ingest.stores.console import NUMBER
+from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_verl.dumps import add_dumps, looks_like_dump
+from isocompute_verl.dumps import looks_like_dump
 from isocompute_verl.file_log import FILE_LOG
 from isocompute_verl.progress import progress_of
 from isocompute_verl.request import KIND
@@ -161,6 +160,6 @@ FORMAT = LogFormat(
     generations_tag="train/num_gen_batches",
     store=FILE_LOG,
     console=Console((b"step:",), _parse),
-    dumps=Dumps(looks_like_dump, add_dumps),
+    is_dump=looks_like_dump,
     run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
 )

@@ -14,6 +14,7 @@ from isocompute_sdk import notebook
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import listed
+from isocompute_sdk.records.cells import OnDuplicate, Options
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
@@ -22,7 +23,6 @@ from isocompute_sdk.records.columns import (
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.input_table import OnDuplicate, Options
 from isocompute_sdk.records.table import build, join
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class RunSet:
     Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
     rollouts, step, metric and evaluation set. A `RunSet` is never empty.
 
-    A table in which n or B_p of a run changes gives a run for every configuration, see `records.size_changes`.
+    A table in which n or B_p of a run changes gives a run for every configuration, see `records.run_ids`.
 
     Made by `isocompute_sdk.read`, or by `RunSet.from_columns`, which guesses nothing; the constructor takes the
     frame of another one.

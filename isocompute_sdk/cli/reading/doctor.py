@@ -16,7 +16,7 @@ from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
 
 
 @with_option_groups

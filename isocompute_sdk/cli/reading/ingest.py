@@ -16,7 +16,7 @@ from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.mapping import RunMap
+    from isocompute_sdk.ingest.mapping import RunMap
     from isocompute_sdk.records import RunSet
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
@@ -143,7 +143,7 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
 
 def _refuse_source(output: Path, paths: list[Path]) -> None:
     """Raise if the output file is also an input, by name or through a glob."""
-    from isocompute_sdk.ingest.finding.walking import Listing
+    from isocompute_sdk.ingest.walking import Listing
 
     if not output.is_file():
         return

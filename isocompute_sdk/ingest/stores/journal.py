@@ -20,8 +20,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
     TRAIN_SET,
 )
-from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
-from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.tables import OnTruncated, RawTable, first_object, read_objects
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.run_folders import journal_records
 

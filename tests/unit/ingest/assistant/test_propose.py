@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import RunMap, propose, read_mapped
-from isocompute_sdk.ingest.assistant.run_names import read_name
+from isocompute_sdk.ingest.run_names import read_name
 from isocompute_sdk.ingest.stores.saved_config import read_config
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl

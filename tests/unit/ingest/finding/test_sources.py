@@ -13,7 +13,7 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.ingest.stores.console import banner, printed_configurations
 from isocompute_sdk.ingest.stores.saved_config import flags
 from isocompute_sdk.records import RunSet
 from tests.processes import need

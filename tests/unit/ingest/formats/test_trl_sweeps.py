@@ -12,7 +12,7 @@ from isocompute_sdk.auditing.measure_choice import choose_measure
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
-from isocompute_sdk.ingest.assistant.doctor import diagnose_map
+from isocompute_sdk.ingest.doctor import diagnose_map
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import unasked
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.mlflow_runs import is_database, read_folder, read_from_database, runs_in_database
+from isocompute_sdk.ingest.stores.databases import is_database, read_folder, read_from_database, runs_in_database
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 

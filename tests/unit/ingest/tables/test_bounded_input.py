@@ -20,7 +20,7 @@ import pytest
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import propose
-from isocompute_sdk.ingest.stores import packed
+from isocompute_sdk.ingest import tables as packed
 from isocompute_sdk.ingest.stores.event_files import read_event_file
 from isocompute_sdk.ingest.stores.training_args import read_training_args
 from isocompute_sdk.ingest.tables import raw
