@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import RunMap, propose, read_mapped
-from isocompute_sdk.ingest.run_names import read_name
 from isocompute_sdk.ingest.stores.saved_config import read_config
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
@@ -26,37 +25,6 @@ def answered(path: Path, answers: dict[str, object], confirmed: bool = True) -> 
         text, count = re.subn(rf"(field: {field}\n(?:.*\n)*?    answer: )null", rf"\g<1>{answer}", text)
         assert count
     path.write_text(text.replace("confirmed: false", "confirmed: true") if confirmed else text)
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "grpo_n16_bp32_lr1e-6",
-            {"group_size": 16, "problems_per_batch": 32, "learning_rate": 1e-6, "algorithm": "grpo"},
-        ),
-        ("7b-n8-b64-s1", {"group_size": 8, "batch": 64, "seed": 1}),
-        ("guru-math-n8bp32s0", {"group_size": 8, "problems_per_batch": 32, "seed": 0}),
-        ("qwen2.5-7b_n=64_bs512", {"group_size": 64, "batch": 512}),
-        ("N128.B32", {"group_size": 128, "batch": 32}),
-        ("lively-sun-3", {}),
-        ("qwen2_7b_x8", {}),
-    ],
-)
-def test_names_say_what_stands_behind_known_words(name: str, says: dict[str, object]) -> None:
-    assert dict(read_name(name).values) == says
-
-
-@given(st.text(max_size=40))
-def test_any_name_is_read_without_a_guess_below_one(name: str) -> None:
-    values = read_name(name).values
-    assert all(values[field] >= 1 for field in ("group_size", "problems_per_batch", "batch") if field in values)  # pyright: ignore[reportOperatorIssue]
-
-
-def test_two_numbers_for_one_thing_are_no_number() -> None:
-    hints = read_name("n8/n16_b32")
-    assert "group_size" not in hints.values
-    assert hints.unclear["group_size"] == ("n8", "n16")
 
 
 def test_saved_configurations_are_certain_and_need_no_confirmation(tmp_path: Path) -> None:
@@ -72,56 +40,11 @@ def test_saved_configurations_are_certain_and_need_no_confirmation(tmp_path: Pat
     assert read_mapped(tmp_path / "map.yaml", mapping.replace(searched=(".",))).runs()[0].group_size == 16
 
 
-def test_a_batch_size_is_a_question_that_is_asked_once(tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    for n in (8, 16, 32):
-        write_events(logs / f"7b-n{n}-b64-s1", range(1, 31), OPENRLHF)
-    target = tmp_path / "map.yaml"
-    propose(logs, relative_to=tmp_path).save(target)
-    with pytest.raises(RecordError, match=r"'b' (.|\n)*problems, roll"):
-        read_mapped(target)
-    answered(target, {"batch": "samples"})
-    with pytest.raises(RecordError, match=r"'samples'.*problems, rollouts"):
-        read_mapped(target)
-    target.write_text(target.read_text().replace("answer: samples", "answer: rollouts"))
-    assert [info.problems_per_batch for info in read_mapped(target).runs()] == [4, 2, 8]
-    target.write_text(target.read_text().replace("answer: rollouts", "answer: problems"))
-    assert {info.problems_per_batch for info in read_mapped(target).runs()} == {64}
-
-
-def test_a_batch_that_is_no_multiple_of_n_cannot_count_rollouts(tmp_path: Path) -> None:
-    write_events(tmp_path / "n48_b64", range(1, 31), OPENRLHF)
-    mapping = propose(tmp_path)
-    assert not mapping.questions
-    assert mapping.runs["n48_b64"].problems_per_batch == 64
-
-
 def test_samples_in_a_logged_batch_settle_it(tmp_path: Path) -> None:
     write_events(tmp_path / "n8_b64", range(1, 31), {**OPENRLHF, "train/rollout/num_samples": lambda step: 64.0})
     entry = propose(tmp_path).runs["n8_b64"]
     assert entry.problems_per_batch == 8
     assert entry.evidence["problems_per_batch"].startswith("certain")
-
-
-def test_what_names_say_is_read_only_when_confirmed(tmp_path: Path) -> None:
-    write_events(tmp_path / "grpo_n16_bp32_lr1e-6", range(1, 31), OPENRLHF)
-    target = tmp_path / "map.yaml"
-    propose(tmp_path, relative_to=tmp_path).save(target)
-    with pytest.raises(RecordError, match="confirmed"):
-        read_mapped(target)
-    answered(target, {})
-    (info,) = read_mapped(target).runs()
-    assert (info.group_size, info.problems_per_batch, info.context["learning_rate"]) == (16, 32, 1e-6)
-
-
-def test_a_file_and_a_name_that_disagree_are_a_question(tmp_path: Path) -> None:
-    write_hydra(tmp_path / "n8", n=16)
-    write_verl(tmp_path / "n8" / "log.jsonl", range(31))
-    mapping = propose(tmp_path)
-    (question,) = mapping.questions.values()
-    assert (question.field, set(question.candidates)) == ("group_size", {"8", "16"})
-    chosen = mapping.replace(questions={"q": question.replace(answer=16)}, confirmed=True)
-    assert chosen.readings()["n8/log"].group_size == 16
 
 
 def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: Path) -> None:
