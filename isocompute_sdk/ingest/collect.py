@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.find import (
     run_folder_of,
 )
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.log_runs import LoadedRun, find_all_logs
+from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap, draft
 from isocompute_sdk.ingest.paths import as_paths, holds_journals, is_log, json_tables, label, readable, tables_among
@@ -33,7 +33,7 @@ from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.ingest.walking import Listing
-from isocompute_sdk.ingest.wandb_tables import join_charts, logs_of_file
+from isocompute_sdk.ingest.wandb_tables import logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Options
@@ -182,12 +182,14 @@ def _file(found: Collection, path: Path, name: str) -> None:
             raise error from None
         for log in logs:
             own = name if log.name == unpacked(path).stem else log.name
-            _log(found, own, LoadedRun(_with_reason(log, error), find_config(path.parent, path.parent)))
+            add_log(found.logs, own, LoadedRun(_with_reason(log, error), find_config(path.parent, path.parent)))
 
 
 def _with_reason(log: RunLog, error: RecordError) -> RunLog:
     """The log with a note on why it cannot be read as a table, if it has the columns of one."""
-    if "group_size" not in log.said or not (log.rollouts is not None or "problems_per_batch" in log.said):
+    steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
+    counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
+    if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):
         return log
     message = f"read as a log, since as a table it makes no sense: {error.message}"
     note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
@@ -195,20 +197,7 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
 
 
 def _source(found: Collection, name: str, source: LogSource) -> None:
-    _log(found, name, LoadedRun(*source.read()))
-
-
-def _log(found: Collection, name: str, run: LoadedRun) -> None:
-    known = found.logs.get(name)
-    chart = None if known is None else join_charts(known.log, run.log)
-    if known is not None and chart is not None:
-        found.logs[name] = LoadedRun(chart, known.config or run.config)
-        return
-    if known is not None:
-        name = f"{unpacked(run.log.source).stem}/{name}"
-    while name in found.logs:
-        name += "'"
-    found.logs[name] = run if run.log.name == name else replace(run, log=replace(run.log, name=name))
+    add_log(found.logs, name, LoadedRun(*source.read()))
 
 
 def propose(

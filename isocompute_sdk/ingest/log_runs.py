@@ -12,7 +12,7 @@ from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
 from isocompute_sdk.ingest.find import LogSource, NoRewardLearning, find_logs, log_formats
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
-from isocompute_sdk.ingest.log_table import Reading, tabulate
+from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
@@ -168,7 +168,7 @@ def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses)
         try:
             if not request.without_sizes:
                 _refuse_open(runs[name], one, batch)
-            table = tabulate(runs[name].log, one.reading(request))
+            table = tabulate(runs[name].log, one.reading(request, runs[name].log))
             frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
             tables[name] = build(frame, Options())[0]
         except RecordError as error:
@@ -240,12 +240,15 @@ class Resolved:
         """Add a value with its evidence; a later one replaces it."""
         self.values[name], self.evidence[name] = value, evidence
 
-    def reading(self, request: LogRequest) -> Reading:
-        """How to read the log; 1 stands for an unknown n or B_p."""
+    def reading(self, request: LogRequest, log: RunLog) -> Reading:
+        """How to read the log; 1 stands for an unknown n or B_p, and every column of a plain table is a metric."""
         context = {key: value for key, value in self.values.items() if key not in (*N_AND_BP, STEPS_PER_BATCH)}
         sizes = [self.values.get(name, 1) for name in N_AND_BP]
         steps = self.values.get(STEPS_PER_BATCH)
-        return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps, request.metric)
+        own = log.tags if is_table(log) and log.framework is None else ()
+        unit = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
+        metrics = {**{tag: tag for tag in own}, **request.rename}
+        return Reading(*sizes, unit, metrics, request.ignore, context, steps, request.metric)
 
     def notes(self, name: str, run: LoadedRun) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
@@ -280,11 +283,11 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
         found.take(name, one.value, one.evidence)
     for name, value in log.said.items():
         found.take(name, _plain(name, value), f"{log.source}: {name}")
+    if "updates_per_batch" in said:
+        found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
         fraction = name == "updates_per_batch" and float(value) % 1
         found.take(STEPS_PER_BATCH if fraction else name, float(value) if fraction else _plain(name, value), "given")
-    if "updates_per_batch" in said:
-        found.values.pop(STEPS_PER_BATCH, None)
     apart = {} if config is None else {key: all_ for key, all_ in config.disagreements.items() if key not in said}
     if STEPS_PER_BATCH in found.values:
         apart.pop("updates_per_batch", None)
@@ -341,6 +344,12 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
     elif form.step == "optimizer_updates" and not {"updates_per_batch", *SIZES[2:]} & (
         found.values.keys() | found.unknown.keys()
     ):
+        updates = logged_updates_per_batch(log)
+        if updates is not None:
+            whole = updates % 1 == 0
+            name = "updates_per_batch" if whole else STEPS_PER_BATCH
+            found.take(name, int(updates) if whole else updates, "updates that log a reward")
+            return
         found.unknown["updates_per_batch"] = Unknown(
             "How many optimiser updates were made with one batch of rollouts? 1, unless the trainer reuses them "
             "(num_iterations, steps_per_generation over gradient_accumulation_steps)."
@@ -370,7 +379,13 @@ def _plain(column: str, value: Any) -> Any:
         # Mappings are handed on: passwords are not.
         return without_login(str(value))
     number = float(value)
-    return int(number) if BY_NAME[column].kind == "integer" and number == int(number) else number
+    if BY_NAME[column].kind == "integer" and number == int(number):
+        return int(number)
+    if BY_NAME[column].kind == "integer":
+        raise RecordError(
+            f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number."
+        )
+    return number
 
 
 def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
@@ -385,6 +400,22 @@ def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> No
                 f"run {name!r} of runs= is in no file; the files have: {', '.join(sorted(runs))}",
                 f"{did_you_mean(name, sorted(runs))}Remove it, or correct its name.",
             )
+
+
+def add_log(runs: dict[str, LoadedRun], name: str, run: LoadedRun) -> None:
+    """Add a run under its name, or under that of its file where another one has it; charts of one run are joined."""
+    from isocompute_sdk.ingest.wandb_tables import join_charts
+
+    known = runs.get(name)
+    chart = None if known is None else join_charts(known.log, run.log)
+    if known is not None and chart is not None:
+        runs[name] = LoadedRun(chart, known.config or run.config)
+        return
+    if known is not None:
+        name = f"{unpacked(run.log.source).stem}/{name}"
+    while name in runs:
+        name += "'"
+    runs[name] = run if run.log.name == name else replace(run, log=replace(run.log, name=name))
 
 
 def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:

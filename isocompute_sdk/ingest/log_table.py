@@ -25,6 +25,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     SAMPLING_SECONDS,
     STEP_SECONDS,
     STEP_UNITS,
+    TRAIN_REWARD,
     TRAIN_SET,
     TRAINED_SHARE,
     TRUNCATED_SHARE,
@@ -484,3 +485,33 @@ def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:
     series = log.series(tag)
     known = np.isfinite(series.value_T)
     return series.step_T[known].astype(np.float64) / scale, series.value_T[known].astype(np.float64)
+
+
+MAX_PERIOD = 24
+"""Updates after which the generations of a run that reuses its rollouts repeat."""
+
+
+def logged_updates_per_batch(log: RunLog) -> float | None:
+    """Optimiser updates made with one rollout batch, from the updates that logged a reward; None if that says nothing.
+
+    A trainer that generates less often than it updates has no reward for the other updates: two of three rows have one
+    where 1.5 updates use a generation. It shows only in logs of every update.
+    """
+    known = log.meanings()
+    rewards = [tag for tag, one in known.items() if one.measure == Measure(TRAIN_REWARD, TRAIN_SET)]
+    updates = [tag for tag, one in known.items() if one.eval_set == TRAIN_SET]
+    if not rewards:
+        return None
+    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
+    if len(step_T) < 2 or np.any(np.diff(step_T) != 1):
+        return None
+    there_T = np.isin(step_T, np.concatenate([log.series(tag).step_T for tag in rewards]))
+    # TRL 0.16 may leave the reward out of a row that also evaluates.
+    others = [log.series(tag).step_T for tag, one in known.items() if one.eval_set != TRAIN_SET]
+    sure_T = ~np.isin(step_T, np.concatenate(others)) | there_T if others else np.ones(len(step_T), dtype=bool)
+    for period in range(1, min(MAX_PERIOD, len(step_T) // 2) + 1):
+        places = [there_T[i::period][sure_T[i::period]] for i in range(period)]
+        if all(len(place) and np.ptp(place.astype(int)) == 0 for place in places):
+            rewarded = sum(bool(place[0]) for place in places)
+            return period / rewarded if rewarded else None
+    return None

@@ -167,16 +167,16 @@ def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
 
 def _read_logs(found: FoundLogs | None, charts: Sequence[_Table], request: LogRequest, seen: dict[str, None]) -> RunSet:
     """Logs, and tables that are read as logs since they say neither n nor B_p."""
-    from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, load_logs, read_loaded
+    from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
-    from isocompute_sdk.ingest.wandb_tables import logs_of_file
+    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_file
 
     losses = Losses()
     runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
     for chart in charts:
         for log in logs_of_file(chart.path, request.rename, request.ignore, list(request.runs)):
-            runs[log.name] = LoadedRun(log, find_config(chart.path.parent, chart.path.parent))
-        seen |= dict.fromkeys(chart.names)
+            add_log(runs, log.name, LoadedRun(log, find_config(chart.path.parent, chart.path.parent)))
+        seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
     seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
     read = read_loaded(runs, request, losses)
     return read if found is None else RunSet(read.to_polars(), [*found.notes, *read.notes])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Rows = NDArray[np.intp]
 SIZES = ("group_size", "problems_per_batch")
 """Columns that may change inside a run: a change of any other makes it another run."""
+TOLERANCE = 1e-3
+"""Relative difference between given rollouts and those of the steps that is no contradiction: logs round."""
 MIN_ROWS = 3
 """Rows of a run that was told apart by steps that begin anew."""
 _RATE = "learning_rate"
@@ -327,13 +329,22 @@ def _split(rows: pl.DataFrame, source: Source) -> tuple[pl.DataFrame, Note]:
         pl.col("_part").replace_strict(range(len(names)), names, return_dtype=pl.String).alias("run_id"),
         pl.col(other).fill_null(pl.col("_other")),
     ).with_columns(pl.col("rollouts_spent").fill_null(pl.col("rollouts")))
-    given = axis == "rollouts" or rows["rollouts"].null_count() < rows.height
-    remark = (
-        " Its rollouts are those of the table."
-        if given
-        else " A row holds for all updates since the row before it; give rollouts (C) if the change came later."
-    )
+    remark = " A row holds for all updates since the row before it; give rollouts (C) if the change came later."
+    if rows["rollouts"].null_count() < rows.height:
+        remark = f" Its rollouts are those of the table.{_contradiction(places) if axis == 'step' else ''}"
     return split.select(rows.columns), change_note(name, parts, remark)
+
+
+def _contradiction(places: pl.DataFrame) -> str:
+    """By how much the rollouts of a table differ from those of its steps, in words; empty where logs only round."""
+    rate_T = _numbers(places["group_size"]) * _numbers(places["problems_per_batch"])
+    total_T, before_T = _numbers(places["rollouts"]), np.concatenate([rate_T[:1], rate_T[:-1]])
+    made_T, length_T = np.diff(total_T, prepend=0.0), np.diff(_numbers(places["step"]), prepend=0.0)
+    # The change came at any update between two rows.
+    low_T, high_T = length_T * np.minimum(before_T, rate_T), length_T * np.maximum(before_T, rate_T)
+    off_T = np.maximum(low_T - made_T, made_T - high_T)
+    worst = float(off_T[off_T > np.maximum(TOLERANCE * total_T, 1.0)].max(initial=0.0))
+    return f" They differ from steps * n * B_p by up to {worst:,.0f} between two rows." if worst else ""
 
 
 def _places(rows: pl.DataFrame, source: Source) -> tuple[pl.DataFrame, str]:
@@ -387,8 +398,9 @@ def _places(rows: pl.DataFrame, source: Source) -> tuple[pl.DataFrame, str]:
         )
     if places[axis][0] == 0 and places.height > 1 and places["_part"][1] != places["_part"][0]:
         raise RecordError(
-            f"run {name!r}: n and B_p at {axis} 0, before any update, are not those of {axis} {places[axis][1]:.10g}; "
-            "nothing says which of them the updates between had",
+            f"run {name!r}: n and B_p are {places.select(SIZES).row(0)} at {axis} 0, before any update, and "
+            f"{places.select(SIZES).row(1)} at {axis} {places[axis][1]:.10g}; nothing says which of them the updates "
+            "between had",
             f"Write into the row of {axis} 0 what held for the first updates.",
         )
     rate_T = _numbers(places["group_size"]) * _numbers(places["problems_per_batch"])

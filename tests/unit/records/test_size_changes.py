@@ -103,26 +103,16 @@ def test_the_parts_after_a_change_are_runs_of_their_own_as_in_logs() -> None:
     assert RunSet.from_columns(runs.to_polars()) == runs
 
 
-def test_where_rows_are_far_apart_a_note_says_by_how_much_rollouts_may_be_off() -> None:
-    # The change may have come at any of the updates 11 to 20: with the last one alone at n = 16, 9 * 32 too many.
-    note = changed(RunSet.from_columns(ROWS))
-    assert note.data["doubt"] == 9 * 32
-    assert "288" in note.message
-    exact = changed(RunSet.from_columns({**ROWS, "step": [0, 10, 11, 30]}))
-    assert exact.data["doubt"] == 0
-
-
 def test_rollouts_that_are_given_win_and_a_contradiction_is_told() -> None:
     # The change came after step 15: nothing that the steps alone could say.
     told = [0, 320, 15 * 32 + 5 * 64, 15 * 32 + 15 * 64]
     runs = RunSet.from_columns({**ROWS, "C": told})
     assert runs.to_polars()["rollouts"].to_list() == told
-    assert changed(runs).data["contradiction"] == 0
+    assert "differ" not in changed(runs).message
     # Somebody multiplied every step with the n of its own row.
     product = [step * n * 4 for step, n in zip(ROWS["step"], ROWS["n"], strict=True)]
     runs = RunSet.from_columns({**ROWS, "C": product})
     assert runs.to_polars()["rollouts"].to_list() == product
-    assert changed(runs).data["contradiction"] == 320
     assert "320" in changed(runs).message
 
 

@@ -74,8 +74,7 @@ def refuse_hopeless(path: Path) -> None:
     Raises:
         RecordError: its parent folder does not exist, or it is a file of an unknown format.
     """
-    from isocompute_sdk.ingest.paths import is_log
-    from isocompute_sdk.ingest.paths import format_of
+    from isocompute_sdk.ingest.paths import format_of, is_log
 
     home = _home(path)
     if not home.is_dir():

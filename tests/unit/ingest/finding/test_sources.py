@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,7 @@ from isocompute_sdk.ingest.stores.console import printed_configurations
 from isocompute_sdk.ingest.stores.saved_config import flags
 from isocompute_sdk.records import RunSet
 from tests.processes import need
-from tests.unit.ingest.log_files import write_events
 from tests.unit.ingest.stores.test_console_logs import HISTORY, trainer_console
-from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, state, verl_configuration
-
 
 PRINTED = {
     "namespace": "Namespace(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2, "
@@ -74,20 +70,6 @@ def test_a_wandb_folder_that_lost_its_run_file_is_read_by_its_console_and_metada
     (files / "output.log").write_text(trainer_console(range(1, 11), 10))
     (found,) = diagnose(tmp_path).runs
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
-
-
-def test_hydras_folder_is_matched_by_the_start_of_the_log(tmp_path: Path) -> None:
-    began = datetime(2026, 1, 2, 10, 5).timestamp()
-    for hour, n in (("09-00-00", 2), ("10-00-00", 8), ("11-00-00", 4)):
-        hydra = tmp_path / "outputs" / "2026-01-02" / hour / ".hydra"
-        hydra.mkdir(parents=True)
-        (hydra / "config.yaml").write_text(verl_configuration(n, 16, "name_of_the_script"))
-    tags = {"critic/score/mean": lambda step: step / 10, "training/global_step": float}
-    write_events(tmp_path / "tb" / "renamed", range(1, 11), tags, began=began)
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch) == ("8", "16")
-    write_events(tmp_path / "tb" / "later", range(1, 11), tags, began=began + 86400)
-    assert {Path(one.name).name: one.group_size for one in diagnose(tmp_path).runs} == {"renamed": "8", "later": "?"}
 
 
 def test_configurations_of_several_wandb_runs_that_differ_are_asked_about(tmp_path: Path) -> None:
