@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import ast
 import math
-import mmap
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps
-from isocompute_sdk.ingest.formats.log_format import Console, LogFormat
+from isocompute_sdk.ingest.formats.log_format import Console
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores.saved_config import document, find_config, flags, flat, translate
-from isocompute_sdk.ingest.tables import DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.tables import DAMAGED, open_bytes
 
 Steps = dict[int, dict[str, float]]
 """Update step -> tag -> value, with the tags that the framework gives its logs."""
-_LONGEST_STEP = 1 << 16
+MAX_STEP = 1 << 16
 """Bytes of a step that is printed over several lines."""
 CONSOLE = "console"
 """Store of captured consoles."""
@@ -40,9 +38,9 @@ _INTERVAL = "logging_steps"
 def is_console_log(path: Path) -> bool:
     """Whether a console holds the steps of a run, not only messages."""
     try:
-        return any(shows_steps(path, one.console) for one in formats() if one.console is not None) or (
-            prints_rows(path) and bool(printed_runs(path))
-        )
+        consoles = [one.console for one in formats() if one.console is not None]
+        steps = any(one.parse(line) is not None for one in consoles for line in _marked(path, one))
+        return steps or (prints_rows(path) and bool(printed_runs(path)))
     except (OSError, RecordError):
         return False
 
@@ -59,49 +57,38 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
         RecordError: it shows no step of a known framework, or rows without a step and nothing says how far they are
             apart.
     """
-    stamp = path.stat()
-    seen = _read(path, stamp.st_mtime_ns, stamp.st_size)
-    attempts = seen.attempts or tuple(_attempts(path, seen))
-    log = RunLog(name, path, CONSOLE, attempts, known_format=seen.form, settings=seen.settings)
-    return _of_launch(log, launch)
-
-
-@dataclass(frozen=True)
-class _Console:
-    """What a console shows by itself."""
-
-    settings: Settings
-    form: LogFormat | None = None
-    attempts: tuple[Attempt, ...] = ()
-    """Of a framework that prints its steps."""
-    runs: tuple[PrintedRun, ...] = ()
-    """Of a trainer that prints rows."""
-
-
-@lru_cache(maxsize=2)
-def _read(path: Path, changed: int, size: int) -> _Console:
-    """The content of a console; it is asked for several times, and may be long."""
     settings = _settings(path)
-    for form in formats():
-        steps = [] if form.console is None else read_console(path, form.console)
-        if steps:
-            attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
-            return _Console(settings, form, tuple(attempts))
-    return _Console(settings, runs=tuple(printed_runs(path)))
+    printing = [form for form in formats() if form.console is not None and read_console(path, form.console)]
+    if printing and printing[0].console is not None:
+        steps = read_console(path, printing[0].console)
+        attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
+    else:
+        attempts = _of_trainer(path, settings)
+    log = RunLog(name, path, CONSOLE, tuple(attempts), known_format=next(iter(printing), None), settings=settings)
+    if launch is None:
+        return log
+    groups = _groups(attempts)
+    # The configuration that the launch printed; all that differ if this is not certain.
+    own = settings[launch : launch + 1] if len(settings) == len(groups) else settings
+    return replace(log, attempts=tuple(groups[launch]), settings=own)
 
 
-def _attempts(path: Path, seen: _Console) -> Iterator[Attempt]:
-    if not seen.runs:
+def _of_trainer(path: Path, settings: Settings) -> list[Attempt]:
+    """Attempts of a trainer, which prints rows without their steps."""
+    runs = printed_runs(path)
+    if not runs:
         raise RecordError(f"{path} shows no step of a known framework", "Give the log that the framework writes.")
-    per_row = _interval(path, seen.settings) or max((one.steps_per_row or 0 for one in seen.runs), default=0)
+    per_row = _interval(path, settings) or max((one.steps_per_row or 0 for one in runs), default=0)
     if not per_row:
         raise RecordError(
             f"{path} shows rows of a trainer without their steps, and neither a progress bar nor {_INTERVAL} says how "
             "many updates they are apart",
             f"Put the trainer's arguments beside it, e.g. args.json with {_INTERVAL}.",
         )
-    for i, one in enumerate(seen.runs):
-        yield _attempt(path, one, per_row, i)
+    return [
+        replace(attempt_of_steps(path, one.steps(per_row)), started=float(i), from_step=float(one.start))
+        for i, one in enumerate(runs)
+    ]
 
 
 def launches(path: Path) -> int:
@@ -126,15 +113,6 @@ def _groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
     return found
 
 
-def _of_launch(log: RunLog, launch: int | None) -> RunLog:
-    """The part of one launch, with the configuration that it printed; all that differ if this is not certain."""
-    if launch is None:
-        return log
-    groups, settings = _groups(log.attempts), log.settings
-    own = settings[launch : launch + 1] if len(settings) == len(groups) else settings
-    return replace(log, attempts=tuple(groups[launch]), settings=own)
-
-
 def _settings(path: Path) -> Settings:
     """The configurations that a console shows, each once: every process may print it."""
     found: list[tuple[Path, Mapping[str, Any]]] = []
@@ -154,11 +132,6 @@ def _settings(path: Path) -> Settings:
     return tuple(found)
 
 
-def _attempt(path: Path, run: PrintedRun, per_row: int, number: int) -> Attempt:
-    attempt = attempt_of_steps(path, run.steps(per_row))
-    return replace(attempt, started=float(number), from_step=float(run.start))
-
-
 def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) -> int | None:
     """Updates between two rows, from what was printed or lies beside the console."""
     found = [dict(flat(raw)).get(_INTERVAL) for _, raw in settings]
@@ -173,66 +146,28 @@ def read_console(path: Path, console: Console) -> list[Steps]:
 
     Of one that is packed with gzip and damaged, what stands before the damage.
     """
-    if not path.stat().st_size:
-        return []
-    if unpacked(path) != path:
-        with open_bytes(path) as file:
-            return parse_console(_unpacked(file, console), console)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return parse_console(_marked(text, console), console)
+    return parse_console(_marked(path, console), console)
 
 
-def shows_steps(path: Path, console: Console) -> bool:
-    """Whether a captured console has a line of the framework."""
-    if not path.stat().st_size:
-        return False
-    if unpacked(path) != path:
-        with open_bytes(path) as file:
-            return any(console.parse(line) is not None for line in _unpacked(file, console))
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return any(console.parse(line) is not None for line in _marked(text, console))
-
-
-def _unpacked(file: BinaryIO, console: Console) -> Iterator[str]:
-    """As `_marked`, for a file that cannot be searched without unpacking it."""
+def _marked(path: Path, console: Console) -> Iterator[str]:
+    """Lines that may be of steps, those of a step over several lines as one; a last one without an end may be cut."""
+    until = console.until
     try:
-        for line in file:
-            if any(mark in line for mark in console.marks):
-                while console.until and not _ends(line, console.until) and len(line) < _LONGEST_STEP:
+        with open_bytes(path) as file:
+            for first in file:
+                line = first
+                if not any(mark in line for mark in console.marks):
+                    continue
+                while until and not line.rstrip().endswith(until) and len(line) < MAX_STEP:
                     more = file.readline()
                     if not more.endswith(b"\n"):
                         return
-                    line += more  # noqa: PLW2901  # a step over several lines is one
-                yield (line[:-1] if line.endswith(b"\n") else _begun(line)).decode(errors="replace")
+                    line += more
+                # The last word of a line without an end may be cut inside a number.
+                whole = line[:-1] if line.endswith(b"\n") else re.sub(rb"\S+\s*$", b"", line[:MAX_STEP])
+                yield whole.decode(errors="replace")
     except DAMAGED:
         return
-
-
-def _ends(lines: bytes, until: bytes) -> bool:
-    return lines.rstrip().endswith(until)
-
-
-def _begun(line: bytes) -> bytes:
-    """A last line without an end but for its last word, which may be cut inside a number."""
-    return re.sub(rb"\S+\s*$", b"", line[:_LONGEST_STEP])
-
-
-def _marked(text: mmap.mmap, console: Console) -> Iterator[str]:
-    """Lines that may be of steps: consoles are long, and there are few in them."""
-    next_of = {mark: text.find(mark) for mark in console.marks}
-    while True:
-        at = min((place for place in next_of.values() if place >= 0), default=-1)
-        if at < 0:
-            return
-        begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
-        while end >= 0 and console.until and not _ends(text[begin:end], console.until):
-            end = text.find(b"\n", end + 1) if end - begin < _LONGEST_STEP else -1
-        if end < 0:
-            if not console.until:
-                yield _begun(text[begin : begin + _LONGEST_STEP]).decode(errors="replace")
-            return
-        yield text[begin:end].decode(errors="replace")
-        next_of = {mark: text.find(mark, end) if 0 <= place < end else place for mark, place in next_of.items()}
 
 
 def parse_console(lines: Iterable[str], console: Console) -> list[Steps]:

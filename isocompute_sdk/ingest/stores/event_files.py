@@ -58,7 +58,7 @@ def _read(path: Path, file: BinaryIO) -> Attempt | None:
         # Checksums in Python are slow: a long record without a scalar, such as a text, need not be right.
         matters = bool(scalars) or len(payload) <= _LONG_RECORD
         if event is None or scalars is None or (matters and format.checksum(payload) != checksum):
-            damage.skipped(offset)
+            damage.skips.append(offset)
             continue
         started = event.wall_time if started is None else started
         if event.session_log.status == format.session_start and event.step > 0:
@@ -68,7 +68,7 @@ def _read(path: Path, file: BinaryIO) -> Attempt | None:
             steps.append(event.step)
             walls.append(event.wall_time)
             values.append(value)
-    if started is None and not damage.found:
+    if started is None and not damage.skips and not damage.code:
         return None
     series = {
         tag: ScalarSeries(np.array(steps, dtype=np.int64), np.array(walls), np.array(values, dtype=np.float64))
@@ -87,71 +87,56 @@ def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple
     while offset < size:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
-            return damage.ended(offset, size)
+            return damage.ends("log-cut-off", offset, size)
         length, checksum = _HEADER.unpack(head)
         start = head[:8]
         if start not in checksum_of:
             checksum_of[start] = format.checksum(start)
         if checksum_of[start] != checksum:
-            return damage.lost(offset, size)
+            return damage.ends("log-damaged", offset, size)
         if length + _HEADER.size + _FOOTER.size > size - offset:
-            return damage.ended(offset, size)
+            return damage.ends("log-cut-off", offset, size)
         payload = file.read(length)
         yield offset, payload, _FOOTER.unpack(file.read(_FOOTER.size))[0]
         offset += _HEADER.size + length + _FOOTER.size
     return None
 
 
+@dataclass
 class _Damage:
     """What was met on the way through one file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.skips: list[int] = []
-        self.tail: tuple[str, int, int] | None = None
+    path: Path
+    skips: list[int] = field(default_factory=list[int])
+    """Where records stand that are unreadable, those behind which may be whole."""
+    code: str = ""
+    """`log-cut-off` if the file ends inside a record, `log-damaged` if the chain is broken."""
+    offset: int = 0
+    size: int = 0
 
-    @property
-    def found(self) -> bool:
-        return bool(self.skips) or self.tail is not None
-
-    def skipped(self, offset: int) -> None:
-        """One record is unreadable, those behind it may be whole."""
-        self.skips.append(offset)
-
-    def ended(self, offset: int, size: int) -> None:
-        """The file ends inside the record at `offset`."""
-        self.tail = ("log-cut-off", offset, size)
-
-    def lost(self, offset: int, size: int) -> None:
-        """From `offset` on the chain is broken."""
-        self.tail = ("log-damaged", offset, size)
+    def ends(self, code: str, offset: int, size: int) -> None:
+        """Nothing can be read from `offset` on."""
+        self.code, self.offset, self.size = code, offset, size
 
     def notes(self, kept: int) -> tuple[Note, ...]:
         """Coded notes; `kept` is the number of values that were read."""
-        found: list[Note] = []
+        notes: list[Note] = []
         data = {"file": str(self.path), "values_kept": kept}
         if self.skips:
             message = (
                 f"{self.path}: {len(self.skips)} records do not match their checksums (the first at byte "
                 f"{self.skips[0]}) and are left out; {kept:,} values are kept. Copy the file again if you can."
             )
-            found.append(Note("log-damaged", "warning", message, {**data, "records": len(self.skips)}))
-        if self.tail is not None:
-            code, offset, size = self.tail
-            data = {**data, "offset": offset, "size": size}
-            if code == "log-cut-off":
-                message = (
-                    f"{self.path} ends inside a record (byte {offset:,} of {size:,}), as when a run is writing or was "
-                    f"killed; the {kept:,} values before it are kept."
-                )
-                found.append(Note("log-cut-off", "info", message, data))
-            else:
-                message = (
-                    f"{self.path} is damaged from byte {offset:,} of {size:,} on: what follows cannot be read, the "
-                    f"{kept:,} values before it are kept. Copy the file again if you can."
-                )
-                found.append(Note("log-damaged", "warning", message, data))
-        return tuple(found)
+            notes.append(Note("log-damaged", "warning", message, {**data, "records": len(self.skips)}))
+        if self.code:
+            cut = self.code == "log-cut-off"
+            why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
+            message = (
+                f"{self.path} {why} at byte {self.offset:,} of {self.size:,}; the {kept:,} values before it are kept."
+            )
+            place = {"offset": self.offset, "size": self.size}
+            notes.append(Note(self.code, "info" if cut else "warning", message, {**data, **place}))
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
