@@ -473,7 +473,9 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
                 found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
             # A state that was saved is that of the launch that wrote last.
             beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
-            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths, notes=beside.notes))
+            found.append(
+                LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths, notes=beside.notes)
+            )
     if format in ("auto", TENSORBOARD):
         found += [_of_launch(_name(run, base), run, one) for run, every in started.items() for one in every]
     return found

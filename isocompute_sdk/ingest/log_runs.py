@@ -382,9 +382,7 @@ def _plain(column: str, value: Any) -> Any:
     if BY_NAME[column].kind == "integer" and number == int(number):
         return int(number)
     if BY_NAME[column].kind == "integer":
-        raise RecordError(
-            f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number."
-        )
+        raise RecordError(f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number.")
     return number
 
 

@@ -36,9 +36,9 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import PER_RUN
 from isocompute_sdk.records.rewards import is_training_reward
-from isocompute_sdk.records.run_ids import Part, change_note, part_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,7 +82,7 @@ class LogTable:
 def tabulate(log: RunLog, reading: Reading) -> LogTable:
     """Every known measurement of a log, with the rollouts generated on its path and those paid for.
 
-    A run whose n or B_p changed becomes several, one for each configuration, see `records.run_ids`. Values that
+    A run whose n or B_p changed becomes several, one for each configuration, since a fit expects one n. Values that
     are not finite are left out with a note.
 
     Raises:
@@ -211,9 +211,11 @@ TOKENS_SLACK = 0.95
 
 
 @dataclass(frozen=True)
-class _Piece(Part):
-    """One configuration of a run, both numbers known."""
+class _Piece:
+    """One configuration of a run."""
 
+    start: float
+    """Step after which it held; 0 for the first."""
     group_size: int
     problems_per_batch: int
 
@@ -368,11 +370,23 @@ def _gaps(log: RunLog, updates: Sequence[str]) -> list[Note]:
 
 
 def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
+    """That a run has several configurations, and how to fit its later parts."""
     if len(pieces) == 1:
         return []
-    counted = {} if log.rollouts is None else {"rollouts_given": True}
-    remark = " Its rollouts are those of the table." if counted else ""
-    return [change_note(log.name, pieces, remark, **counted)]
+    told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces]
+    message = (
+        f"run {log.name!r} changed its configuration ({listed(told, 6, ';')}). Rollouts go on counting through the "
+        "change, and the parts after it are runs of their own that did not start from the base model: leave them out "
+        "of a fit unless that is what you mean."
+    )
+    starts = [piece.start for piece in pieces[1:]]
+    data = {"run_id": log.name, "steps": starts, "parts": _names(log, pieces)[1:]}
+    return [Note("configuration-changed", "warning", message, data)]
+
+
+def _names(log: RunLog, pieces: Sequence[_Piece]) -> list[str]:
+    """Run ids of the parts of a run."""
+    return [log.name, *(f"{log.name}/from-step-{piece.start:.10g}" for piece in pieces[1:])]
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
@@ -407,7 +421,7 @@ def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> 
 def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
     import polars as pl
 
-    names = [log.name, *(part_name(log.name, piece.start) for piece in pieces[1:])]
+    names = _names(log, pieces)
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
     if log.framework is not None:
         shared.setdefault("framework", log.framework.name)

@@ -28,9 +28,9 @@ from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.paths import format_of as kind_of
 from isocompute_sdk.ingest.tables import RawTable, read_table, unpacked
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.cells import Source, refuse_clock, to_series
+from isocompute_sdk.records.cells import refuse_clock, to_series
 from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields
-from isocompute_sdk.records.run_ids import SIZES, Rows, parts_of
+from isocompute_sdk.records.run_ids import SIZES, Rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -261,7 +261,7 @@ def _of_run(
     for other in steps[1:]:
         at = np.where(np.isnan(at), _floats(frame[other]), at)
     refuse_clock(np.nanmax(at, initial=0.0), steps[0])
-    said = _said(path, name, frame, at, names)
+    said = _said(path, name, frame, names)
     # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
     others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]
     apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[column] for column in others if column in names)}
@@ -289,20 +289,15 @@ def _of_run(
     return RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted)
 
 
-def _said(
-    path: Path, name: str, frame: pl.DataFrame, at: np.ndarray[Any, Any], names: Mapping[str, str]
-) -> dict[str, Any]:
-    """What columns say of the run: one value each, or step -> value where n or B_p changed after it.
-
-    Other columns whose value changes, such as a learning rate that follows a schedule, are skipped.
+def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
+    """What columns say of the run, one value each; those that change, such as a learning rate, are skipped.
 
     Raises:
-        RecordError: nothing says where n or B_p changed.
+        RecordError: n or B_p changes.
     """
     import polars as pl
 
     said: dict[str, Any] = {}
-    changing: list[str] = []
     for column in PER_RUN:
         if column in names:
             cells = frame[names[column]].drop_nulls()
@@ -310,31 +305,12 @@ def _said(
             cells, texts = cells.filter(texts != ""), texts.filter(texts != "")
             if texts.n_unique() == 1:
                 said[column] = cells[0]
-            elif len(texts):
-                changing.append(column)
-    return said | (_changes(path, name, frame, at, names) if set(changing) & set(SIZES) else {})
-
-
-def _changes(
-    path: Path, name: str, frame: pl.DataFrame, at: np.ndarray[Any, Any], names: Mapping[str, str]
-) -> dict[str, dict[int, int]]:
-    """Step -> n, and step -> B_p."""
-    import polars as pl
-
-    sizes = {size: _floats(frame[names[size]]) if size in names else np.full(len(at), np.nan) for size in SIZES}
-    rows = pl.DataFrame({"run_id": [name] * len(at), "step": at, "rollouts": np.full(len(at), np.nan), **sizes})
-    rows = rows.with_columns(pl.col("rollouts", *SIZES).fill_nan(None)).with_columns(
-        pl.col(SIZES).cast(pl.Int64, strict=False)
-    )
-    parts = parts_of(rows.filter(~np.isnan(at)), Source(lambda index: f"{path}: row {index + 1}"))
-    broken = [part.start for part in parts if part.start != int(part.start)]
-    if broken:
-        raise RecordError(
-            f"{path}: run {name!r} changes its n or B_p after step {broken[0]}; accepted: whole steps in a mapping",
-            "Give the table run ids, n and B_p in every row, so that it needs none.",
-        )
-    found = {size: {int(part.start): getattr(part, size) for part in parts} for size in SIZES}
-    return {size: values for size, values in found.items() if None not in values.values()}
+            elif len(texts) and column in SIZES:
+                raise RecordError(
+                    f"{path}: run {name!r} changes its {column}; accepted: one value per run",
+                    "Give the parts different run_ids, and rollouts (C) in place of steps, which go on through the change.",
+                )
+    return said
 
 
 def _is_number(values: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

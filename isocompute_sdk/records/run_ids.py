@@ -1,13 +1,8 @@
-"""The run of every row, one configuration per run, and runs whose n or B_p changed during training.
-
-A row says under which n and B_p the updates since the row before it were made. A run of one n is what a fit expects, so
-that the parts after a change are runs of their own, whose rollouts go on where the part before stopped.
-"""
+"""The run of every row, and one configuration per run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +10,6 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.cells import Source, require
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, PER_RUN
 
@@ -24,9 +18,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 SIZES = ("group_size", "problems_per_batch")
-"""Columns that may change inside a run: a change of any other makes it another run."""
-TOLERANCE = 1e-3
-"""Relative difference between given rollouts and those of the steps that is no contradiction: logs round."""
+"""n and B_p."""
 MIN_ROWS = 3
 """Rows of a run that was told apart by steps that begin anew."""
 _RATE = "learning_rate"
@@ -41,8 +33,8 @@ def name_runs(
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
     like `n8-bp32-seed0`; rows where the steps of a metric begin anew are the next seed. With them, a configuration
-    cell that is empty takes the value its run has elsewhere, and a run whose n or B_p changes is taken apart, see
-    `split_changed`. A learning rate that follows a schedule is the largest of its run.
+    cell that is empty takes the value its run has elsewhere. A learning rate that follows a schedule is the largest of
+    its run.
 
     Args:
         frame: the rows, typed.
@@ -51,7 +43,7 @@ def name_runs(
         measured: the rows of each metric, in order; none to leave steps that begin anew in one run.
 
     Raises:
-        RecordError: an empty run_id or group size, or a run that changes otherwise.
+        RecordError: an empty run_id or group size, or a run that changes.
     """
     import polars as pl
 
@@ -68,10 +60,9 @@ def name_runs(
         return frame, _one_run_perhaps(frame)
     require(frame["run_id"], source, "Give every row its run_id, or none.")
     frame = _peak_rate(frame, ["run_id"])
-    frame = fill_runs(frame, source, [name for name in PER_RUN if name not in SIZES])
-    frame, notes = split_changed(frame, source)
+    frame = fill_runs(frame, source)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
-    return frame, notes
+    return frame, ()
 
 
 def fill_runs(frame: pl.DataFrame, source: Source, columns: Sequence[str] = PER_RUN) -> pl.DataFrame:
@@ -225,209 +216,6 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         raise RecordError(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
-            "Give the two parts different run_ids: they are different runs. A run whose n or B_p changed in mid-run is "
-            "read where all its rows stand in one file.",
+            "Give the two parts different run_ids: they are different runs. If n or B_p changed in mid-run, give rollouts "
+            "(C) in place of steps, which go on counting through the change.",
         )
-
-
-@dataclass(frozen=True)
-class Part:
-    """One configuration of a run."""
-
-    start: float
-    """Step after which it held; 0 for the first."""
-    group_size: int | None
-    """n."""
-    problems_per_batch: int | None
-    """B_p; None if unknown."""
-
-
-def part_name(run_id: str, start: float) -> str:
-    """Run id of the part of a run that follows a change after step `start`."""
-    return f"{run_id}/from-step-{start:.10g}"
-
-
-def change_note(run_id: str, parts: Sequence[Part], remark: str = "", **data: Any) -> Note:
-    """Note that a run has several configurations, and how to fit its later parts."""
-    told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch or '?'}" for p in parts]
-    message = (
-        f"run {run_id!r} changed its configuration ({listed(told, 6, ';')}). Rollouts go on counting through "
-        "the change, and the parts after it are runs of their own that did not start from the base model: leave them "
-        f"out of a fit unless that is what you mean.{remark}"
-    )
-    starts = [part.start for part in parts[1:]]
-    names = [part_name(run_id, start) for start in starts]
-    return Note(
-        "configuration-changed", "warning", message, {"run_id": run_id, "steps": starts, "parts": names, **data}
-    )
-
-
-def split_changed(frame: pl.DataFrame, source: Source) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Fill empty cells of n and B_p from other rows of their run, and take runs in which they change apart.
-
-    Rollouts of a changed run that are not given add up from the differences between its steps, each times the n * B_p
-    of the row that it leads to; steps that are not given follow from the rollouts in the same way.
-
-    Raises:
-        RecordError: nothing says where n or B_p changed, or two runs may have one name.
-    """
-    import polars as pl
-
-    uneven = [name for name in SIZES if frame[name].null_count() or frame[name].n_unique() > 1]
-    changed = pl.repeat(False, frame.height, eager=True)
-    for name in uneven:
-        spread = (pl.col(name).min() != pl.col(name).max()).over("run_id").fill_null(False)
-        changed |= frame.select(spread).to_series()
-    gaps = [name for name in uneven if frame[name].null_count()]
-    filled = frame.with_columns(
-        pl.when(changed).then(pl.col(name)).otherwise(pl.col(name).max().over("run_id")).alias(name) for name in gaps
-    )
-    if not changed.any():
-        return filled, ()
-    rows = filled.with_row_index("_at")
-    runs = rows.filter(changed).partition_by("run_id", maintain_order=True)
-    split = [_split(run, source) for run in runs]
-    whole = pl.concat([rows.filter(~changed), *(part for part, _ in split)]).sort("_at").drop("_at")
-    return whole, tuple(note for _, note in split)
-
-
-def parts_of(rows: pl.DataFrame, source: Source) -> list[Part]:
-    """The configurations of one run, in order.
-
-    Args:
-        rows: columns run_id, step, rollouts and `SIZES`; step or rollouts without gaps.
-        source: names rows in errors.
-
-    Raises:
-        RecordError: as `split_changed`.
-    """
-    places, axis = _places(rows.with_row_index("_at"), source)
-    return _parts(places, axis)
-
-
-def _parts(places: pl.DataFrame, axis: str) -> list[Part]:
-    changes = [0, *(np.flatnonzero(np.diff(places["_part"].to_numpy())) + 1).tolist()]
-    starts = [0.0]
-    for i in changes[1:]:
-        before = places["step"][i - 1]
-        starts.append(places[axis][i - 1] if before is None else before)
-    return [Part(start, *places.select(SIZES).row(i)) for start, i in zip(starts, changes, strict=True)]
-
-
-def _split(rows: pl.DataFrame, source: Source) -> tuple[pl.DataFrame, Note]:
-    """The rows of one run that changes, with the names of its parts, and the note about them."""
-    import polars as pl
-
-    name: str = rows["run_id"][0]
-    places, axis = _places(rows, source)
-    other = "rollouts" if axis == "step" else "step"
-    parts = _parts(places, axis)
-    names = [name, *(part_name(name, part.start) for part in parts[1:])]
-    known = places.select(axis, "_part", *SIZES, pl.col(other).alias("_other"))
-    split = rows.drop(SIZES).join(known, on=axis, how="left", maintain_order="left")
-    split = split.with_columns(
-        pl.col("_part").replace_strict(range(len(names)), names, return_dtype=pl.String).alias("run_id"),
-        pl.col(other).fill_null(pl.col("_other")),
-    ).with_columns(pl.col("rollouts_spent").fill_null(pl.col("rollouts")))
-    remark = " A row holds for all updates since the row before it; give rollouts (C) if the change came later."
-    if rows["rollouts"].null_count() < rows.height:
-        remark = f" Its rollouts are those of the table.{_contradiction(places) if axis == 'step' else ''}"
-    return split.select(rows.columns), change_note(name, parts, remark)
-
-
-def _contradiction(places: pl.DataFrame) -> str:
-    """By how much the rollouts of a table differ from those of its steps, in words; empty where logs only round."""
-    rate_T = _numbers(places["group_size"]) * _numbers(places["problems_per_batch"])
-    total_T, before_T = _numbers(places["rollouts"]), np.concatenate([rate_T[:1], rate_T[:-1]])
-    made_T, length_T = np.diff(total_T, prepend=0.0), np.diff(_numbers(places["step"]), prepend=0.0)
-    # The change came at any update between two rows.
-    low_T, high_T = length_T * np.minimum(before_T, rate_T), length_T * np.maximum(before_T, rate_T)
-    off_T = np.maximum(low_T - made_T, made_T - high_T)
-    worst = float(off_T[off_T > np.maximum(TOLERANCE * total_T, 1.0)].max(initial=0.0))
-    return f" They differ from steps * n * B_p by up to {worst:,.0f} between two rows." if worst else ""
-
-
-def _places(rows: pl.DataFrame, source: Source) -> tuple[pl.DataFrame, str]:
-    """One row per step of a run that changes: n, B_p, number of the part, steps, rollouts; and the column that orders.
-
-    Raises:
-        RecordError: nothing says where n or B_p changed, or two runs may have one name.
-    """
-    import polars as pl
-
-    name = rows["run_id"][0]
-    axis = next((one for one in ("step", "rollouts") if not rows[one].null_count()), None)
-    if axis is None:
-        at = int(rows.filter(rows["step"].is_null())["_at"][0])
-        raise RecordError(
-            f"{source.locate(at)}: run {name!r} changes its n or B_p, and some of its rows have no step and some no "
-            "rollouts; accepted: steps in every row, or rollouts in every row",
-            "Fill in one of the two columns.",
-        )
-    other = "rollouts" if axis == "step" else "step"
-    back = rows.filter((rows[axis].diff() < 0).fill_null(False))
-    by_place = rows.group_by(axis, maintain_order=True)
-    several = by_place.agg(pl.col(one).drop_nulls().n_unique() for one in SIZES)
-    several = several.filter(pl.any_horizontal(pl.col(one) > 1 for one in SIZES))
-    places = by_place.agg(pl.col(one).drop_nulls().first() for one in (*SIZES, other)).sort(axis)
-    gaps = [
-        (one, places[axis][int(unclear.arg_max() or 0)])
-        for one in SIZES
-        if (unclear := _between_two(places[one])).any()
-    ]
-    places = places.with_columns(pl.col(*SIZES).forward_fill().backward_fill())
-    places = places.with_columns(pl.struct(SIZES).rle_id().cast(pl.Int64).alias("_part"))
-    in_file = rows.select(axis).join(places.select(axis, *SIZES), on=axis, how="left", maintain_order="left")
-    mixed = places["_part"][-1] > int(in_file.select(pl.struct(SIZES).rle_id()).to_series().max())  # pyright: ignore
-    place = several[axis][0] if several.height else back[axis][0] if mixed else None
-    if place is not None:
-        here = rows.filter(rows[axis] == place)
-        where = " and ".join(dict.fromkeys(source.locate(int(i)) for i in here["_at"]))
-        raise RecordError(
-            f"run {name!r}: rows of different n or B_p interleave at {axis} {place:.10g} ({where}); accepted: a run "
-            "that goes on from where it changed, with one n and B_p at each step",
-            "Give different runs their own run_ids. If the run went back to an earlier step and on with another "
-            "configuration, leave out the rows that were given up.",
-        )
-    if gaps:
-        column, place = gaps[0]
-        at = rows.filter(rows[axis] == place)["_at"][0]
-        raise RecordError(
-            f"{source.cell(at, column)}: the cell is empty, and {source.name(column)} of run {name!r} changes around it",
-            "Write into the row which of the two its updates were made with.",
-        )
-    if places[axis][0] == 0 and places.height > 1 and places["_part"][1] != places["_part"][0]:
-        raise RecordError(
-            f"run {name!r}: n and B_p are {places.select(SIZES).row(0)} at {axis} 0, before any update, and "
-            f"{places.select(SIZES).row(1)} at {axis} {places[axis][1]:.10g}; nothing says which of them the updates "
-            "between had",
-            f"Write into the row of {axis} 0 what held for the first updates.",
-        )
-    rate_T = _numbers(places["group_size"]) * _numbers(places["problems_per_batch"])
-    slope_T = rate_T if axis == "step" else 1.0 / rate_T
-    total_T = _accumulated(_numbers(places[axis]), _numbers(places[other]), slope_T)
-    return places.with_columns(pl.Series(other, total_T).fill_nan(None)), axis
-
-
-def _between_two(sizes: pl.Series) -> pl.Series:
-    """Empty cells between two of different values, which could belong to either."""
-    return (sizes.is_null() & (sizes.forward_fill() != sizes.backward_fill())).fill_null(False)
-
-
-def _numbers(series: pl.Series) -> NDArray[np.float64]:
-    import polars as pl
-
-    return np.array(series.cast(pl.Float64).fill_null(float("nan")).to_numpy(), dtype=np.float64)
-
-
-def _accumulated(
-    axis_T: NDArray[np.float64], given_T: NDArray[np.float64], slope_T: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Running sums of slope * difference from (0, 0) on; a given value counts, and the sum goes on from it."""
-    total_T = given_T.copy()
-    at = total = 0.0
-    for i in range(len(axis_T)):
-        if np.isnan(total_T[i]):
-            total_T[i] = total + (axis_T[i] - at) * slope_T[i]
-        at, total = float(axis_T[i]), float(total_T[i])
-    return total_T

@@ -263,7 +263,7 @@ def _model(fits: Fits | FitsSet | None) -> str | None:
 def _of_runs(fits: Fits | FitsSet | None) -> str:
     """`--backend NAME --train-data FILE` as the runs have them, each with a space before it."""
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.records.run_settings import values_of
+    from isocompute_sdk.records.comparable import values_of
     from isocompute_sdk.training.registry import backend_of
 
     first = _first(fits)

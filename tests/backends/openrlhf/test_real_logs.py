@@ -93,5 +93,3 @@ def test_without_events_the_console_tells_the_same(resumed: Path, tmp_path: Path
     assert whole.select(keys).equals(console.select(keys))
     np.testing.assert_allclose(whole["value"].to_numpy(), console["value"].to_numpy(), rtol=1e-6)
     assert whole.select("rollouts", "gpu_seconds").equals(console.select("rollouts", "gpu_seconds"))
-
-

@@ -107,17 +107,3 @@ def test_contradicting_options_are_refused(isocompute: Command, logs: Path, tmp_
         refused = isocompute("ingest", *arguments)
         assert refused.returncode == 1
         assert "accepted" in refused.stderr
-
-
-def test_a_table_whose_n_changes_is_read_with_a_note(isocompute: Command, tmp_path: Path) -> None:
-    lines = ["run_id,n,bp,step,avg@4", *(f"a,{8 if step <= 40 else 32},32,{step},0.5" for step in range(0, 101, 10))]
-    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
-    done = isocompute("ingest", tmp_path / "runs.csv", "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    told = {run["run_id"]: (run["group_size"], run["rollouts"]) for run in document["runs"]}
-    assert told == {"a": (8, 40 * 256), "a/from-step-40": (32, 40 * 256 + 60 * 1024)}
-    (note,) = document["notes"]
-    assert note["code"] == "configuration-changed"
-
-

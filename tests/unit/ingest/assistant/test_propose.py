@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from isocompute_sdk.errors import RecordError, SpecError
@@ -200,46 +199,8 @@ def test_devices_that_are_not_said_leave_the_batch_of_trl_open(tmp_path: Path) -
     assert found.batch.value == 16
 
 
-def changing_table(folder: Path, **columns: object) -> Path:
-    """A table whose n doubles after step 20 and which lacks B_p, so that it needs a mapping."""
-    steps = list(range(0, 41, 10))
-    rows = {"run_id": ["a"] * 5, "n": [8, 8, 8, 16, 16], "step": steps, "avg@4": [0.1, 0.2, 0.3, 0.4, 0.5], **columns}
-    folder.mkdir()
-    pl.DataFrame(rows).write_csv(folder / "runs.csv")
-    return folder
-
-
-def test_n_that_changes_in_a_table_is_proposed_with_the_step_of_the_change(tmp_path: Path) -> None:
-    target = tmp_path / "map.yaml"
-    propose([changing_table(tmp_path / "t")], tmp_path).save(target)
-    assert RunMap.load(target).runs["a"].group_size == {0: 8, 20: 16}
-    answered(target, {"problems_per_batch": 4})
-    runs = read_mapped(target)
-    assert runs.run_ids == ("a", "a/from-step-20")
-    assert runs.to_polars()["rollouts"].to_list() == [0, 320, 640, 640 + 640, 640 + 1280]
-    assert [note.code for note in runs.notes] == ["configuration-changed"]
-
-
-def test_rollouts_of_a_table_win_over_a_mapping(tmp_path: Path) -> None:
-    target, told = tmp_path / "map.yaml", [0, 320, 640, 1000, 1640]
-    propose([changing_table(tmp_path / "t", C=[0, None, *told[2:]], model=["x"] * 5)], tmp_path).save(target)
-    answered(target, {"problems_per_batch": 4})
-    runs = read_mapped(target)
-    assert runs.to_polars()["rollouts"].to_list() == told
-    assert runs.runs()[0].context["model"] == "x"
-    assert "Its rollouts are those of the table." in runs.notes[0].message
-
-
-def test_a_change_is_written_in_the_steps_that_are_logged(tmp_path: Path) -> None:
-    target = tmp_path / "map.yaml"
-    propose([changing_table(tmp_path / "t", updates_per_batch=[2] * 5)], tmp_path).save(target)
-    answered(target, {"problems_per_batch": 4, "step_unit": "optimizer_updates"})
-    runs = read_mapped(target)
-    # Steps count optimiser updates, two a batch: the change came after 10 batches.
-    assert runs.run_ids == ("a", "a/from-step-10")
-    assert runs.to_polars()["rollouts"].to_list() == [0, 160, 320, 320 + 320, 320 + 640]
-
-
 def test_a_column_that_follows_a_schedule_says_nothing_of_the_whole_run(tmp_path: Path) -> None:
-    mapping = propose([changing_table(tmp_path / "t", learning_rate=[0.0, 1e-6, 2e-6, 2e-6, 2e-6])], tmp_path)
-    assert "learning_rate" not in mapping.runs["a"].context
+    rates = [0.0, 1e-6, 2e-6, 2e-6]
+    rows = "".join(f"a,8,{10 * i},{rate},0.{i + 1}\n" for i, rate in enumerate(rates))
+    (tmp_path / "runs.csv").write_text(f"run_id,n,step,learning_rate,avg@4\n{rows}")
+    assert "learning_rate" not in propose(tmp_path).runs["a"].context
