@@ -11,9 +11,8 @@ from typing import Any
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.log_runs import FoundLogs, LogRequest, find_all_logs
 from isocompute_sdk.ingest.log_runs import read_logs as read_found
-from isocompute_sdk.ingest.paths import closed_tables, find_files, label
+from isocompute_sdk.ingest.paths import Listing, closed_tables, find_files, label
 from isocompute_sdk.ingest.reader import UnknownName
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
 

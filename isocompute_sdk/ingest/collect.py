@@ -27,12 +27,20 @@ from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap, draft
-from isocompute_sdk.ingest.paths import as_paths, holds_journals, is_log, json_tables, label, readable, tables_among
+from isocompute_sdk.ingest.paths import (
+    Listing,
+    as_paths,
+    holds_journals,
+    is_log,
+    json_tables,
+    label,
+    readable,
+    tables_among,
+)
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
 from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import unpacked
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.ingest.wandb_tables import logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

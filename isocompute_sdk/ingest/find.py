@@ -21,7 +21,7 @@ from isocompute_sdk.files import read_text as read_document
 from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats, journals
-from isocompute_sdk.ingest.paths import may_be_log
+from isocompute_sdk.ingest.paths import Listing, may_be_log
 from isocompute_sdk.ingest.stores import databases, wandb_run
 from isocompute_sdk.ingest.stores.console import (
     CONSOLE,
@@ -34,7 +34,6 @@ from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventStart, eve
 from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, as_kept, is_sealed, unpacked
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import rank
 

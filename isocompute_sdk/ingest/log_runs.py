@@ -13,12 +13,11 @@ from isocompute_sdk.ingest.find import LogSource, NoRewardLearning, find_logs, l
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
 from isocompute_sdk.ingest.tables import unpacked
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.paths import (
     TABLE_FORMATS,
+    Listing,
     as_paths,
     closed_note,
     closed_tables,
@@ -33,12 +34,10 @@ from isocompute_sdk.ingest.paths import (
     refuse_locked,
 )
 from isocompute_sdk.ingest.tables import OnTruncated, RawTable, columns_of, read_table, unpacked
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
-from isocompute_sdk.records.copies import once, repeated
 from isocompute_sdk.records.table import as_mapping, build, join
 
 if TYPE_CHECKING:
@@ -148,6 +147,8 @@ def read(
             parts.append(RunSet(runs_of_tables.to_polars(), [*runs_of_tables.notes, *left_out]))
     if len(parts) == 1:
         return parts[0]
+    from isocompute_sdk.records.copies import once, repeated
+
     frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
     first, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
@@ -302,8 +303,11 @@ def _read_tables(loaded: Sequence[_Table], asked: _Asked, shared: Options, seen:
             raise error.restated(f"{file.path}: {error.message}") from error
         frames.append(frame)
         notes += told
-    frames, copies = once(_told_apart(frames, loaded))
-    notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
+    if len(frames) > 1:
+        from isocompute_sdk.records.copies import once, repeated
+
+        frames, copies = once(_told_apart(frames, loaded))
+        notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
     kept = {str(file.path): frame for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()}
     return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk import notebook
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.cells import OnDuplicate, Options
 from isocompute_sdk.records.columns import (
     COLUMNS,
@@ -114,7 +112,8 @@ class RunSet:
                 "Read any other table with isocompute_sdk.read(table).",
             )
         self._frame = frame
-        self._notes = unique(notes)
+        every = tuple(notes)
+        self._notes = unique(every) if every else ()
 
     @classmethod
     def from_columns(
@@ -380,6 +379,8 @@ class RunSet:
         return mine.equals(theirs)
 
     def __repr__(self) -> str:
+        from isocompute_sdk.phrases import listed
+
         sizes, rollouts = self._frame["group_size"], self._frame["rollouts"]
         return (
             f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {listed(self.metrics, 8)}; "
@@ -388,6 +389,8 @@ class RunSet:
         )
 
     def _repr_html_(self) -> str:
+        from isocompute_sdk import notebook
+
         rows = [
             (
                 run.run_id,

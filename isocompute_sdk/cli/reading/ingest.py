@@ -143,7 +143,7 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
 
 def _refuse_source(output: Path, paths: list[Path]) -> None:
     """Raise if the output file is also an input, by name or through a glob."""
-    from isocompute_sdk.ingest.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing
 
     if not output.is_file():
         return

@@ -33,8 +33,7 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
         map: a mapping in their place.
     """
     from isocompute_sdk.ingest.find import find_logs
-    from isocompute_sdk.ingest.paths import find_files, holds_journals
-    from isocompute_sdk.ingest.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing, find_files, holds_journals
 
     if map is not None:
         return {str(map.absolute()): Together([map], [map, *_searched(map)])}, {}
@@ -63,7 +62,7 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
 def _searched(map: Path) -> list[Path]:
     """The files behind a mapping."""
     from isocompute_sdk.ingest import RunMap
-    from isocompute_sdk.ingest.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing
 
     return sorted({file for one in RunMap.load(map).searched for file in Listing.of(map.parent / one).files})
 

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -155,3 +158,12 @@ def test_a_misspelt_option_is_refused(folder: Path):
         RunSet.read(folder / "easy.csv", problem_per_batch=32)
     with pytest.raises(RecordError, match=r"on_truncated.*'keep'"):
         RunSet.read(folder / "easy.csv", on_truncated="keep")
+
+
+def test_a_plain_table_loads_no_log_format_and_no_backend(tmp_path: Path):
+    path = tmp_path / "runs.csv"
+    path.write_text("n,B_p,C,avg@4\n8,32,0,0.3\n8,32,2560,0.4\n")
+    program = f"import sys, isocompute_sdk as iso; iso.read({str(path)!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in loaded if name.startswith(("isocompute_sdk.ingest.f", "isocompute_sdk.ingest.stores"))]
+    assert not [name for name in loaded if re.fullmatch(r"isocompute_(?!sdk).*", name)]
