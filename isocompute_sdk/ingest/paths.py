@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -308,60 +307,42 @@ class Listing:
 
 
 def files_below(root: Path, locked: list[Path] | None = None) -> Iterator[Path]:
-    """Files of `root`, which may be a file itself, by the names that they have below it.
+    """Regular files of `root`, which may be a file itself, each once, by the names that they have below it.
 
-    Folders without read permission are added to `locked`.
-
-    Folders of runs are often links to where there is room. A file with several names is given once, by a
-    name that is not a link if possible.
+    Folders of runs are often links to where there is room; a name that is not a link comes before one that is. Folders
+    without read permission are added to `locked`.
     """
     if root.is_file():
         yield root
         return
     seen = {os.path.realpath(above) for above in Path(os.path.realpath(root)).parents}
-    folders, files = [root], list[Path]()
 
     def closed(error: OSError) -> None:
         if isinstance(error, PermissionError) and locked is not None:
             locked.append(Path(error.filename))
 
-    while folders:
-        links: list[Path] = []
-        for start in folders:
-            yield from _walk(start, seen, links, files, closed)
-        folders = links
-    for file in files:
+    roots, links = [root], list[Path]()
+    while roots:
+        folders_behind_links: list[Path] = []
+        for start in roots:
+            for here, folders, names in os.walk(start, onerror=closed):
+                real = os.path.realpath(here)
+                if real in seen:
+                    folders.clear()
+                    continue
+                seen.add(real)
+                inside = [Path(here, name) for name in sorted(folders) if not name.startswith(".")]
+                folders_behind_links += [folder for folder in inside if folder.is_symlink()]
+                folders[:] = [folder.name for folder in inside if not folder.is_symlink()]
+                for file in (Path(here, name) for name in sorted(names) if not name.startswith(".")):
+                    if file.is_symlink():
+                        links.append(file)
+                    elif file.is_file():  # whoever opens a pipe waits for its other end
+                        seen.add(f"{real}/{file.name}")
+                        yield file
+        roots = folders_behind_links
+    for file in links:
         real = os.path.realpath(file)
         if real not in seen and file.is_file():
             seen.add(real)
             yield file
-
-
-def _walk(
-    start: Path, seen: set[str], links: list[Path], file_links: list[Path], closed: Callable[[OSError], None]
-) -> Iterator[Path]:
-    """Files of one tree without links, which are put aside for later."""
-    for here, folders, names in os.walk(start, onerror=closed):
-        real = os.path.realpath(here)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        inside = [Path(here) / name for name in sorted(folders) if not name.startswith(".")]
-        links += [folder for folder in inside if folder.is_symlink()]
-        folders[:] = [folder.name for folder in inside if not folder.is_symlink()]
-        for file in (Path(here) / name for name in sorted(names) if not name.startswith(".")):
-            mode = _mode(file)
-            if stat.S_ISLNK(mode):
-                file_links.append(file)
-            elif stat.S_ISREG(mode):
-                # Whoever opens a pipe waits for its other end.
-                seen.add(f"{real}/{file.name}")
-                yield file
-
-
-def _mode(file: Path) -> int:
-    try:
-        return file.lstat().st_mode
-    except OSError:
-        return 0

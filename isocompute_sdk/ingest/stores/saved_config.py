@@ -296,19 +296,18 @@ def settled(found: SavedConfig | None, told: Mapping[str, Any]) -> SavedConfig |
 
 
 def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
-    """A configuration that leaves open how many processes there were, with what a banner says of it.
+    """A trainer's configuration with B_p by more keys, such as the number of processes; unchanged if that gives none.
 
     Args:
         found: of a trainer.
-        more: keys that it does not have itself.
+        more: keys with their values.
         where: file that says them.
     """
-    own = {key: value for key, value in more.items() if key not in found.keys}
-    whole = translate(found.path, {**found.keys, **own})
+    whole = translate(found.path, {**found.keys, **more})
     said = None if whole is None else whole.fields.get("problems_per_batch")
-    if said is None or "problems_per_batch" in found.fields.keys() | found.disagreements.keys():
+    if said is None:
         return found
-    shown = ", ".join(f"{key} = {value}" for key, value in own.items())
+    shown = ", ".join(f"{key} = {value}" for key, value in more.items())
     added = Said(said.value, f"{said.evidence}; {where}: {shown}")
     return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
 
@@ -331,12 +330,7 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
     if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
         return found
-    whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
-    said = None if whole is None else whole.fields.get("problems_per_batch")
-    if said is None or "problems_per_batch" not in found.fields:
-        return found
-    added = Said(said.value, f"{said.evidence}; {where}: train_batch_size = {batch}")
-    return replace(found, fields={**found.fields, "problems_per_batch": added})
+    return completed(found, {"_n_gpu": batch // own}, where) if "problems_per_batch" in found.fields else found
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
