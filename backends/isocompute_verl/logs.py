@@ -1,4 +1,4 @@
-"""What the logs of veRL mean: its file log, event files, consoles, dumped responses and Hydra configurations.
+"""What the logs of veRL mean: its file log, event files, consoles and Hydra configurations.
 
 A logged step is one batch of B_p prompts and n samples each; ppo_mini_batch_size splits a batch into several optimiser
 updates. The file log is emptied at every start, so that a resume shows only in the file of the next attempt, in

@@ -44,11 +44,10 @@ def ingest(
     """Read logs (TensorBoard, W&B, MLflow, veRL, TRL, tinker, prime-rl, consoles) and plain tables as one table.
 
     Logs do not hold n and B_p. They come from the configuration saved beside a log, or from --set. For runs with odd
-    names, --propose collects what files and names say into one mapping, with evidence: correct and confirm it once,
+    names, --propose collects what files say into one mapping, with evidence: correct and confirm it once,
     then read everything with --map. Ambiguous values are questions in that file; none is guessed.
 
-    Consoles (*.log, *.out) and veRL's dumped responses beside a log restore attempts that the log has lost. Files
-    packed with gzip (.gz) are read too.
+    Files packed with gzip (.gz) are read too.
 
     Examples:
         isocompute ingest logs --output runs.parquet
@@ -87,7 +86,7 @@ def ingest(
         say(f"wrote {output}")
         if len(unsized) > 1:
             shown = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
-            say(f"n and B_p are unknown: collect what names and files say, {shown} --propose map.yaml")
+            say(f"n and B_p are unknown: collect what files say, {shown} --propose map.yaml")
         elif unsized:
             say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
         else:
