@@ -36,9 +36,8 @@ def main() -> None:
         exec(code, {"iso": iso})
     finally:
         sys.setprofile(None)
-    for path, count in calls.most_common():
-        print(f"{count:8} {Path(path).relative_to(Path(ROOTS[0]).parent)}")
-    print(f"{len(calls)} files, {calls.total()} calls")
+    lines = [f"{count:8} {Path(path).relative_to(Path(ROOTS[0]).parent)}" for path, count in calls.most_common()]
+    sys.stdout.write("\n".join([*lines, f"{len(calls)} files, {calls.total()} calls", ""]))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,7 @@
-"""Responses that veRL dumps, one JSON object a line in `<step>.jsonl`: exact metrics, and steps that no log kept.
+"""Responses that veRL dumps, one JSON object a line in `<step>.jsonl`, and the exact metrics in them.
 
-`trainer.validation_data_dir` holds those of evaluations, `trainer.rollout_data_dir` those of updates; both have fields
-input, output, gts, score and step, and a later attempt overwrites the files of the steps that it makes again. veRL's
-own best@k and worst@k are bootstrapped with replacement; those of the dumps are exact.
-
-A dump of an evaluation belongs to the attempt that logged the same mean at its step. One of a step that nobody logged
-was made by an earlier attempt, if it lies before all logs begin or beyond where they end: dumps say nothing of how many
-attempts there were, so that as few as possible are counted.
+They have the fields input, output, gts, score and step; a later attempt overwrites the files of its steps. veRL's own
+best@k and worst@k are bootstrapped with replacement; those of the dumps are exact.
 """
 
 from __future__ import annotations
@@ -104,5 +99,3 @@ def _place(row: dict[str, Any], index: int) -> tuple[str, str, int]:
 
 def _reward(row: dict[str, Any]) -> float:
     return float(row["acc"] if row.get("acc") is not None else row["score"])
-
-

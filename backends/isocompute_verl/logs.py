@@ -1,8 +1,8 @@
 """What the logs of veRL mean: its file log, event files, consoles and Hydra configurations.
 
 A logged step is one batch of B_p prompts and n samples each; ppo_mini_batch_size splits a batch into several optimiser
-updates. The file log is emptied at every start, so that a resume shows only in the file of the next attempt, in
-consoles or in dumps; event files keep every attempt. See runs.py for the folders that our launch script fills.
+updates. The file log is emptied at every start, so that what came before a resume is lost there; event
+files keep every attempt. See runs.py for the folders that our launch script fills.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ from isocompute_sdk.ingest.wandb_tables import logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Options
+from isocompute_sdk.records.columns import canonical
 from isocompute_sdk.records.copies import once
 from isocompute_sdk.records.table import build, join
 
@@ -81,7 +82,8 @@ class Collection:
 
     def mapping(self, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
         """The mapping of all runs that do not say everything themselves."""
-        same = same_runs(self.logs, dict.fromkeys(self.logs, self.told["set"]))
+        given = {canonical(name) or name: value for name, value in self.told["set"].items()}
+        same = same_runs(self.logs, dict.fromkeys(self.logs, given))
         return draft(same.runs, same.copies, searched, self.told)
 
 
@@ -254,7 +256,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
         if name not in found.logs:
             raise RecordError(
                 f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
-                f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` into its entry.",
+                f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` in its entry.",
             )
         table = tabulate(found.logs[name].log, reading)
         tables[name] = build(table.frame, Options())[0]
@@ -276,4 +278,5 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
 
 
 def told_of(mapping: RunMap) -> dict[str, Any]:
+    """What a mapping says about all runs, as `collect` takes it."""
     return {"metric": mapping.metric, "rename": mapping.rename, "ignore": mapping.ignore, "set": mapping.set}

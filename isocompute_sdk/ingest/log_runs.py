@@ -242,12 +242,12 @@ class Resolved:
     def reading(self, request: LogRequest, log: RunLog) -> Reading:
         """How to read the log; 1 stands for an unknown n or B_p, and every column of a plain table is a metric."""
         context = {key: value for key, value in self.values.items() if key not in (*N_AND_BP, STEPS_PER_BATCH)}
-        sizes = [self.values.get(name, 1) for name in N_AND_BP]
+        size, problems = (self.values.get(name, 1) for name in N_AND_BP)
         steps = self.values.get(STEPS_PER_BATCH)
         own = log.tags if is_table(log) and log.framework is None else ()
-        unit = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
+        unit: Any = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
         metrics = {**{tag: tag for tag in own}, **request.rename}
-        return Reading(*sizes, unit, metrics, request.ignore, context, steps, request.metric)
+        return Reading(size, problems, unit, metrics, request.ignore, context, steps, request.metric)
 
     def notes(self, name: str, run: LoadedRun) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
@@ -311,8 +311,8 @@ def _size_of_batch(run: LoadedRun, found: Resolved, rollouts: Said | None) -> No
         return
     if rollouts.value % size:
         raise RecordError(
-            f"{run.log.source}: run {run.log.name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are no "
-            f"multiple of group_size {size}; accepted: a multiple of n",
+            f"{run.log.source}: run {run.log.name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are "
+            f"no multiple of group_size {size}; accepted: a multiple of n",
             "Correct group_size, or give B_p too: problems_per_batch=...",
         )
     found.take("problems_per_batch", rollouts.value // size, f"{rollouts.evidence} rollouts with n = {size}")

@@ -221,8 +221,9 @@ class RunMap(Spec):
             k, tag = context.get("eval_samples"), str(answers["metrics"])
             named = f"{TRAIN_REWARD}{ON_TRAIN}" if is_training_reward(tag) else f"avg@{k}" if k else tag
             metrics.setdefault(tag, named)
+        sizes: tuple[Any, Any] = (size, problems)
         unit: Any = run.step_unit or answers.get("step_unit")
-        return Reading(size, problems, unit, metrics, self.ignore, context, run.steps_per_batch, self.metric)
+        return Reading(*sizes, unit, metrics, self.ignore, context, run.steps_per_batch, self.metric)
 
 
 def _refuse_open(mapping: RunMap, source: str) -> None:

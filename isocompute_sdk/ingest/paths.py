@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_archive, is_sealed, unpacked
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed, unpacked
 from isocompute_sdk.notes import Note
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
-SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _ACCEPTED = f"accepted: {', '.join(TABLE_SUFFIXES)}, those of text also with .gz"
 
 
@@ -172,7 +171,7 @@ def format_of(file: Path) -> str:
     kind = "jsonl" if ending == ".json" and holds_rows(file) else TABLE_SUFFIXES.get(ending)
     if kind is not None:
         return journal_of(file) or kind
-    if _is_closed(file):
+    if is_sealed(file):
         raise _not_open(file)
     if ending == ".json":
         raise RecordError(
@@ -209,7 +208,7 @@ def holds_journals(listing: Listing) -> bool:
 
 def tables_among(files: Iterable[Path]) -> list[Path]:
     """Files that have the ending of a table and are no part of a log, sorted."""
-    wanted = (file for file in files if unpacked(file).suffix.lower() in TABLE_SUFFIXES or _is_closed(file))
+    wanted = (file for file in files if unpacked(file).suffix.lower() in TABLE_SUFFIXES or is_sealed(file))
     return sorted(file for file in wanted if not is_log(file))
 
 
@@ -223,14 +222,14 @@ def closed_tables(listing: Listing) -> list[Path]:
 
     Tables and logs that are packed other than with gzip, archives, and spreadsheets.
     """
-    return [file for file in listing.files if _is_closed(file)]
+    return [file for file in listing.files if is_sealed(file)]
 
 
 def _not_open(file: Path) -> RecordError:
-    if file.suffix.lower() in SPREADSHEETS:
-        return RecordError(f"{file} is not read, because it is a spreadsheet; {_ACCEPTED}", "Save its sheet as CSV.")
-    how = "an archive" if is_archive(file) else f"packed with {file.suffix}"
-    return RecordError(f"{file} is not read, because it is {how}; {_ACCEPTED}", "Unpack it.")
+    return RecordError(
+        f"{file} is not read, because it is an archive, a spreadsheet or packed with {file.suffix}; {_ACCEPTED}",
+        "Unpack it, or save its sheet as CSV.",
+    )
 
 
 def closed_note(path: Path, files: Sequence[Path]) -> Note:
@@ -240,13 +239,6 @@ def closed_note(path: Path, files: Sequence[Path]) -> Note:
         "gzip, archives or spreadsheets. Unpack them, or save them as CSV."
     )
     return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
-
-
-def _is_closed(file: Path) -> bool:
-    if file.suffix.lower() in SPREADSHEETS or is_archive(file):
-        return True
-    inside = file.with_suffix("")
-    return is_sealed(file) and (inside.suffix.lower() in (*TABLE_SUFFIXES, ".log", ".out", ".err") or is_log(inside))
 
 
 def label(file: Path, files: Sequence[Path]) -> str:

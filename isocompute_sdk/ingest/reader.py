@@ -156,7 +156,7 @@ def read(
 
 
 def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
-    """The logs in what was named; None where every file is a table by its suffix, or a format of tables was asked for."""
+    """The logs in what was named; None if every file is a table by its suffix, or a format of tables was asked for."""
     if format in TABLE_FORMATS and format != "auto":
         return None
     if format == "auto" and not any(map(may_be_log, (file for one in listings for file in one.files))):

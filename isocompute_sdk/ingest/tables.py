@@ -1,4 +1,4 @@
-"""Tables as they stand in files (CSV, JSON lines, Parquet, packed with gzip or not): columns, and the place of each row.
+"""Tables as they stand in files (CSV, JSON lines, Parquet, packed with gzip or not): columns, and where rows stood.
 
 Cells of CSV are kept as text until their column is known, so that run names such as `007` survive and an error can
 quote what the file says. Polars splits a CSV that reads the same in every dialect; all others, and all that are
@@ -42,10 +42,8 @@ TABLE_SUFFIXES: dict[str, str] = {
 }
 """Ending -> format of a table."""
 GZIP = ".gz"
-OTHERS = (".bz2", ".xz", ".zst", ".zip")
-"""Endings of files that are packed and not read."""
-ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
-"""Endings of files that hold other files; a `.tar` may be packed once more."""
+SEALED = (".bz2", ".xz", ".zst", ".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".xlsx", ".xls", ".ods")
+"""Endings of what is packed in a way that is not read, of archives and of spreadsheets."""
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading raises if a gzip file was cut off, or is not gzip."""
 CUT_PACKING = "{path} cannot be unpacked: it was cut off, is no gzip file, or holds more than 512 MiB"
@@ -96,28 +94,9 @@ def as_kept(path: Path) -> Path:
     return packed if not path.exists() and packed.is_file() else path
 
 
-def is_archive(path: Path) -> bool:
-    """Whether a file holds others, by its name."""
-    ending = path.suffix.lower()
-    return ending in ARCHIVES or (ending in (GZIP, *OTHERS) and path.with_suffix("").suffix.lower() == ".tar")
-
-
 def is_sealed(path: Path) -> bool:
-    """Whether a file is packed in a way that is not read."""
-    return path.suffix.lower() in OTHERS or is_archive(path)
-
-
-def is_damaged(path: Path) -> bool:
-    """Whether a file of gzip cannot be unpacked to its end; False for any other."""
-    if unpacked(path) == path:
-        return False
-    try:
-        with open_bytes(path) as file:
-            while file.read(1 << 20):
-                pass
-    except DAMAGED:
-        return True
-    return False
+    """Whether a file is packed in a way that is not read, an archive or a spreadsheet."""
+    return path.name.lower().endswith(SEALED)
 
 
 def open_bytes(path: Path, largest: int | None = None) -> BinaryIO:

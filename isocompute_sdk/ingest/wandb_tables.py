@@ -58,7 +58,7 @@ def is_chart(names: Sequence[str]) -> bool:
 def melt_history(
     path: Path, table: RawTable, ignore: Sequence[str], rename: Mapping[str, str], *, exported: bool = True
 ) -> RawTable | None:
-    """A history whose tags are those of a known framework in long form (columns step, metric, eval_set, value); None for any other.
+    """A history whose tags are those of a known framework in long form; None for any other.
 
     As in every log of a framework, tags that mean nothing here and are not renamed are left out. Rows count by the
     trainer's own step where they have one: OpenRLHF logs updates and evaluations apart, each with a step of its own.
@@ -308,7 +308,7 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
             elif len(texts) and column in SIZES:
                 raise RecordError(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
-                    "Give the parts different run_ids, and rollouts (C) in place of steps, which go on through the change.",
+                    "Give the parts different run_ids, and rollouts (C) in place of steps, which go on counting.",
                 )
     return said
 

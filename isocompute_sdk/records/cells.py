@@ -324,6 +324,7 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
 
 
 def without_blanks(series: pl.Series) -> pl.Series:
+    """A column whose blank cells are null; columns of numbers as they are."""
     import polars as pl
 
     return blank_to_null(series) if series.dtype == pl.String else series

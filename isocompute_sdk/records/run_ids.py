@@ -216,6 +216,6 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         raise RecordError(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
-            "Give the two parts different run_ids: they are different runs. If n or B_p changed in mid-run, give rollouts "
-            "(C) in place of steps, which go on counting through the change.",
+            "Give the two parts different run_ids: they are different runs. If n or B_p changed in mid-run, give "
+            "rollouts (C) in place of steps, which go on counting through the change.",
         )

@@ -222,8 +222,8 @@ def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:
     attempts = in_order(one for one in read if one.series)
     if not attempts:
         raise NothingMeasured(
-            f"{source} holds no event files of TensorBoard with a whole scalar; {len(files)} with {EVENT_MARK!r} in their "
-            "names",
+            f"{source} holds no event files of TensorBoard with a whole scalar; {len(files)} with {EVENT_MARK!r} in "
+            "their names",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
     notes = tuple(note for one in read for note in one.notes)
