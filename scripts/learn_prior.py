@@ -39,20 +39,15 @@ from isocompute_sdk.records import RunSet
 Numbers = dict[str, Any]
 
 START: Numbers = {
-    "share_least": 0.2,
-    "share_beyond_seen": 1.25,
     "share_level_sd": 1.0,
     "kinds": [[0.09, 0.25], [0.0, 0.08]],
-    "share_bend": [-0.06, 0.12],
-    "share_bend_rough": 0.5,
-    "midpoint_before_end": 0.2,
+    "share_bend_sd": 0.12,
     "midpoint_level_sd": 1.0,
     "midpoint_step": [0.35, 0.4],
-    "midpoint_bend": [0.02, 0.12],
-    "midpoint_bend_rough": 0.6,
+    "midpoint_bend_sd": 0.12,
 }
 """Where the search begins: read off the paper's figures."""
-WIDTHS: Array = np.array([0.45, 1.5, 1.5, 0.3, 1.5, 1.5, 0.6, 1.5, 1.5, 1.5])
+WIDTHS: Array = np.array([0.45, 1.5, 1.5, 0.6, 1.5, 1.5, 1.5])
 """Standard deviations of a weak prior around the start, of means in their unit and of standard deviations in ln: seven
 families do not determine all of them."""
 ROUNDS = 6
@@ -90,7 +85,6 @@ class Fitted:
 
     known: Known
     data: Data
-    usual: tuple[float, float]
     members: tuple[Member, ...]
     weight_M: Array
     mean_MP: Array
@@ -100,23 +94,21 @@ class Fitted:
     def of(cls, known: Known, data: Data, prior: Prior) -> Fitted:
         """Fit the whole sweep."""
         found = Ensemble.of(data, prior)
-        usual = data.usual(prior)
-        return cls(known, data, usual, found.members, found.weight_M, found.parameters_MP, found.covariance())
+        return cls(known, data, found.members, found.weight_M, found.parameters_MP, found.covariance())
 
     def log_prior(self, prior: Prior) -> float:
         """Expected log density of the surface under a prior."""
-        total, layout = 0.0, self.data.layout
-        for rough in (False, True):
-            for kind in range(len(prior.kinds)):
-                rows, wanted = layout.prior_rows(prior, *self.usual, self.data.base, rough, kind)
-                precision = rows.T @ rows
-                least = float(np.sum((rows @ np.linalg.lstsq(rows, wanted)[0] - wanted) ** 2))
-                scale = float(np.linalg.slogdet(precision)[1]) / 2 + least / 2
-                for i, member in enumerate(self.members):
-                    if (member.rough, member.kind) == (rough, kind):
-                        off = rows @ self.mean_MP[i] - wanted
-                        squares = off @ off + np.sum(precision * self.covariance_MPP[i])
-                        total += float(self.weight_M[i]) * (scale - 0.5 * float(squares))
+        total, layout, end = 0.0, self.data.layout, float(self.data.log_compute_RJ.max())
+        for kind in range(len(prior.kinds)):
+            rows, wanted = layout.prior_rows(prior, end, self.data.base, kind)
+            precision = rows.T @ rows
+            least = float(np.sum((rows @ np.linalg.lstsq(rows, wanted)[0] - wanted) ** 2))
+            scale = float(np.linalg.slogdet(precision)[1]) / 2 + least / 2
+            for i, member in enumerate(self.members):
+                if member.kind == kind:
+                    off = rows @ self.mean_MP[i] - wanted
+                    squares = off @ off + np.sum(precision * self.covariance_MPP[i])
+                    total += float(self.weight_M[i]) * (scale - 0.5 * float(squares))
         return total
 
     def level(self, first: int, weight_P: Array) -> tuple[float, float]:
@@ -131,23 +123,20 @@ class Fitted:
 def packed(numbers: Numbers) -> Array:
     """What whole sweeps are asked for, standard deviations as logarithms."""
     (growth, spread), (_, small) = numbers["kinds"]
-    bend, step = numbers["share_bend"], numbers["midpoint_step"]
-    logs = np.log([numbers["midpoint_bend"][1], numbers["midpoint_bend_rough"]])
-    share = [growth, np.log(spread), np.log(small), bend[0], np.log(bend[1]), np.log(numbers["share_bend_rough"])]
-    return np.array([*share, step[0], np.log(step[1]), *logs])
+    step, bends = numbers["midpoint_step"], [numbers["share_bend_sd"], numbers["midpoint_bend_sd"]]
+    return np.array([growth, np.log(spread), np.log(small), step[0], np.log(step[1]), *np.log(bends)])
 
 
 def unpacked(values: Array, numbers: Numbers) -> Numbers:
     """The numbers with these in place."""
-    growth, spread, small, bend, bend_sd, rough, step, step_sd, late_sd, late_rough = values.tolist()
+    growth, step = values[[0, 3]].tolist()
+    spread, small, step_sd, share_bend_sd, midpoint_bend_sd = np.exp(values[[1, 2, 4, 5, 6]]).tolist()
     return {
         **numbers,
-        "kinds": [[growth, float(np.exp(spread))], [0.0, float(np.exp(small))]],
-        "share_bend": [bend, float(np.exp(bend_sd))],
-        "share_bend_rough": float(np.exp(rough)),
-        "midpoint_step": [step, float(np.exp(step_sd))],
-        "midpoint_bend": [numbers["midpoint_bend"][0], float(np.exp(late_sd))],
-        "midpoint_bend_rough": float(np.exp(late_rough)),
+        "kinds": [[growth, spread], [0.0, small]],
+        "share_bend_sd": share_bend_sd,
+        "midpoint_step": [step, step_sd],
+        "midpoint_bend_sd": midpoint_bend_sd,
     }
 
 
@@ -189,29 +178,14 @@ def by_pilots(sweeps: Sequence[tuple[Known, Data]], numbers: Numbers) -> Numbers
             midpoint = whole.level(1 + len(hats_K), hats_K)
             octaves = np.log2(shown.layout.problems_reference / data.layout.problems_reference)
             later = octaves * whole.level(5 + 2 * len(hats_K) - 1, np.ones(1))[0]
-            room = shown.layout.top - shown.base[0]
-            rows.append(
-                (shown.gain / room, float(shown.log_compute_RJ.max()) - midpoint[0] - later, *share, midpoint[1])
-            )
+            rows.append((float(shown.log_compute_RJ.max()) - midpoint[0] - later, midpoint[1], *share))
             families.append(known.family)
-    gain_E, before_E, share_E, share_variance_E, midpoint_variance_E = np.array(rows).T
+    before_E, midpoint_variance_E, share_E, share_variance_E = np.array(rows).T
     weight_E = per_family(families)
-    before = float(weight_E @ before_E)
-    spread = float(np.sqrt(weight_E @ ((before_E - before) ** 2 + midpoint_variance_E)))
-
-    def level(least: float, beyond: float) -> float:
-        usual_E = np.clip(np.maximum(least, beyond * gain_E), 0.01, np.minimum(np.maximum(0.9, gain_E), 0.99))
-        return float(weight_E @ ((share_E - np.log(usual_E / (1.0 - usual_E))) ** 2 + share_variance_E))
-
-    grid = [(float(a), float(b)) for a in np.arange(0.05, 0.51, 0.025) for b in np.arange(1.0, 2.01, 0.05)]
-    least, beyond = min(grid, key=lambda pair: level(*pair))
     return {
         **numbers,
-        "share_least": least,
-        "share_beyond_seen": beyond,
-        "share_level_sd": float(np.sqrt(level(least, beyond))),
-        "midpoint_before_end": before,
-        "midpoint_level_sd": spread,
+        "share_level_sd": float(np.sqrt(weight_E @ (share_E**2 + share_variance_E))),
+        "midpoint_level_sd": float(np.sqrt(weight_E @ (before_E**2 + midpoint_variance_E))),
     }
 
 

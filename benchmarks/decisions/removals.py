@@ -36,7 +36,7 @@ from isocompute_sdk.auditing.pilots import CUTS, MIN_EVALUATIONS, Pilot, pilots
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares.batched import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
-from isocompute_sdk.fitting.surface import data, decline, posterior, surface
+from isocompute_sdk.fitting.surface import data, posterior, surface
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import LEARNED, Prior
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
@@ -68,15 +68,6 @@ class Term:
     interval: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `Surface.interval`."""
     seed: int = 0
-
-
-def _members(keep: Callable[[posterior.Member], bool]) -> tuple[ModuleType, str, Any]:
-    every = posterior.members_of
-
-    def kept(prior: Prior) -> tuple[posterior.Member, ...]:
-        return tuple(one for one in every(prior) if keep(one))
-
-    return posterior, "members_of", kept
 
 
 def _one_shape_less(name: str) -> tuple[ModuleType, str, Any]:
@@ -115,13 +106,6 @@ def terms() -> Iterator[Term]:
     infinite = math.inf
     yield Term(HERE)
     yield Term("another seed", seed=1)
-    yield Term("members: rough", patches=[_members(lambda one: not one.rough)])
-    yield Term("members: smooth", patches=[_members(lambda one: one.rough)])
-    for scale in posterior.RUN_SCALES:
-        rest = tuple(other for other in posterior.RUN_SCALES if other != scale)
-        yield Term(f"members: run_scale {scale:g}", patches=[(posterior, "RUN_SCALES", rest)])
-    yield Term("members: run_scale 0.5 and 2", patches=[(posterior, "RUN_SCALES", (1.0,))])
-    yield Term("members: rough, run_scale 0.5 and 2", patches=[_members(lambda m: not m.rough and m.run_scale == 1.0)])
     yield Term("kinds: larger n wins late", _without_kind(0))
     yield Term("kinds: n hardly moves", _without_kind(1))
     for name in UNIT_SHAPES:
@@ -131,31 +115,20 @@ def terms() -> Iterator[Term]:
     yield Term("second_rise: best@k", patches=[(surface, "best_rises", _always(None))])
     yield Term("second_rise: OPEN", patches=[(surface, "_seen", _always(0.0))])
     yield Term("declines", after=lambda fitted: replace(fitted, declines=None))
-    yield Term("declines: best@k", patches=[(decline, "odds_by_best", _always(1.0))])
     yield Term("departure", interval={"departure": 0.0})
-    yield Term("small_set_tilt", _set(small_set_tilt=0.0))
-    yield Term("share_beyond_seen", _set(share_beyond_seen=0.0))
-    yield Term("share_least", _set(share_least=0.0))
-    yield Term("midpoint_before_end", _set(midpoint_before_end=0.0))
-    yield Term("share_bend: mean", _mean_0("share_bend"))
     yield Term("midpoint_step: mean", _mean_0("midpoint_step"))
-    yield Term("midpoint_bend: mean", _mean_0("midpoint_bend"))
-    yield Term("slope: mean", _mean_0("slope"))
-    yield Term("slope_step", lambda prior: replace(prior, slope_step=(0.0, 1e-3)))
+    yield Term("slope_step", _set(slope_step_sd=1e-3))
     yield Term("problems_midpoint: mean", _mean_0("problems_midpoint"))
     yield Term("run effects", _set(run_share=0.0, run_midpoint=0.0))
     yield Term("run_share", _set(run_share=0.0))
     yield Term("run_midpoint", _set(run_midpoint=0.0))
     yield Term("NEAR_TOP", patches=[(posterior, "NEAR_TOP", 1e-9)])
-    yield Term("HUBER, REDESCENDING", patches=[(posterior, "HUBER", infinite), (posterior, "REDESCENDING", infinite)])
-    yield Term("REDESCENDING", patches=[(posterior, "REDESCENDING", infinite)])
     yield Term("OUTLYING", patches=[(posterior, "OUTLYING", infinite)])
     yield Term("NOISE_FACTOR", patches=[(posterior, "NOISE_FACTOR", (1.0, 1.0))])
     yield Term("correlation of the noise", patches=[(data, "CORRELATION_POINTS", infinite)])
     yield Term("OWN_NOISE", patches=[(data, "OWN_NOISE", infinite)])
     yield Term("outlying evaluations", patches=[(data, "without_outliers", _unchanged)])
     yield Term("falls cut off", patches=[(data, "fall_of", _always(None))])
-    yield Term("early dips", patches=[(data, "end_of_dip", _always(0))])
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,6 @@ SIGNIFICANT = 4.0
 """Standard errors that a fall must exceed before it is called one."""
 WILD, KEPT = 4.0, 2.0
 """An evaluation this many standard deviations from the running median is an outlier, and is moved to that many."""
-DIP = 1.5
-"""Errors of one evaluation below the base model from which an early dip is one."""
 WINDOW = 5
 """Evaluations of a running median or mean."""
 
@@ -252,8 +250,7 @@ def _prepare_one(
     error = noise * float(np.sqrt((1.0 + rho) / (1.0 - rho)))
     cut = fall_of(compute, clean, start, error)
     kept = len(clean) if cut is None else cut.kept
-    first = 0 if base is None else end_of_dip(clean[:kept], start, error)
-    log_J, reward_J, count_J = _binned(compute[first:kept], clean[first:kept], bins)
+    log_J, reward_J, count_J = _binned(compute[:kept], clean[:kept], bins)
     return PreparedRun(
         run_id=run.run_id,
         group_size=run.group_size,
@@ -273,21 +270,6 @@ def _prepare_one(
         outliers=outliers,
         best=run.best,
     )
-
-
-def end_of_dip(reward: Array, start: float, error: float) -> int:
-    """Number of evaluations at the beginning that lie in a dip below the base model; 0 without one.
-
-    Answers may first change their form and lose reward. What counts is the rise after it: a curve that begins at the
-    base model's reward and only rises cannot follow both.
-    """
-    if len(reward) < 2 * WINDOW:
-        return 0
-    curve = smoothed(reward)
-    below = np.flatnonzero(curve < start - DIP * error)
-    last = int(below[-1]) + 1 if below.size else 0
-    recovers = last <= len(reward) - WINDOW and float(curve[last:].max()) > start + DIP * error
-    return last if recovers else 0
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,13 @@
     ln C_on = u + g (log2 n - centre) + s log2(B_p / B_p,min) + ln(D / D_usual)
 
 A run that fell shows its onset, one that did not shows that its onset lies later. A fall may also be a run's own
-accident, and a whole recipe may have no decline at all: both have a prior probability. The second is larger where
-best@k of the other runs still rises (`odds_by_best`).
+accident, and a whole recipe may have no decline at all: both have a prior probability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import erf
 from typing import Annotated
 
 import numpy as np
@@ -21,7 +19,6 @@ from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Vector
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Layout
-from isocompute_sdk.fitting.surface.second_rise import best_rises
 
 OF_THE_RECIPE = 0.2
 """Prior probability that the recipe declines at all within reach."""
@@ -88,6 +85,8 @@ class Onsets:
     @classmethod
     def of(cls, runs: Sequence[PreparedRun], layout: Layout) -> Onsets:
         """From prepared runs with at least one bin."""
+        from scipy.special import erf
+
         nan = float("nan")
         fell_R = np.array([run.fault == "decay" for run in runs])
         seen_R = np.log([run.fault_compute or run.last_compute for run in runs])
@@ -102,7 +101,7 @@ class Onsets:
         g_G = STEP[0] + STEP[1] * np.linspace(-2.5, 2.5, G_POINTS)
         off_RUG = (place_R[:, None, None] - u_U[None, :, None] - x_R[:, None, None] * g_G[None, None, :]) / OF_A_RUN
         density = np.exp(-0.5 * off_RUG**2) / (OF_A_RUN * np.sqrt(2.0 * np.pi))
-        later = 0.5 - 0.5 * _erf((off_RUG - UNNOTICED / OF_A_RUN) / np.sqrt(2.0))
+        later = 0.5 - 0.5 * erf((off_RUG - UNNOTICED / OF_A_RUN) / np.sqrt(2.0))
         by_chance = 1.0 / (high - low)
         model = np.where(fell_R[:, None, None], density, later)
         stray_R = np.where(fell_R, by_chance, 1.0)
@@ -112,25 +111,9 @@ class Onsets:
         without = float(np.log(np.where(fell_R, ACCIDENT * by_chance, 1.0 - ACCIDENT)).sum())
         top = max(float(log_UG.max()), without)
         weight_UG = np.exp(log_UG - top)
-        declines = OF_THE_RECIPE * float(weight_UG.sum()) * odds_by_best(runs, layout.top - layout.floor)
+        declines = OF_THE_RECIPE * float(weight_UG.sum())
         probability = declines / (declines + (1.0 - OF_THE_RECIPE) * float(np.exp(without - top)))
         return cls(u_U, g_G, weight_UG, probability)
-
-
-def odds_by_best(runs: Sequence[PreparedRun], span: float) -> float:
-    """Factor on the odds of a decline: below 1 where best@k of the runs that did not fall still rises.
-
-    On few problems best@4 of all runs fell long before avg@4 did; on seven other tasks of the built-in one it rose.
-    Best@k of the run that fell tells nothing: it falls in accidents too. Nor does a best@k that falls: on language
-    models it may while avg@k goes on rising.
-
-    Args:
-        runs: prepared runs.
-        span: width of the metric's range.
-    """
-    found = best_rises([run for run in runs if run.fault is None], span)
-    rising = 0.0 if found is None else found[0]
-    return 1.0 if found is None else min((1.0 - rising + ACCIDENT) / (rising + ACCIDENT), 1.0)
 
 
 def sample_declines(found: Onsets, runs: Sequence[PreparedRun], draws: int, rng: np.random.Generator) -> Declines:
@@ -155,13 +138,3 @@ def sample_declines(found: Onsets, runs: Sequence[PreparedRun], draws: int, rng:
         np.exp(centre + rng.normal(0.0, 1.0, draws) * np.sqrt(1.0 / precision + 0.3**2)),
         found.probability,
     )
-
-
-_ERF = np.vectorize(erf, otypes=[float])
-_ERF_X: Array = np.linspace(-5.0, 5.0, 801)
-_ERF_Y: Array = _ERF(_ERF_X)
-
-
-def _erf(x: Array) -> Array:
-    """Error function by interpolation, to about 2e-5."""
-    return np.interp(x, _ERF_X, _ERF_Y)

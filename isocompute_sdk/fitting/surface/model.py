@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 CURVE_PARAMETERS = 4
 """R0, a, m and ln h: what one configuration's curve depends on."""
-FULL_SET = 5000.0
-"""Problems in the smaller of the paper's full training sets, to which the prior's growth with n belongs."""
 LARGEST_SLOPE = 4.0
 """Largest |ln h|: at e^4 a curve is a step on any grid of evaluations."""
 OCTAVES_ABOVE = 1
@@ -62,35 +60,23 @@ class Prior:
     What has no default is learned from the recorded sweeps; the defaults come from the paper's figures.
     """
 
-    share_least: float
-    """Share of the headroom that training wins in the end: the centre of a's level, unless more was seen. A pilot too
-    short to show a rise says next to nothing about its size, so that the centre must not follow what little it saw."""
-    share_beyond_seen: float
-    """Final gain over the largest gain that was seen, where that is more."""
     share_level_sd: float
-    """Of the level of a, around the logit of the larger."""
+    """Of the level of a, around half of the headroom. A pilot too short to show a rise says next to nothing about its
+    size."""
     kinds: tuple[Kind, ...]
     """Larger n wins late; n hardly moves. As probable before a sweep, weighed by its evidence after it."""
-    share_bend: tuple[float, float]
-    """Second difference of a: gains from larger n shrink."""
-    share_bend_rough: float
-    """Standard deviation of the same for a sweep whose dependence on n is irregular."""
-    midpoint_before_end: float
-    """How far, in ln C, the level of m lies before the largest compute that a pilot shows; below 0 beyond it."""
+    share_bend_sd: float
+    """Second difference of a."""
     midpoint_level_sd: float
-    """Of the level of m, around that."""
+    """Of the level of m, around the largest compute of the runs."""
     midpoint_step: tuple[float, float]
     """Change of m: larger groups need more compute."""
-    midpoint_bend: tuple[float, float]
-    midpoint_bend_rough: float
-    small_set_tilt: float = 0.06
-    """What the growth of a loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding
-    5)."""
-    slope: tuple[float, float] = (0.15, 0.45)
+    midpoint_bend_sd: float
+    slope_sd: float = 0.45
     """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape. Not learned: the sweeps'
     own, .78 +- .73, predicts pilots worse (docs/methods.md)."""
-    slope_step: tuple[float, float] = (0.0, 0.06)
-    problems_share: tuple[float, float] = (0.0, 0.08)
+    slope_step_sd: float = 0.06
+    problems_share_sd: float = 0.08
     """Change of a per octave of B_p."""
     problems_midpoint: tuple[float, float] = (0.3, 0.3)
     """Change of m per octave of B_p: larger batches take fewer steps for the same compute."""
@@ -153,8 +139,6 @@ class Layout:
     """B_p at which a and m are defined."""
     set_reference: Positive | None
     """D at which a is defined; None if all runs have the same D."""
-    usual_set: Positive | None
-    """Median D of the runs; None if unknown."""
     top: Number
     """Upper bound of the metric."""
     floor: Number
@@ -179,7 +163,6 @@ class Layout:
             centre=float(np.mean([octaves.min(), octaves.max()])),
             problems_reference=float(min(problems, default=1)),
             set_reference=float(np.median(sets)) if len(set(sets)) > 1 else None,
-            usual_set=float(np.median(sets)) if sets else None,
             top=bounds[1],
             floor=bounds[0],
         )
@@ -221,10 +204,8 @@ class Layout:
     def prior_rows(
         self,
         prior: Prior,
-        share: float,
         midpoint: float,
         base: tuple[float, float],
-        rough: bool,
         kind: int = 0,
     ) -> tuple[Array, Array]:
         """The prior as least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
@@ -241,19 +222,9 @@ class Layout:
 
         add({0: 1.0}, *base)
         middle = count // 2
-        share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
-        midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
-        growth, spread = prior.kinds[kind].share_step
-        if self.usual_set is not None:
-            growth -= prior.small_set_tilt * max(float(np.log2(FULL_SET / self.usual_set)), 0.0)
         for first, level, step, bend in (
-            (1, (share, prior.share_level_sd), (growth, spread), (prior.share_bend[0], share_bend)),
-            (
-                1 + count,
-                (midpoint, prior.midpoint_level_sd),
-                prior.midpoint_step,
-                (prior.midpoint_bend[0], midpoint_bend),
-            ),
+            (1, (0.0, prior.share_level_sd), prior.kinds[kind].share_step, (0.0, prior.share_bend_sd)),
+            (1 + count, (midpoint, prior.midpoint_level_sd), prior.midpoint_step, (0.0, prior.midpoint_bend_sd)),
         ):
             add({first + middle: 1.0}, *level)
             for k in range(count - 1):
@@ -261,9 +232,9 @@ class Layout:
             for k in range(count - 2):
                 add({first + k: 1.0, first + k + 1: -2.0, first + k + 2: 1.0}, *bend)
         after = 1 + 2 * count
-        add({after: 1.0}, *prior.slope)
-        add({after + 1: 1.0}, *prior.slope_step)
-        add({after + 2: 1.0}, *prior.problems_share)
+        add({after: 1.0}, 0.0, prior.slope_sd)
+        add({after + 1: 1.0}, 0.0, prior.slope_step_sd)
+        add({after + 2: 1.0}, 0.0, prior.problems_share_sd)
         add({after + 3: 1.0}, *prior.problems_midpoint)
         if self.set_reference is not None:
             add({after + 4: 1.0}, *prior.problem_set_share)

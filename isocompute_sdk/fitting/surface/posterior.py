@@ -20,8 +20,6 @@ from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve, curve_and_slopes, logistic
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
-HUBER, REDESCENDING = 2.5, 5.0
-"""Whitened residuals beyond which a bin counts less (weight 1 / |r|), and beyond which its pull falls (1 / r^2)."""
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
 FEWEST_TO_COMPARE = 4
@@ -37,8 +35,6 @@ prior whose centre follows them there. With .3, intervals of recorded Easy (.91 
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
-RUN_SCALES = (0.5, 1.0, 2.0)
-"""Run-to-run standard deviations of the members, as multiples of the prior's."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +42,13 @@ class Member:
     """One model of the ensemble."""
 
     shape: str
-    rough: bool
-    run_scale: float
-    """Factor on the prior's run-to-run standard deviations."""
     kind: int = 0
     """Place among the prior's kinds of sweep."""
 
 
 def members_of(prior: Prior) -> tuple[Member, ...]:
     """Every member of the ensemble, as probable as every other before the sweep."""
-    axes = product(UNIT_SHAPES, (False, True), RUN_SCALES, range(len(prior.kinds)))
-    return tuple(Member(*chosen) for chosen in axes)
+    return tuple(Member(*chosen) for chosen in product(UNIT_SHAPES, range(len(prior.kinds))))
 
 
 @dataclass(frozen=True)
@@ -116,12 +108,6 @@ class Data:
             _halfway(runs, base[0]),
         )
 
-    def usual(self, prior: Prior) -> tuple[float, float]:
-        """Prior means of the level of a and of that of m."""
-        headroom = self.layout.top - self.base[0]
-        share = _logit_share(self, max(prior.share_least * headroom, prior.share_beyond_seen * self.gain))
-        return share, float(self.log_compute_RJ.max()) - prior.midpoint_before_end
-
 
 @dataclass(frozen=True)
 class Posterior:
@@ -153,7 +139,7 @@ class Ensemble:
     def of(cls, data: Data, prior: Prior) -> Ensemble:
         """Find them."""
         members = members_of(prior)
-        first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
+        first = tuple(Member(shape) for shape in UNIT_SHAPES)
         start = _start(data, data.gain, data.midpoint)
         problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
         found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
@@ -208,8 +194,8 @@ class _Problem:
         factor = np.linalg.cholesky(covariance)
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
-        usual = data.usual(prior)
-        rows = [data.layout.prior_rows(prior, *usual, data.base, member.rough, member.kind) for member in members]
+        end = float(data.log_compute_RJ.max())
+        rows = [data.layout.prior_rows(prior, end, data.base, member.kind) for member in members]
         # What the prior's rows leave of one another is no evidence against a member.
         left = np.array([np.sum((w @ np.linalg.lstsq(w, v)[0] - v) ** 2) for w, v in rows])
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2 + left / 2
@@ -303,8 +289,8 @@ def _effects(data: Data, prior: Prior, members: Sequence[Member], theta_MP: Arra
     for i, member in enumerate(members):
         value, slopes = curve_and_slopes(member.shape, curves_MR4[i][:, None, :], data.log_compute_RJ, data.layout.top)
         share_R = run_share(prior.run_share, logistic(curves_MR4[i, :, 1]))
-        out[i, :, :, 0] = member.run_scale * share_R[:, None] * (value - curves_MR4[i, :, :1])
-        out[i, :, :, 1] = member.run_scale * prior.run_midpoint * slopes[:, 2, :]
+        out[i, :, :, 0] = share_R[:, None] * (value - curves_MR4[i, :, :1])
+        out[i, :, :, 1] = prior.run_midpoint * slopes[:, 2, :]
     return out
 
 
@@ -341,12 +327,7 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
         unusual_R = np.zeros(len(unusual_R))
     odd_R = unusual_R > OUTLYING
     common_R = np.where(odd_R, ((unusual_R / OUTLYING) ** 2 - 1.0) / weight_R, 0.0)
-    # What is common to a run is no outlier of its bins.
-    residual = np.where(odd_R[:, None], residual + shift_R[:, None] * one_RJ, residual)
-    size = np.abs(residual) / np.sqrt(factor)
-    lighter = np.maximum(size / HUBER, 1.0) * np.maximum(size / REDESCENDING, 1.0)
-    excess = np.where(real, np.sqrt(factor * lighter), 1.0)
-    noise = data.noise_RJJ * excess[:, :, None] * excess[:, None, :]
+    noise = data.noise_RJJ * np.where(real[:, :, None] & real[:, None, :], factor, 1.0)
     noise = noise + common_R[:, None, None] * (real[:, :, None] & real[:, None, :])
     return replace(data, noise_RJJ=noise), np.where(unusual_R > NAMED, shift_R, 0.0)
 

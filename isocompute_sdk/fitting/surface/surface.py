@@ -48,7 +48,7 @@ class Surface:
     noise: NotNegative
     """Standard deviation of one evaluation."""
     run_share: NotNegative
-    """Run-to-run standard deviation of the gain, relative, averaged over the ensemble."""
+    """Run-to-run standard deviation of the gain, relative."""
     run_midpoint: NotNegative
     """Run-to-run standard deviation of the half-way log compute."""
     largest_compute: Positive
@@ -249,15 +249,13 @@ def fit_surface(
     data = Data.of(runs, bounds)
     onsets = Onsets.of(usable, data.layout)
     posterior = sample_posterior(data, prior, draws, rng)
-    scales = np.array([member.run_scale for member in posterior.members])
-    scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
     surface = Surface(
         layout=posterior.layout,
         shape_D=tuple(posterior.members[i].shape for i in posterior.member_D),
         parameters_DP=posterior.parameters_DP,
         noise=float(np.sqrt(np.mean([run.noise**2 for run in usable]))),
-        run_share=scale * prior.run_share,
-        run_midpoint=scale * prior.run_midpoint,
+        run_share=prior.run_share,
+        run_midpoint=prior.run_midpoint,
         largest_compute=max(run.last_compute for run in usable),
         declines=sample_declines(onsets, usable, draws, rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},

@@ -38,18 +38,16 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
         rng: randomness.
     """
     knots = np.arange(math.log2(SIZES[0]), math.log2(SIZES[1]) + 1.0, dtype=np.float64)
-    layout = Layout(knots, float(knots.mean()), float(problems_per_batch), None, None, 1.0, 0.0)
+    layout = Layout(knots, float(knots.mean()), float(problems_per_batch), None, 1.0, 0.0)
     middle = float(knots[len(knots) // 2])
     base_D = rng.uniform(*BASE, DRAWS)
     published = PUBLISHED_HALF + DEFAULT_PRIOR.midpoint_step[0] * (middle - math.log2(REFERENCE_SIZE))
     published += DEFAULT_PRIOR.problems_midpoint[0] * math.log2(problems_per_batch / REFERENCE_PROBLEMS)
-    by_budget = math.log(compute) - DEFAULT_PRIOR.midpoint_before_end
-    midpoint_D = np.where(rng.random(DRAWS) < 0.5, published, by_budget)
+    midpoint_D = np.where(rng.random(DRAWS) < 0.5, published, math.log(compute))
     # W theta - w is standard normal: its solution with noise added to w is a draw.
-    share = math.log(DEFAULT_PRIOR.share_least / (1.0 - DEFAULT_PRIOR.share_least))
     theta_DP = np.empty((DRAWS, layout.size))
     for kind in range(kinds := len(DEFAULT_PRIOR.kinds)):
-        rows, wanted = layout.prior_rows(DEFAULT_PRIOR, share, 0.0, (0.0, 1.0), rough=False, kind=kind)
+        rows, wanted = layout.prior_rows(DEFAULT_PRIOR, 0.0, (0.0, 1.0), kind)
         mine_DP = theta_DP[kind::kinds]
         mine_DP[:] = (wanted + rng.standard_normal((len(mine_DP), len(wanted)))) @ np.linalg.pinv(rows).T
     count = len(knots)

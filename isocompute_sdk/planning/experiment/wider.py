@@ -31,8 +31,8 @@ def widened(
 
     theta_DP = surface.parameters_DP
     parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
-    share = _longer(parts[0], below, above, prior.share_step, prior.share_bend, rng)
-    midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
+    share = _longer(parts[0], below, above, prior.share_step, prior.share_bend_sd, rng)
+    midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend_sd, rng)
     theta_DP = np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
     return replace(surface, layout=replace(layout, knots_K=np.arange(first, last + 1.0)), parameters_DP=theta_DP)
@@ -43,15 +43,15 @@ def _longer(
     below: int,
     above: int,
     step: tuple[float, float],
-    bend: tuple[float, float],
+    bend_sd: float,
     rng: np.random.Generator,
 ) -> Array:
     for _ in range(above):
         before = value_DK[:, -2] if value_DK.shape[1] > 1 else None
-        value_DK = np.hstack([value_DK, _next(value_DK[:, -1], before, step[0], step[1], bend, rng)])
+        value_DK = np.hstack([value_DK, _next(value_DK[:, -1], before, step[0], step[1], bend_sd, rng)])
     for _ in range(below):
         after = value_DK[:, 1] if value_DK.shape[1] > 1 else None
-        value_DK = np.hstack([_next(value_DK[:, 0], after, -step[0], step[1], bend, rng), value_DK])
+        value_DK = np.hstack([_next(value_DK[:, 0], after, -step[0], step[1], bend_sd, rng), value_DK])
     return value_DK
 
 
@@ -60,13 +60,13 @@ def _next(
     before_D: Array | None,
     step: float,
     step_sd: float,
-    bend: tuple[float, float],
+    bend_sd: float,
     rng: np.random.Generator,
 ) -> Array:
     """One more knot, shape (D, 1): the product of what its step and its bend say."""
     mean_D, precision = last_D + step, 1.0 / step_sd**2
     if before_D is not None:
-        weight = 1.0 / bend[1] ** 2
-        mean_D = (precision * mean_D + weight * (2.0 * last_D - before_D + bend[0])) / (precision + weight)
+        weight = 1.0 / bend_sd**2
+        mean_D = (precision * mean_D + weight * (2.0 * last_D - before_D)) / (precision + weight)
         precision += weight
     return (mean_D + rng.standard_normal(len(last_D)) / np.sqrt(precision))[:, None]

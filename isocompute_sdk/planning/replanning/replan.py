@@ -302,10 +302,10 @@ def _usual_gain(at: _Situation) -> Array:
     """What runs of all sets gain from where this one has its checkpoint, by the prior of their curves."""
     prior, count = DEFAULT_PRIOR, len(at.keep_D)
     normal_3D = at.rng.standard_normal((3, count))
-    share = np.log(prior.share_least / (1.0 - prior.share_least)) + prior.share_level_sd * normal_3D[0]
-    room_D = (at.bounds[1] - float(at.live.one.value_T[0])) * logistic(share)
-    midpoint_D = -prior.midpoint_before_end + prior.midpoint_level_sd * normal_3D[1]
-    steepness_D = np.exp(prior.slope[0] + prior.slope[1] * normal_3D[2])
+    share_D = logistic(prior.share_level_sd * normal_3D[0])
+    room_D = (at.bounds[1] - float(at.live.one.value_T[0])) * share_D
+    midpoint_D = prior.midpoint_level_sd * normal_3D[1]
+    steepness_D = np.exp(prior.slope_sd * normal_3D[2])
     ahead = float(np.log1p(at.left / max(at.keep.rollouts, 1.0)))
     now_D, then_D = (UNIT_SHAPES["hill"](steepness_D * (end - midpoint_D))[0] for end in (0.0, ahead))
     return room_D * (then_D - now_D)

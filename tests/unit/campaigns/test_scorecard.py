@@ -58,7 +58,7 @@ def evaluations(n: int, end: float, run_id: str, noise: float = 0.005, test: boo
 def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = [evaluations(n, 2e6, f"n{n}") for n in (8, 32, 128)]
     path = tmp_path_factory.mktemp("study") / "plan.json"
-    return Planner(fit(runs[0].concat(*runs[1:]), draws=40)).allocate("4M", spend="all").save(path)
+    return Planner(fit(runs[0].concat(*runs[1:]), draws=40)).allocate("4M", mode="conservative", spend="all").save(path)
 
 
 def test_a_plan_waits_until_its_run_is_scored(plan_file: Path) -> None:

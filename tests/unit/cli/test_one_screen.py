@@ -109,8 +109,6 @@ def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> 
 
 @pytest.mark.usefixtures("pilot_csv")
 def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Command, tmp_path: Path) -> None:
-    shortest = pl.read_csv(tmp_path / "pilot.csv").filter(pl.col("rollouts") < 1.5e5)
-    shortest.write_csv(tmp_path / "pilot.csv")
     text = isocompute("allocate", "pilot.csv", "--budget", "30M", "--json").stdout
     (tmp_path / "plan.json").write_text(text)
     plan = iso.Plan.load(tmp_path / "plan.json")

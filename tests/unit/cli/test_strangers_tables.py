@@ -241,7 +241,7 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocom
     assert words[words.index("--metric") + 1] == "train_reward"
     done = isocompute(*words)
     assert done.returncode == 0, done.stderr
-    for command, more in (("audit", []), ("fit", ["--draws", 20]), ("allocate", ["--budget", "100k"])):
+    for command, more in (("audit", []), ("fit", ["--draws", 20]), ("allocate", ["--budget", "100k", "-v"])):
         done = isocompute(command, "t.csv", *more)
         assert done.returncode == 0, done.stderr
         assert "training-reward-only" in done.stdout, command

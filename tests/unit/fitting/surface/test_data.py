@@ -72,19 +72,6 @@ def test_a_slow_straight_decline_is_seen_and_its_rate_measured(make_run: MakeRun
     assert run.decline == pytest.approx(0.1 / 0.3, rel=0.5)
 
 
-def test_an_early_dip_is_left_out_and_the_rise_after_it_is_kept(make_run: MakeRun) -> None:
-    compute = np.concatenate([[0.0], COMPUTE])
-
-    def dipping(c: np.ndarray) -> np.ndarray:
-        return rising(c) - 0.08 * np.exp(-0.5 * (np.log(np.maximum(c, 1.0) / 3e3) / 0.6) ** 2) * (c > 0)
-
-    plain, dipped = (prepare([make_run(curve, compute, noise=0.005)])[0] for curve in (rising, dipping))
-    assert dipped.count_J.sum() < plain.count_J.sum()
-    assert dipped.reward_J.min() > 0.3 - 0.02
-    assert plain.count_J.sum() == len(COMPUTE)
-    assert dipped.log_compute_J[-1] == pytest.approx(np.log(COMPUTE[-1]), abs=0.4)
-
-
 def test_wild_evaluations_are_moved_to_their_neighbours_and_counted(make_run: MakeRun) -> None:
     clean = make_run(rising, COMPUTE, noise=0.01)
     reward = clean.reward_T.copy()

@@ -361,7 +361,9 @@ def test_an_outlying_run_is_named_and_does_not_decide() -> None:
     fits = fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32))
     (note,) = [note for note in fits.notes if note.code == "outlying-run"]
     (run,) = note.data["runs"]
-    assert note.data["runs"][run] == pytest.approx(0.2, abs=0.08)
+    assert "seed1" in run
+    assert "n8" in run
+    assert 0.08 < note.data["runs"][run] < 0.28
     assert note.data["best_group_size"]["without"] == 64
     odds = fits.group_size_odds(2e6)
     assert odds.group_size[odds.best()] >= 32

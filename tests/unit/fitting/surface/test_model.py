@@ -22,7 +22,6 @@ def layout(varies_sets: bool = False, top: float = 1.0, floor: float = 0.0) -> L
         centre=5.0,
         problems_reference=16.0,
         set_reference=1000.0 if varies_sets else None,
-        usual_set=1000.0 if varies_sets else None,
         top=top,
         floor=floor,
     )
@@ -92,10 +91,10 @@ def test_b_p_and_d_count_in_octaves_from_their_references() -> None:
 
 
 @pytest.mark.parametrize("varies_sets", [False, True])
-@pytest.mark.parametrize("rough", [False, True])
-def test_the_prior_determines_every_parameter(varies_sets: bool, rough: bool) -> None:
+@pytest.mark.parametrize("kind", [0, 1])
+def test_the_prior_determines_every_parameter(varies_sets: bool, kind: int) -> None:
     one = layout(varies_sets)
-    weights, wanted = one.prior_rows(Prior.learned(), share=-1.0, midpoint=11.0, base=(0.3, 0.01), rough=rough)
+    weights, wanted = one.prior_rows(Prior.learned(), midpoint=11.0, base=(0.3, 0.01), kind=kind)
     assert weights.shape == (len(wanted), one.size)
     assert np.linalg.matrix_rank(weights) == one.size
     mean = np.linalg.lstsq(weights, wanted, rcond=None)[0]

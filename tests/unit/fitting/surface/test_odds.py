@@ -25,7 +25,6 @@ def surface(spread: float, seed: int = 0, draws: int = 400) -> Surface:
         centre=4.0,
         problems_reference=32.0,
         set_reference=None,
-        usual_set=None,
         top=1.0,
         floor=0.0,
     )

@@ -33,7 +33,7 @@ class Truth:
     def __init__(self, layout: Layout, rng: np.random.Generator) -> None:
         prior = Prior.learned()
         midpoint, base = float(np.log(1e5)), (0.35, 0.05)
-        weights, wanted = layout.prior_rows(prior, 0.0, midpoint, base, rough=False)
+        weights, wanted = layout.prior_rows(prior, midpoint, base, 0)
         # A prior in least-squares form is drawn from by solving for noise.
         self.theta = np.linalg.lstsq(weights, wanted + rng.standard_normal(len(wanted)), rcond=None)[0]
         self.layout, self.shape = layout, str(rng.choice(list(UNIT_SHAPES)))

@@ -80,23 +80,6 @@ def test_a_plateau_that_was_seen_is_left_alone(make_sweep: MakeSweep) -> None:
     assert added[1] < 0.1 * added[0]
 
 
-def test_best_at_k_of_the_other_runs_tells_an_accident_from_a_decline(make_sweep: MakeSweep) -> None:
-    runs = make_sweep(last=1e5, noise=0.005)
-    end = runs[0].compute_T[-1]
-    fell = replace(
-        runs[0], reward_T=runs[0].reward_T - 0.1 * np.clip(np.log(runs[0].compute_T / end * 3.0 + 1e-9), 0, 1)
-    )
-    sweep = [fell, *runs[1:]]
-    alone, rising, falling = (fitted(one) for one in (sweep, with_best(sweep, 0.05), with_best(sweep, -0.05)))
-    odds = [one.declines.probability for one in (alone, rising, falling) if one.declines is not None]
-    assert odds[1] < 0.5 * odds[0]
-    assert odds[2] == odds[0]
-    own = [replace(one, best=None) for one in with_best(sweep, 0.05)[1:]]
-    only = fitted([*with_best(sweep, 0.05)[:1], *own])
-    assert only.declines is not None
-    assert only.declines.probability == odds[0]
-
-
 def test_what_a_second_rise_adds_grows_with_compute_and_stays_within_the_bounds(make_sweep: MakeSweep) -> None:
     surface = fitted(with_best(make_sweep(last=1e5), 0.05))
     compute = np.geomspace(1e5, 1e8, 25)

@@ -100,7 +100,7 @@ def test_more_budget_never_loses(planner: Planner, log_budget: float) -> None:
 
 
 def test_more_budget_pays_early_and_not_late(planner: Planner) -> None:
-    early = planner.marginal("200k")
+    early = planner.marginal("400k")
     assert early.verdict == "worth-it"
     assert early.per_thousand_gpu_hours is not None
     late = planner.marginal("60M")
