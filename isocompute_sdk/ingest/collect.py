@@ -15,8 +15,7 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError, RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.find import (
-    MARKS,
-    LogSource,
+    REQUEST,
     NoRewardLearning,
     belongs_to_journal,
     has_journal,
@@ -131,10 +130,12 @@ def _below(found: Collection, listing: Listing) -> None:
     for name, source in logs.items():
         # The journal of a run says all that the logs beside it say.
         if not (journals and belongs_to_journal(source.paths[0], source.root)):
-            found.attempt(source.paths[0], lambda name=name, source=source: _source(found, name, source))
+            found.attempt(
+                source.paths[0], lambda name=name, source=source: add_log(found.logs, name, LoadedRun(*source.read()))
+            )
     inside = {source.folder for source in logs.values()}
-    for folder in _run_folders(listing):
-        if folder not in inside and not has_journal(folder):
+    for folder in (file.parent for file in listing.files if file.name == REQUEST):
+        if is_run_folder(folder) and folder not in inside and not has_journal(folder):
             error = f"{folder}: a launch script made it, and there is no log to read yet"
             found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
@@ -164,12 +165,6 @@ def _tables(listing: Listing) -> list[Path]:
         elif not is_log(root):
             tables.append(root)
     return tables
-
-
-def _run_folders(listing: Listing) -> list[Path]:
-    """Folders that launch scripts made."""
-    files = (file for root, files in listing.below.items() if root.is_dir() for file in files)
-    return [file.parent for file in files if file.name == MARKS[0] and is_run_folder(file.parent)]
 
 
 def _table(found: Collection, path: Path) -> None:
@@ -204,10 +199,6 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
     message = f"read as a log, since as a table it makes no sense: {error.message}"
     note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
     return replace(log, notes=(*log.notes, note))
-
-
-def _source(found: Collection, name: str, source: LogSource) -> None:
-    add_log(found.logs, name, LoadedRun(*source.read()))
 
 
 def propose(

@@ -192,14 +192,12 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
         advice = ("nothing: it is left out",)
         findings.append(replace(one, problems=(told(of),), advice=advice, runs=None))
     findings, groups = _grouped(findings)
-    remarks = (*_remarks(findings), *([_not_looked_at(found.unread)] if found.unread else []))
+    remarks = _remarks(findings)
+    if found.unread:
+        counts = ", ".join(f"{count} {ending}" for ending, count in found.unread.most_common())
+        remarks.append(f"not looked at: {counts}. Name them to try.")
     verdict, question, next_ = _next(found, mapping, findings, paths)
-    return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, remarks)
-
-
-def _not_looked_at(unread: Counter[str]) -> str:
-    counts = ", ".join(f"{count} {ending}" for ending, count in unread.most_common())
-    return f"not looked at: {counts}. Name them to try."
+    return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
 
 def _next(

@@ -103,7 +103,8 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     if scale != 1.0:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
-    notes = [*log.notes, *_notes(log, known, pieces, wasted), *_gaps(log, updates)]
+    notes = [*log.notes, *_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
+    notes += _gaps(log, updates)
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -325,10 +326,6 @@ def _batches(pieces: Sequence[_Piece], step_T: Array) -> tuple[Array, Array]:
 
 def _piece_at(pieces: Sequence[_Piece], step_T: Array) -> np.ndarray[Any, np.dtype[np.intp]]:
     return np.searchsorted([piece.start for piece in pieces[1:]], step_T)
-
-
-def _notes(log: RunLog, known: Mapping[str, Meaning], pieces: Sequence[_Piece], wasted: Array) -> list[Note]:
-    return [*_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
 
 
 def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:

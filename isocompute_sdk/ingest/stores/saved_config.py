@@ -334,22 +334,18 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
-    # What a trainer saved of itself is more certain than what people wrote down.
-    yield from _newest_arguments(folder)
+    # What a trainer saved of itself, here or in its newest checkpoint, is more certain than what people wrote down.
+    checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
+    order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
+    saved = (where / training_args.FILE for where in (folder, *order))
+    newest = next((path for path in saved if read_config(path) is not None), None)
+    yield from [] if newest is None else [newest]
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
             yield kept
     # Of several runs none is this one in particular: if they differ, the reader is asked.
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
     yield from newest[:_MOST_UNNAMED]
-
-
-def _newest_arguments(folder: Path) -> Iterator[Path]:
-    """The saved arguments of a trainer: in the folder itself, else in its newest checkpoint that has some."""
-    checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
-    order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    found = (where / training_args.FILE for where in (folder, *order))
-    yield from (path for path in [next((one for one in found if read_config(one) is not None), None)] if path)
 
 
 def read_config(path: Path) -> SavedConfig | None:
