@@ -333,11 +333,19 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
 
 
 def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Sequence[Path]) -> tuple[Path, ...]:
-    """Consoles in or above the folder of the only run, or in the folder of a run whose name they bear."""
-    if len({one.folder.name for one in sources}) == 1:
+    """Consoles of the only run; of several those in the folder of a run, or that are named after it."""
+    folders = {one.folder for one in sources}
+    if len({folder.name for folder in folders}) == 1:
         return tuple(consoles)
-    here = source.folder
-    return tuple(one for one in consoles if here in one.parents or unpacked(one).name.startswith(here.name))
+
+    def owner(console: Path) -> Path | None:
+        inside = [folder for folder in folders if folder in console.parents]
+        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", unpacked(console).name)]
+        return max(
+            inside, key=lambda one: len(one.parts), default=max(named, key=lambda one: len(one.name), default=None)
+        )
+
+    return tuple(one for one in consoles if owner(one) == source.folder)
 
 
 def _may_be_console(path: Path) -> bool:

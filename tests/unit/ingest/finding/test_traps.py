@@ -302,3 +302,11 @@ def test_an_answer_about_n_decides_which_source_is_believed(tmp_path: Path, n: i
     (found,) = diagnose(tmp_path, set={"group_size": n}).runs
     assert (found.group_size, found.metric) == (str(n), f"avg@{n}")
     assert f"avg@{n}" in RunSet.read(tmp_path, group_size=n, problems_per_batch=4).metrics
+
+
+def test_the_console_of_one_run_configures_no_other(tmp_path: Path) -> None:
+    for name, n in (("run1", 4), ("run10", 8)):
+        write_verl(tmp_path / f"{name}.jsonl", range(1, 11))
+        command = f"python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n={n} data.train_batch_size=16\n"
+        (tmp_path / f"{name}.log").write_text(command)
+    assert sizes(tmp_path) == [("4", "16", 640.0), ("8", "16", 1280.0)]
