@@ -42,7 +42,7 @@ USUAL_REACH = 3.0
 
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replanning.document import Replan
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.specs import Study

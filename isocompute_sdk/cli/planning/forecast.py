@@ -60,7 +60,7 @@ def forecast(
     """
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.ingest.finding.saved_checkpoints import find_checkpoints, of_run
+    from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
 
     factor = multiple(to)
     runs = reading.read(logs, reading.metric)

@@ -17,7 +17,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
 
 
 @with_option_groups

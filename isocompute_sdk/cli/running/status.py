@@ -120,9 +120,7 @@ def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError 
 
 
 def _holds_logs(folder: Path) -> bool:
-    from isocompute_sdk.ingest.finding.log_sources import is_log
-    from isocompute_sdk.ingest.finding.paths import tables_among
-    from isocompute_sdk.ingest.finding.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
 
     listing = Listing.of(folder)
     return bool(tables_among(listing.files)) or any(map(is_log, listing.files))

@@ -24,7 +24,7 @@ from isocompute_sdk.fitting.surface.model import logistic
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR
 from isocompute_sdk.health.live_run import in_sweep, live_run
-from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, by_step
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.assessment.verdict import Verdict
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed

@@ -10,7 +10,7 @@ import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
-from isocompute_sdk.ingest.finding.launched import MARKS
+from isocompute_sdk.ingest.find import MARKS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.starts import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec

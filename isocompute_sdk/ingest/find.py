@@ -1,4 +1,7 @@
-"""Which runs' logs lie at or below a path: folders of launch scripts, event files, and files of frameworks' own."""
+"""Which runs' logs lie at or below a path: folders of launch scripts, event files, consoles, files of frameworks' own.
+
+The suffix of a file decides first: a table (`paths.NEVER_LOGS`) is not opened here, and no log format is loaded for it.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,40 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one, in_order
-from isocompute_sdk.ingest.finding.beside import assign, dump_folders, is_console, may_be_console
-from isocompute_sdk.ingest.finding.launched import launched_among, run_folder_of, run_id_of
-from isocompute_sdk.ingest.finding.walking import Listing
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.files import read_text as read_document
+from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
-from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.run_logs.console_logs import CONSOLE, is_console_log, launches, read_console_log
-from isocompute_sdk.ingest.run_logs.recovery import recover
-from isocompute_sdk.ingest.stores import mlflow_runs, trackio_runs, wandb_run
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, read_tensorboard
-from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
-from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
-from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
-from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, completed, find_config, on_devices, translate
+from isocompute_sdk.ingest.formats.registry import formats, journals
+from isocompute_sdk.ingest.paths import Listing, may_be_log
+from isocompute_sdk.ingest.stores import databases, wandb_run
+from isocompute_sdk.ingest.stores.console import (
+    CONSOLE,
+    is_console_log,
+    launches,
+    printed_configurations,
+    read_console_log,
+)
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventStart, event_files, read_event_start, read_events
+from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, as_kept, is_sealed, unpacked
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import rank
 
 TENSORBOARD = "tensorboard"
 """Store of event files, which every format may be read from."""
+REQUEST = "request.json"
+MARKS = (REQUEST, "claim_folder.py")
+"""Files in every run folder that a launch script of this package made."""
+_CONSOLE_NAME = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)
+_OF_QUEUES = re.compile(r"\.[oe]\d+")
+"""Endings that job queues give, such as `train.o48213`."""
 # Folders that the Hugging Face Trainer makes for every start, and those that programs put around their events.
 _STARTED_AT = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+|\d{9,}(\.\d+)?")
 _WRAPPERS = ("runs", "tensorboard", "tensorboard_log", "tensorboard_logs", "tb", "tb_logs", "logs", "events")
@@ -49,12 +62,12 @@ class LogSource:
     """Folder of the run, where its saved configuration may lie; of a veRL log its path without the ending."""
     paths: tuple[Path, ...]
     """Folders of events, or files."""
+    root: Path = Path()
+    """The path that was asked for; a configuration is not looked for above it."""
     events: tuple[Path, ...] = ()
     """Folders of events of the same run, beside a trainer state."""
     consoles: tuple[Path, ...] = ()
-    """Captured consoles of the run."""
-    dumps: tuple[Path, ...] = ()
-    """Folders of responses that it dumped."""
+    """Captured consoles of the run, which may show its configuration."""
     notes: tuple[Note, ...] = ()
     """What was seen when it was looked for."""
     launch: int | None = None
@@ -76,54 +89,37 @@ class LogSource:
         parts = {part if part.exists() else part.parent for part in (*self.paths, *self.events)}
         return sorted({file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))})
 
-    def read(self) -> RunLog:
-        """Read it, with what its consoles and dumps know beside it.
+    def read(self) -> tuple[RunLog, SavedConfig | None]:
+        """The log, and what is configured for its run.
 
         Raises:
             RecordError: it cannot be read.
         """
         log = counted_from_one(self._read())
         refuse_supervised(log)
-        log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
-        return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
+        log = replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
+        config = None if self.launched is not None else self._configuration(log)
+        return with_generations(log, config), config
 
-    def configuration(self, log: RunLog, root: Path) -> SavedConfig | None:
-        """What is configured for the run, no file above `root` included; None if nothing says it.
-
-        Consoles are searched only if n or B_p is in no other place, since they are long.
-        """
-        if self.launched is not None:
-            return None
-        measured, began = logged_sizes(log), log.began
+    def _configuration(self, log: RunLog) -> SavedConfig | None:
+        """What is configured; consoles, which are long, are searched only if n or B_p is in no other place."""
+        measured = logged_sizes(log)
         where = {"alone": self.alone, "shares": self.shares}
-        found = find_config(self.folder, root, log.settings, measured, began, **where)
-        found = found if found is None or log.device_batch is None else on_devices(found, log.device_batch, log.source)
-        if (
-            found is not None
-            and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
-        ):
-            return _by_release(log, found)
-        printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
-        if printed:
-            found = find_config(self.folder, root, (*log.settings, *printed), measured, began, **where)
-        return _by_release(log, self._by_banner(log, found))
-
-    def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
-        """A configuration that does not say B_p, with what the banner of a trainer in the console says of it."""
-        for path in self.consoles or (self.paths if self.format == CONSOLE else ()):
-            if not (said := banner(path)):
-                continue
-            if found is not None and found.batch is not None:
-                found = completed(found, said, path)
-            elif found is None and _counts_completions(log):
-                found = translate(path, said)
-        return found
+        config = find_config(self.folder, self.root, log.settings, measured, **where)
+        if config is not None and log.device_batch is not None:
+            config = on_devices(config, log.device_batch, log.source)
+        known = set[str]() if config is None else config.fields.keys() | config.disagreements.keys()
+        if not {"group_size", "problems_per_batch"} <= known:
+            printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
+            if printed:
+                config = find_config(self.folder, self.root, (*log.settings, *printed), measured, **where)
+        return _by_release(log, config)
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
             return self._launched(self.launched.run_folder)
         if self.format == TENSORBOARD:
-            return _read_events(self.name, self.folder, self.paths)
+            return read_events(self.name, self.folder, self.paths)
         if self.format == CONSOLE:
             return read_console_log(self.paths[0], self.name, self.launch)
         log = _stores()[self.format].read(self.paths, self.name)
@@ -132,7 +128,7 @@ class LogSource:
     def _with_events(self, log: RunLog) -> RunLog:
         """A log together with the event files of the same run."""
         try:
-            events = _read_events(self.name, self.folder, self.events)
+            events = read_events(self.name, self.folder, self.events)
         except RecordError as error:
             message = f"run {self.name!r}: its event files were not read: {error.message}. What {log.source} holds is."
             note = Note("events-not-read", "warning", message, {"run_id": self.name, "folder": str(self.folder)})
@@ -283,13 +279,21 @@ def log_formats() -> tuple[str, ...]:
     return (TENSORBOARD, CONSOLE, *_stores())
 
 
-SHARED = {store.name: store for store in (wandb_run.STORE, mlflow_runs.STORE, trackio_runs.STORE)}
-"""Stores that runs of any framework log to."""
-
-
 def _stores() -> dict[str, LogStore]:
+    """Stores of frameworks' own, and those that runs of any framework log to."""
     own = {one.store.name: one.store for one in formats() if one.store is not None}
-    return own | SHARED
+    return own | {one.name: one for one in (wandb_run.STORE, databases.MLFLOW, databases.TRACKIO)}
+
+
+def holds_log(path: Path) -> bool:
+    """Whether a file is part of a framework's log, by its name and content."""
+    stores = any(store.holds(path) for store in _stores().values())
+    return EVENT_MARK in path.name or stores or any(one.is_dump(path) for one in formats())
+
+
+def is_console(path: Path) -> bool:
+    """Whether a file is named as captured consoles are."""
+    return _CONSOLE_NAME.fullmatch(unpacked(path).name) is not None
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
@@ -300,38 +304,57 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
         format: one of `log_formats()`, or `auto` for all of them.
     """
     base = Path() if len(listing.below) > 1 else None
-    found = [
+    sources = [
         source
         for root, files in listing.below.items()
+        if format != "auto" or any(map(may_be_log, files))
         for source in _below(root, files, root if base is None else base, format)
     ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
-    single = {(source.paths, source.launch): source for source in found}
+    single = {(source.paths, source.launch): source for source in sources}
     alone = len(single) == 1
-    return sorted((replace(one, alone=alone) for one in single.values()), key=lambda source: source.name)
-
-
-def is_log(path: Path) -> bool:
-    """Whether a file is part of a framework's log."""
-    if is_sealed(path):
-        return False
-    dumps = (one.dumps.is_dump(path) for one in formats() if one.dumps is not None)
-    return EVENT_MARK in path.name or any(store.holds(path) for store in _stores().values()) or any(dumps)
+    return sorted((replace(one, alone=alone, root=listing.path) for one in single.values()), key=lambda one: one.name)
 
 
 def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    launched = launched_among(files) if format == "auto" else {}
-    found = [
+    launched = _launched_among(files) if format == "auto" else {}
+    runs = [
         LogSource(name, form.store.name if form.store else TENSORBOARD, folder, (folder,), launched=form)
         for name, folder, form in _named(launched, base)
     ]
     free = [file for file in files if launched.keys().isdisjoint(file.parents)]
-    others = _with_beside(_unlaunched(root, free, base, format), free, root)
-    if format not in ("auto", CONSOLE) or found or others or (root.is_dir() and any(map(_is_table, free))):
-        return [*found, *others]
+    others = _unlaunched(root, free, base, format)
+    if runs or others or format not in ("auto", CONSOLE) or (root.is_dir() and any(map(_is_table, free))):
+        consoles = [file for file in free if is_console(file)]
+        return [*runs, *(replace(one, consoles=_own_consoles(one, others, consoles)) for one in others)]
     # A console tells less than any log, and is read where there is nothing else.
-    consoles = [file for file in free if (file == root or may_be_console(file)) and is_console_log(file)]
-    return [one for file in consoles for one in _in_console(file, base)]
+    possible = [file for file in free if may_be_log(file) and (file == root or _may_be_console(file))]
+    return [one for file in possible if is_console_log(file) for one in _in_console(file, base)]
+
+
+def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Sequence[Path]) -> tuple[Path, ...]:
+    """Consoles of the only run; of several those in the folder of a run, or that are named after it."""
+    folders = {one.folder for one in sources}
+    if len({folder.name for folder in folders}) == 1:
+        return tuple(consoles)
+
+    def owner(console: Path) -> Path | None:
+        inside = [folder for folder in folders if folder in console.parents]
+        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", unpacked(console).name)]
+        return max(
+            inside, key=lambda one: len(one.parts), default=max(named, key=lambda one: len(one.name), default=None)
+        )
+
+    return tuple(one for one in consoles if owner(one) == source.folder)
+
+
+def _may_be_console(path: Path) -> bool:
+    bare = unpacked(path)
+    return is_console(path) or bare.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(bare.suffix) is not None
+
+
+def _is_table(path: Path) -> bool:
+    return unpacked(path).suffix.lower() in TABLE_SUFFIXES
 
 
 def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
@@ -345,16 +368,54 @@ def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
         yield replace(source, name=f"{source.name}/{i + 1}", launch=i, shares=True)
 
 
-def _is_table(path: Path) -> bool:
-    return unpacked(path).suffix.lower() in (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
+def _request(folder: Path) -> Mapping[str, Any]:
+    """The request of a launch script; empty without one."""
+    try:
+        raw = parse_json(read_document(folder / REQUEST, what="a run's request"))
+    except (IsoComputeError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _launched_among(files: Iterable[Path]) -> dict[Path, LogFormat]:
+    """Folders of runs that launch scripts started -> their format; those with a journal are read as tables."""
+    kinds = {file.parent: _request(file.parent).get("kind") for file in files if file.name == REQUEST}
+    by_kind = {one.run_folder.kind: one for one in (formats() if kinds else ()) if one.run_folder is not None}
+    return {folder: by_kind[kind] for folder, kind in kinds.items() if kind in by_kind}
 
 
 def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str, Path, LogFormat]]:
     """Folders of launch scripts with the name of the run in each, or that of the folder if two have the same."""
-    runs = {folder: run_id_of(folder) or _name(folder, base) for folder in launched}
+    runs: dict[Path, str] = {}
+    for folder in launched:
+        run = _request(folder).get("run")
+        runs[folder] = str(run["run_id"]) if isinstance(run, dict) and "run_id" in run else _name(folder, base)
     counts = Counter(runs.values())
     for folder, form in launched.items():
         yield runs[folder] if counts[runs[folder]] == 1 else _name(folder, base), folder, form
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a launch script made the folder."""
+    return all((folder / name).is_file() for name in MARKS)
+
+
+def run_folder_of(path: Path, root: Path) -> Path | None:
+    """The folder of a run that `path` is or lies in, at or below `root`; None if there is none."""
+    inside = (here for here in (path, *path.parents) if here == root or root in here.parents)
+    return next((here for here in inside if is_run_folder(here)), None)
+
+
+def belongs_to_journal(file: Path, root: Path) -> bool:
+    """Whether a file lies in or below a folder with a journal, at or below `root`."""
+    above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
+    kinds = [one.journal for one in journals() if one.journal is not None]
+    return any(one.holds(as_kept(folder / one.file)) for folder in above for one in kinds)
+
+
+def has_journal(folder: Path) -> bool:
+    """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
+    return any(one.journal is not None and as_kept(folder / one.journal.file).exists() for one in journals())
 
 
 @dataclass
@@ -419,7 +480,9 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
                 found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
             # A state that was saved is that of the launch that wrote last.
             beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
-            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), beside.paths, notes=beside.notes))
+            found.append(
+                LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths, notes=beside.notes)
+            )
     if format in ("auto", TENSORBOARD):
         found += [_of_launch(_name(run, base), run, one) for run, every in started.items() for one in every]
     return found
@@ -482,24 +545,6 @@ def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
     return (Note("launches-without-update", "info", message, data),)
 
 
-def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
-    """The sources with the consoles and dumps among `files` that belong to them."""
-    runs = {source.folder: source.paths for source in found}
-    every = [file for file in files if is_console(file)]
-    consoles = assign(every, runs, root)
-    names, stores = {source.folder.name for source in found}, [source.format for source in found]
-    if len(found) > 1 and len(names) == 1 and len(set(stores)) == len(stores):
-        # Logs of several loggers under one name: what belongs to one of them belongs to all.
-        taken = {file for own in consoles.values() for file in own}
-        for run in runs:
-            consoles.setdefault(run, []).extend(file for file in every if file not in taken)
-    dumps = assign(dump_folders(files), runs, root)
-    return [
-        replace(one, consoles=tuple(consoles.get(one.folder, ())), dumps=tuple(dumps.get(one.folder, ())))
-        for one in found
-    ]
-
-
 def _run_of_events(folder: Path) -> Path:
     """The run that a folder of events belongs to: above what trainers put between the two.
 
@@ -528,17 +573,3 @@ def _name(run: Path, base: Path) -> str:
     relative = os.path.relpath(run, base)
     outside = relative == "." or relative.startswith("..")
     return run.absolute().name if outside else Path(relative).as_posix()
-
-
-def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
-    parts = [read_tensorboard(folder) for folder in folders]
-    attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
-    notes = tuple(note for part in parts for note in part.notes)
-    if not attempts:
-        raise NothingMeasured(
-            f"{source} holds event files without a single scalar that is whole",
-            "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
-        )
-    files = sorted({attempt.path for attempt in attempts}, key=lambda path: (_second(path), path.name))
-    settings = [(path, start.arguments) for path in files if (start := read_event_start(path)).arguments]
-    return RunLog(name, source, TENSORBOARD, tuple(attempts), notes, settings=tuple(settings[-1:]))

@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
-from isocompute_sdk.ingest.assistant.mapping import RunMap
-from isocompute_sdk.ingest.assistant.propose import mapping_of
-from isocompute_sdk.ingest.finding.paths import as_paths
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.collect import Collection, collect, told_of
 from isocompute_sdk.ingest.formats.registry import broken
+from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.mapping import RunMap
+from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import read
-from isocompute_sdk.ingest.run_logs.log_table import tabulate
-from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.cells import Options
 from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.copies import told
-from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, undecided
 from isocompute_sdk.records.table import build, join
 from isocompute_sdk.records.trends import no_rise, no_rise_note
@@ -33,8 +32,35 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FEW_EVALUATIONS = 4
+MIN_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
+MAX_NAMED = 20
+"""Tables that a command names one by one."""
+_RATE = "learning_rate"
+_FIELDS = {
+    "group_size": "n",
+    "problems_per_batch": "B_p",
+    BATCH.name: "n B_p (completions of an update, over all GPUs)",
+    "step_unit": "the unit of the steps",
+    "metrics": "the evaluation among the values",
+    "eval_samples": "the samples per problem in the evaluation",
+    "updates_per_batch": "the optimiser updates per batch of rollouts",
+}
+"""What a question is about, in words."""
+_ADVICE = {
+    "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
+    "log-damaged": "copy the file again",
+    "text-not-utf8": "save the file as UTF-8",
+    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
+    "log-starts-late": "add the log of the earlier part",
+    "configuration-changed": "leave out the parts after the change",
+    "values-not-finite": "use only what came before, if the run failed there",
+    "evaluation-samples-unknown": "add --set eval_samples=K",
+    "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
+    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
+    "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
+    "runs-told-apart-by-step": "add a column with run ids, or a seed",
+}
 
 
 @dataclass(frozen=True)
@@ -125,9 +151,9 @@ def diagnose(
         RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
     """
     every = as_paths(paths)
-    told = Told(metric, dict(rename or {}), tuple(ignore), dict(set or {}))
+    told = {"metric": metric, "rename": dict(rename or {}), "ignore": tuple(ignore), "set": dict(set or {})}
     found = collect(every, told)
-    return _diagnosis(found, mapping_of(found, every), [str(path) for path in every])
+    return _diagnosis(found, found.mapping(every), [str(path) for path in every])
 
 
 def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
@@ -142,12 +168,9 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
         RecordError: there is nothing at all.
     """
     mapping = RunMap.load(path) if mapping is None else mapping
-    folder = Path(path).parent
-    told = Told(mapping.metric, mapping.rename, mapping.ignore, mapping.set)
-    found = collect([folder / searched for searched in mapping.searched], told)
-    known = {name: one for name, one in found.logs.items() if name in mapping.runs}
-    seen = replace(found, logs=known)
-    looked = _diagnosis(seen, mapping, [])
+    found = collect([Path(path).parent / searched for searched in mapping.searched], told_of(mapping))
+    found.logs = {name: one for name, one in found.logs.items() if name in mapping.runs}
+    looked = _diagnosis(found, mapping, [])
     next_ = f"isocompute ingest --map {shlex.quote(str(path))} --output runs.parquet"
     try:
         mapping.readings(str(path))
@@ -157,8 +180,84 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
 
 
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
-    looked = _judged(found, mapping, paths)
-    return replace(looked, remarks=(*_remarks(looked.runs), *([found.not_looked_at] if found.unread else [])))
+    asked: str | None = found.told["metric"]
+    findings = [finding for path, runs in found.tables.items() for finding in _of_table(runs, path, asked)]
+    findings += [_of_log(name, run.log, mapping, asked) for name, run in found.logs.items()]
+    findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
+    for note in broken():
+        name = f"log format {note.data['format']}"
+        findings.append(RunFinding(name, "-", problems=(note.message,), advice=("repair or remove it",)))
+    for path, runs, of in found.copies:
+        one = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
+        advice = ("nothing: it is left out",)
+        findings.append(replace(one, problems=(told(of),), advice=advice, runs=None))
+    findings, groups = _grouped(findings)
+    remarks = _remarks(findings)
+    if found.unread:
+        counts = ", ".join(f"{count} {ending}" for ending, count in found.unread.most_common())
+        remarks.append(f"not looked at: {counts}. Name them to try.")
+    verdict, question, next_ = _next(found, mapping, findings, paths)
+    return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
+
+
+def _next(
+    found: Collection, mapping: RunMap, findings: Sequence[RunFinding], paths: Sequence[str]
+) -> tuple[Literal["ready", "question", "unusable"], str | None, str]:
+    """Verdict, question and the command to give next."""
+    mend = next((error for error in found.unreadable.values() if _options(error)), None)
+    if mend is not None:
+        words = _words(found.told)
+        options = [text for text in _options(mend) if text not in words]
+        if any(text.startswith("--metric") for text in options):
+            words = _words({**found.told, "metric": None})
+        return "question", _of_options(options), _command("doctor", paths, [*words, *options])
+    if not mapping.confirmed and any(not run.skip for run in mapping.runs.values()):
+        words = [*_words(found.told), "--propose map.yaml"]
+        return "question", _question(mapping), _command("ingest", paths, words)
+    if asked := _rewards_asked(found):
+        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
+        words = [*_words(found.told), f"--metric {shlex.quote(asked[0])}"]
+        return "question", question, _command("doctor", paths, words)
+    ready = {one.name for one in findings if one.readable and one.runs is not None}
+    if ready:
+        return "ready", None, _reading(found, len(ready), paths)
+    return "unusable", None, "nothing here can be read: see what each line says"
+
+
+def _command(command: str, paths: Sequence[str], words: Sequence[str]) -> str:
+    return " ".join(["isocompute", command, shlex.join(paths), *words])
+
+
+def _words(told: Mapping[str, Any]) -> list[str]:
+    """What was said about all runs, as options."""
+    return [
+        *(f"--set {shlex.quote(f'{name}={value}')}" for name, value in told["set"].items()),
+        *(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in told["rename"].items()),
+        *(f"--ignore {shlex.quote(name)}" for name in told["ignore"]),
+        *([f"--metric {shlex.quote(told['metric'])}"] if told["metric"] is not None else []),
+    ]
+
+
+def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
+    """A command that reads every run which is ready.
+
+    All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
+    audit where two tables have runs of one name, since it gives them other names.
+    """
+    words = _words(found.told)
+    tables = list(map(str, found.tables))
+    for named in (paths, tables if not found.logs and len(tables) <= MAX_NAMED else []):
+        try:
+            if named and len(read(named, **found.told, on_truncated="drop").run_ids) >= ready:
+                return _command("ingest", named, [*words, "--output runs.parquet"])
+        except IsoComputeError:
+            continue
+    try:
+        if found.tables:
+            join([runs.to_polars() for runs in found.tables.values()], tables, "error")
+    except RecordError:
+        return _command("audit", paths, words)
+    return _command("ingest", paths, [*words, "--propose map.yaml"])
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
@@ -180,47 +279,9 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
     return found
 
 
-def _judged(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
-    asked = found.told.metric
-    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
-    copies = [_of_copy(path, runs, of, asked) for path, runs, of in found.copies]
-    findings += [_of_log(name, one, mapping, asked) for name, one in found.logs.items()]
-    findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
-    findings += [
-        RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
-        for note in broken()
-    ]
-    findings, groups = _grouped([*findings, *copies])
-    mend = next((error for error in found.unreadable.values() if _options(error)), None)
-    open_ = any(not run.skip for run in mapping.runs.values()) and not mapping.confirmed
-    usable = open_ or mend is not None or any(one.readable for one in findings)
-    command = _Command(paths, found.told)
-    if mend is not None:
-        options = [text for text in _options(mend) if text not in command.words]
-        if any(text.startswith("--metric") for text in options):
-            command = replace(command, told=replace(found.told, metric=None))
-        next_ = command.give("doctor", *options)
-        return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", _of_options(options))
-    if open_:
-        propose = command.give("ingest", "--propose map.yaml")
-        return Diagnosis(tuple(findings), tuple(groups), propose, True, "question", _question(mapping))
-    if asked := _rewards_asked(found):
-        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
-        next_ = command.give("doctor", f"--metric {shlex.quote(asked[0])}")
-        return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", question)
-    if usable:
-        # A copy of another run is readable, and read only once.
-        skipped = {name for name, run in mapping.runs.items() if run.skip}
-        aside = {(one.name, one.source) for one in copies}
-        counted = [one for one in findings if one.name not in skipped and (one.name, one.source) not in aside]
-        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
-    advice = "nothing here can be read: see what each line says"
-    return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
-
-
 def _rewards_asked(found: Collection) -> list[str]:
     """Metrics of tables of which one may be the reward, where no name says which and nobody did."""
-    if found.told.metric is not None:
+    if found.told["metric"] is not None:
         return []
     frames = [runs.to_polars().select("metric", "eval_set").unique() for runs in found.tables.values()]
     return undecided({(metric, where) for frame in frames for metric, where in frame.iter_rows()})
@@ -240,7 +301,7 @@ def _of_options(options: Sequence[str]) -> str:
     for flag, value in map(shlex.split, options):
         theirs, _, ours = value.partition("=")
         if flag == "--rename":
-            symbol = f" ({_SYMBOLS[ours]})" if ours in _SYMBOLS else ""
+            symbol = f" ({_FIELDS[ours]})" if ours in ("group_size", "problems_per_batch") else ""
             said.append(f"column {theirs!r} is {ours}{symbol}")
         else:
             said.append({"--ignore": f"column {value!r} is left out", "--metric": f"{value} is meant"}[flag])
@@ -251,171 +312,57 @@ def _question(mapping: RunMap) -> str:
     """Everything that is open, as one question, and how to answer it at once if all runs share the answer."""
     asked = mapping.open_questions()
     if not asked:
-        names = [name for name, run in mapping.runs.items() if any(map(_is_likely, run.evidence.values()))]
-        return (
-            f"is what names and columns say right for {listed(names, 3)}? The file shows each value with its evidence."
-        )
+        return "is the mapping right? The file shows each value with its evidence."
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
-    nouns = [_NOUNS.get(field, field) for field in fields]
+    nouns = [_FIELDS.get(one, one) for one in fields]
     named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
     about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
+    answer = f"{about} Answer in the file that the next command writes"
     if not {*fields} <= PLACEHOLDERS.keys():
-        return f"{about} Answer in the file that the next command writes."
-    options = " ".join(f"--set {field}={PLACEHOLDERS[field]}" for field in fields)
-    return f"{about} Answer in the file that the next command writes; or, if all runs share it, add {options}."
-
-
-def _is_likely(evidence: str) -> bool:
-    return not evidence.startswith("certain")
-
-
-@dataclass(frozen=True)
-class _Command:
-    """Commands about the same files, with what was said about their columns."""
-
-    paths: Sequence[str]
-    told: Told
-
-    @property
-    def words(self) -> list[str]:
-        """What was said, as options."""
-        told = self.told
-        return [
-            *(f"--set {shlex.quote(f'{name}={value}')}" for name, value in told.set.items()),
-            *(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in told.rename.items()),
-            *(f"--ignore {shlex.quote(name)}" for name in told.ignore),
-            *([f"--metric {shlex.quote(told.metric)}"] if told.metric is not None else []),
-        ]
-
-    def give(self, command: str, *options: str, paths: Sequence[str] | None = None) -> str:
-        """A command line."""
-        shown = shlex.join(self.paths if paths is None else paths)
-        return " ".join(["isocompute", command, shown, *self.words, *options])
-
-    def reading(self, found: Collection, findings: Sequence[RunFinding]) -> str:
-        """A command that reads every run which is ready.
-
-        All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
-        audit where two tables have runs of one name, since it gives them other names.
-        """
-        if len(found.tables) == 1 and not found.logs and not found.unreadable:
-            return self.give("ingest", "--output runs.parquet")
-        ready = len({one.name for one in findings if one.readable})
-        tables = list(map(str, found.tables))
-        for paths in (self.paths, tables if not found.logs and len(tables) <= MOST_NAMED else []):
-            if paths and self._reads(paths) >= ready:
-                return self.give("ingest", "--output runs.parquet", paths=paths)
-        try:
-            if found.tables:
-                join([runs.to_polars() for runs in found.tables.values()], tables, "error")
-        except RecordError:
-            return self.give("audit")
-        return self.give("ingest", "--propose map.yaml")
-
-    def _reads(self, paths: Sequence[str]) -> int:
-        """How many runs all paths at once give; 0 if they cannot be read so."""
-        told = self.told
-        options: dict[str, Any] = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
-        try:
-            runs = read(paths, metric=told.metric, on_truncated="drop", **options)
-        except IsoComputeError:
-            return 0
-        return len(runs.run_ids)
-
-
-MOST_NAMED = 20
-"""Tables that a command names one by one."""
-
-
-def _tables(found: Collection) -> list[tuple[RunSet, Path]]:
-    return [(runs, path) for path, runs in found.tables.items()]
+        return f"{answer}."
+    return f"{answer}; or, if all runs share it, add {' '.join(f'--set {one}={PLACEHOLDERS[one]}' for one in fields)}."
 
 
 def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
-    table = runs.to_polars().partition_by("run_id", as_dict=True)
     # A note about a run stands with it; one about the file with the first of them.
-    first = runs.run_ids[0]
-    return [
-        _measured(name, str(path), RunSet(part, _about(runs, name, named=name == first)), 1, asked)
-        for (name,), part in table.items()
-    ]
+    findings: list[RunFinding] = []
+    for (name,), part in runs.to_polars().partition_by("run_id", as_dict=True).items():
+        owners = (name,) if findings else (None, name)
+        about = [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
+        findings.append(_measured(name, str(path), RunSet(part, about), 1, asked))
+    return findings
 
 
-def _of_copy(path: Path, runs: RunSet, original: str, asked: str | None) -> RunFinding:
-    found = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
-    return replace(found, problems=(told(original),), advice=("nothing: it is left out",), runs=None)
-
-
-def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
-    owners = (None, name) if named else (name,)
-    return [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
-
-
-def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
+def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
     entry = mapping.runs[name]
-    asked = [question for question in mapping.open_questions() if name in question.runs]
-    open_fields = {question.field for question in asked}
-    source, attempts = str(one.log.source), len(one.log.extents)
-    answers = {key: q for key, q in mapping.questions.items() if q.answer is not None and name in q.runs}
-    answered = {question.field for question in answers.values()}
-    sizes = ("group_size", "problems_per_batch")
-    lacking = [f for f in sizes if getattr(entry, f) is None and not {f, "batch", BATCH.name} & answered]
-    if (lacking and asked) or {"step_unit", "metrics"} & open_fields:
-        told = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
-        open_ = "; ".join(_SHORT.get(question.field, question.field) for question in asked)
-        notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in one.log.notes]
-        return replace(
-            told,
-            attempts=attempts,
-            problems=(f"not known: {open_}", *(problem for problem, _ in notes)),
-            advice=("answer it in the proposed mapping", *(advice for _, advice in notes)),
+    asked = [question.field for question in mapping.open_questions() if name in question.runs]
+    source, attempts = str(log.source), len(log.extents)
+    sizes = (_or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
+    open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
+    if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
+        notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
+        problems, advice = (
+            (open_, *(one for one, _ in notes)),
+            ("answer it in the proposed mapping", *(a for _, a in notes)),
         )
+        return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions=answers, confirmed=True)
-        table = tabulate(one.log, alone.readings()[name])
+        table = tabulate(log, mapping.reading(name))
         finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(Path(source), error, name, attempts)
-        finding = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
-    likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
-    hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
-    shown = [f"only likely: {', '.join(hints)}"] if hints else []
-    asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
-    twice = [entry.evidence["skip"].partition(": ")[2]] if "skip" in entry.evidence else []
-    advice = [
-        *("confirm it in the proposed mapping" for _ in (*shown, *asks)),
-        *("nothing: it is left out" for _ in twice),
-    ]
-    problems = (*finding.problems, *shown, *asks, *twice)
-    runs = None if twice else finding.runs
-    return replace(finding, problems=problems, advice=(*finding.advice, *advice), runs=runs)
-
-
-_RATE = "learning_rate"
-_SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
-_NOUNS = {
-    "group_size": "n",
-    "problems_per_batch": "B_p",
-    BATCH.name: "n B_p (completions of an update, over all GPUs)",
-    "batch": "the unit of the batch in the name (problems or rollouts)",
-    "step_unit": "the unit of the steps",
-    "metrics": "the evaluation among the values",
-    "eval_samples": "the samples per problem in the evaluation",
-    "updates_per_batch": "the optimiser updates per batch of rollouts",
-}
-_SHORT = {
-    "group_size": "n",
-    "problems_per_batch": "B_p",
-    BATCH.name: "B_p",
-    "batch": "whether the batch in the name counts problems or rollouts",
-    "step_unit": "what its steps count",
-    "metrics": "which value is the evaluation",
-    "eval_samples": "samples per problem in the evaluation",
-    "updates_per_batch": "optimiser updates per batch of rollouts",
-}
+        finding = RunFinding(name, source, *sizes)
+    more = [(open_, "confirm it in the proposed mapping")] if asked else []
+    more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
+    return replace(
+        finding,
+        problems=(*finding.problems, *(problem for problem, _ in more)),
+        advice=(*finding.advice, *(advice for _, advice in more)),
+        runs=None if "skip" in entry.evidence else finding.runs,
+    )
 
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
@@ -452,7 +399,9 @@ def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     found: list[tuple[str, str]] = [
-        (note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in _grave(runs)
+        (note.message, _ADVICE.get(note.code, "see docs/notes.md"))
+        for note in runs.notes
+        if note.severity != "info" or note.code in _ADVICE
     ]
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
@@ -463,7 +412,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
                 "evaluate on held-out problems; until then read every answer as one about the training reward",
             )
         )
-    elif count < FEW_EVALUATIONS:
+    elif count < MIN_EVALUATIONS:
         found.append((f"only {count} values of {metric}", "evaluate more often"))
     if metric is not None:
         measured = runs.filter(metric=metric)
@@ -482,26 +431,6 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
     return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
-
-
-def _grave(runs: RunSet) -> list[Note]:
-    return [note for note in runs.notes if note.severity != "info" or note.code in _ADVICE]
-
-
-_ADVICE = {
-    "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
-    "log-damaged": "copy the file again",
-    "text-not-utf8": "save the file as UTF-8",
-    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
-    "log-starts-late": "add the log of the earlier part",
-    "configuration-changed": "leave out the parts after the change",
-    "values-not-finite": "use only what came before, if the run failed there",
-    "evaluation-samples-unknown": "add --set eval_samples=K",
-    "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
-    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
-    "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
-    "runs-told-apart-by-step": "add a column with run ids, or a seed",
-}
 
 
 def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
@@ -532,25 +461,11 @@ def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Map
     return told, list(contexts.values())
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What a rule of learning rates is about."""
-
-    group_size: int
-    problems_per_batch: int | None
-    context: Mapping[str, Any]
-
-
 def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
     """The rule that all learning rates of a cell follow; None if there is none, or if n or B_p changes."""
     if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
         return None
-    known = [
-        _Known(
-            int(one.group_size), int(one.problems_per_batch) if one.problems_per_batch.isdigit() else None, one.context
-        )
-        for one in cell
-    ]
+    known = [info for one in cell if one.runs is not None for info in one.runs.runs()]
     return learning_rate_rule(known) or None
 
 

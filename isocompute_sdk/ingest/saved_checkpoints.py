@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from isocompute_sdk.ingest.finding.walking import Listing
+from isocompute_sdk.ingest.paths import Listing
 
 NAMES = re.compile(r"(?:global_?step|checkpoint|ckpt|iter|step)[-_]?0*(\d+)(_hf)?", re.IGNORECASE)
 """veRL global_step_N, OpenRLHF global_stepN and global_stepN_hf, TRL checkpoint-N, slime iter_000N, prime-rl step_N."""

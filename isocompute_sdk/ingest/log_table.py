@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,12 +34,11 @@ from isocompute_sdk.ingest.formats.log_format import (
     Measure,
     StepUnit,
 )
-from isocompute_sdk.ingest.run_logs.filtering import Filtered, read_filter
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import PER_RUN
 from isocompute_sdk.records.rewards import is_training_reward
-from isocompute_sdk.records.size_changes import Part, change_note, part_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,7 +82,7 @@ class LogTable:
 def tabulate(log: RunLog, reading: Reading) -> LogTable:
     """Every known measurement of a log, with the rollouts generated on its path and those paid for.
 
-    A run whose n or B_p changed becomes several, one for each configuration, see `records.size_changes`. Values that
+    A run whose n or B_p changed becomes several, one for each configuration, since a fit expects one n. Values that
     are not finite are left out with a note.
 
     Raises:
@@ -104,7 +103,8 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     if scale != 1.0:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
-    notes = [*log.notes, *_notes(log, known, pieces, wasted), *_gaps(log, updates)]
+    notes = [*log.notes, *_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
+    notes += _gaps(log, updates)
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -133,36 +133,6 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
     return LogTable(_with_configuration(frame, log, pieces, reading), tuple(notes))
-
-
-LONGEST_PERIOD = 24
-"""Updates after which the generations of a run that reuses its rollouts repeat."""
-
-
-def logged_updates_per_batch(log: RunLog) -> float | None:
-    """Optimiser updates made with one rollout batch, from the updates that logged a reward; None if that says nothing.
-
-    A trainer that generates less often than it updates has no reward for the other updates: two of three rows have one
-    where 1.5 updates use a generation. It shows only in logs of every update.
-    """
-    known = log.meanings()
-    rewards = [tag for tag, one in known.items() if one.measure == Measure(TRAIN_REWARD, TRAIN_SET)]
-    updates = [tag for tag, one in known.items() if one.eval_set == TRAIN_SET]
-    if not rewards:
-        return None
-    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
-    if len(step_T) < 2 or np.any(np.diff(step_T) != 1):
-        return None
-    there_T = np.isin(step_T, np.concatenate([log.series(tag).step_T for tag in rewards]))
-    # TRL 0.16 may leave the reward out of a row that also evaluates.
-    others = [log.series(tag).step_T for tag, one in known.items() if one.eval_set != TRAIN_SET]
-    sure_T = ~np.isin(step_T, np.concatenate(others)) | there_T if others else np.ones(len(step_T), dtype=bool)
-    for period in range(1, min(LONGEST_PERIOD, len(step_T) // 2) + 1):
-        places = [there_T[i::period][sure_T[i::period]] for i in range(period)]
-        if all(len(place) and np.ptp(place.astype(int)) == 0 for place in places):
-            rewarded = sum(bool(place[0]) for place in places)
-            return period / rewarded if rewarded else None
-    return None
 
 
 def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
@@ -242,9 +212,11 @@ TOKENS_SLACK = 0.95
 
 
 @dataclass(frozen=True)
-class _Piece(Part):
-    """One configuration of a run, both numbers known."""
+class _Piece:
+    """One configuration of a run."""
 
+    start: float
+    """Step after which it held; 0 for the first."""
     group_size: int
     problems_per_batch: int
 
@@ -356,10 +328,6 @@ def _piece_at(pieces: Sequence[_Piece], step_T: Array) -> np.ndarray[Any, np.dty
     return np.searchsorted([piece.start for piece in pieces[1:]], step_T)
 
 
-def _notes(log: RunLog, known: Mapping[str, Meaning], pieces: Sequence[_Piece], wasted: Array) -> list[Note]:
-    return [*_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
-
-
 def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
     found: list[Note] = []
     name = log.name
@@ -399,11 +367,23 @@ def _gaps(log: RunLog, updates: Sequence[str]) -> list[Note]:
 
 
 def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
+    """That a run has several configurations, and how to fit its later parts."""
     if len(pieces) == 1:
         return []
-    counted = {} if log.rollouts is None else {"rollouts_given": True}
-    remark = " Its rollouts are those of the table." if counted else ""
-    return [change_note(log.name, pieces, remark, **counted)]
+    told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces]
+    message = (
+        f"run {log.name!r} changed its configuration ({listed(told, 6, ';')}). Rollouts go on counting through the "
+        "change, and the parts after it are runs of their own that did not start from the base model: leave them out "
+        "of a fit unless that is what you mean."
+    )
+    starts = [piece.start for piece in pieces[1:]]
+    data = {"run_id": log.name, "steps": starts, "parts": _names(log, pieces)[1:]}
+    return [Note("configuration-changed", "warning", message, data)]
+
+
+def _names(log: RunLog, pieces: Sequence[_Piece]) -> list[str]:
+    """Run ids of the parts of a run."""
+    return [log.name, *(f"{log.name}/from-step-{piece.start:.10g}" for piece in pieces[1:])]
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
@@ -438,7 +418,7 @@ def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> 
 def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
     import polars as pl
 
-    names = [log.name, *(part_name(log.name, piece.start) for piece in pieces[1:])]
+    names = _names(log, pieces)
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
     if log.framework is not None:
         shared.setdefault("framework", log.framework.name)
@@ -459,3 +439,90 @@ def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piec
         }
     )
     return frame.join(table, on="piece", how="left", maintain_order="left").drop("piece")
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Updates T of which a log tells what was filtered."""
+
+    step_T: Array
+    """Update steps done."""
+    kept_T: Array
+    """Rollouts trained on."""
+    generated_T: Array
+    """Rollouts generated."""
+
+    @property
+    def trained_share_T(self) -> Array:
+        """Share of the generated rollouts that was trained on."""
+        return self.kept_T / self.generated_T
+
+
+def read_filter(
+    log: RunLog, updates: Sequence[str], batches: Callable[[Array], tuple[Array, Array]], scale: float
+) -> Filtered | None:
+    """What the run's filter threw away; None if the log does not say.
+
+    Args:
+        log: what the run logged.
+        updates: tags that are logged with every update.
+        batches: update steps -> rollouts that the update before each trained on, and its group size.
+        scale: logged steps in one rollout batch.
+    """
+    kept_percent = None if log.framework is None else log.framework.kept_percent_tag
+    if kept_percent is not None and kept_percent in log.tags:
+        step_T, percent_T = _values(log, kept_percent, scale)
+        kept_T, size_T = batches(step_T)
+        share_T = percent_T / (100.0 * size_T)
+        # A share of 0 cannot be: a batch was trained on.
+        usable = share_T > 0
+        return Filtered(step_T[usable], kept_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
+    groups = None if log.framework is None else log.framework.filtered_groups
+    tags = [] if groups is None else [tag for tag in log.tags if re.fullmatch(groups, tag)]
+    if not tags:
+        return None
+    # An update that threw nothing away logs none of these tags.
+    step_T = np.unique(np.concatenate([_values(log, tag, scale)[0] for tag in (*tags, *updates)]))
+    kept_T, size_T = batches(step_T)
+    lost_T = np.zeros(len(step_T))
+    for tag in tags:
+        at_T, groups_T = _values(log, tag, scale)
+        lost_T[np.searchsorted(step_T, at_T)] += np.maximum(groups_T, 0.0)
+    return Filtered(step_T, kept_T, kept_T + size_T * lost_T)
+
+
+def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:
+    """Steps and finite values of one tag."""
+    series = log.series(tag)
+    known = np.isfinite(series.value_T)
+    return series.step_T[known].astype(np.float64) / scale, series.value_T[known].astype(np.float64)
+
+
+MAX_PERIOD = 24
+"""Updates after which the generations of a run that reuses its rollouts repeat."""
+
+
+def logged_updates_per_batch(log: RunLog) -> float | None:
+    """Optimiser updates made with one rollout batch, from the updates that logged a reward; None if that says nothing.
+
+    A trainer that generates less often than it updates has no reward for the other updates: two of three rows have one
+    where 1.5 updates use a generation. It shows only in logs of every update.
+    """
+    known = log.meanings()
+    rewards = [tag for tag, one in known.items() if one.measure == Measure(TRAIN_REWARD, TRAIN_SET)]
+    updates = [tag for tag, one in known.items() if one.eval_set == TRAIN_SET]
+    if not rewards:
+        return None
+    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
+    if len(step_T) < 2 or np.any(np.diff(step_T) != 1):
+        return None
+    there_T = np.isin(step_T, np.concatenate([log.series(tag).step_T for tag in rewards]))
+    # TRL 0.16 may leave the reward out of a row that also evaluates.
+    others = [log.series(tag).step_T for tag, one in known.items() if one.eval_set != TRAIN_SET]
+    sure_T = ~np.isin(step_T, np.concatenate(others)) | there_T if others else np.ones(len(step_T), dtype=bool)
+    for period in range(1, min(MAX_PERIOD, len(step_T) // 2) + 1):
+        places = [there_T[i::period][sure_T[i::period]] for i in range(period)]
+        if all(len(place) and np.ptp(place.astype(int)) == 0 for place in places):
+            rewarded = sum(bool(place[0]) for place in places)
+            return period / rewarded if rewarded else None
+    return None
