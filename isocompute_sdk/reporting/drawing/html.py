@@ -31,11 +31,16 @@ def _template() -> Template:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: printable(value, keep="\n\t") if type(value) is str else value,
+        finalize=_as_text,
     )
     filters: dict[str, Any] = environment.filters
     filters["sort_notes"] = by_severity
     return environment.get_template("page.html.j2")
+
+
+def _as_text(value: object) -> object:
+    """What a template prints; text that is markup stays as it is."""
+    return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def render(page: Page) -> str:
