@@ -1,7 +1,7 @@
 """How often the health detectors are wrong, and how often and how soon they see what is wrong.
 
 Healthy and sick runs of the simulator: designs, truths and noise as in its scenarios, over all families that do not
-overfit, and vitals as in `isocompute_simulator.observation.vitals`. `--logs` counts alarms on recorded runs as well.
+overfit, and vitals as in `isocompute_simulator.vitals`. `--logs` counts alarms on recorded runs as well.
 `--bands` fits pilot sweeps and holds new healthy runs, three times as long, against the band of their plan.
 
     python benchmarks/health_alarms.py --runs 600 --bands 60 --logs isocompute-quickstart/runs
@@ -24,11 +24,11 @@ from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.diagnosis import Finding
 from isocompute_sdk.health.traces import gather
 from isocompute_simulator.design import PlannedRun, SweepDesign, draw_design
-from isocompute_simulator.observation.noise import Noise, draw_noise, measured_curve
-from isocompute_simulator.observation.vitals import FAULTS, healthy_vitals
+from isocompute_simulator.families import FAMILIES, draw_truth
+from isocompute_simulator.observation import Noise, draw_noise, measured_curve
 from isocompute_simulator.scenario import draw_scenario
-from isocompute_simulator.truths.scenario_families import FAMILIES, draw_truth
-from isocompute_simulator.truths.truth import Array, Truth
+from isocompute_simulator.truth import Array, Truth
+from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 SEED = 7
 MOST_UPDATES = 600

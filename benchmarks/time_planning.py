@@ -24,9 +24,9 @@ import numpy as np
 import isocompute_sdk as iso
 from isocompute_sdk.planning.pricing import evaluations
 from isocompute_sdk.specs import Evaluation
-from isocompute_simulator.observation.clock import Clock, timed_logs
+from isocompute_simulator.families import FAMILIES
+from isocompute_simulator.observation import Clock, timed_logs
 from isocompute_simulator.scenario import Scenario, draw_scenario
-from isocompute_simulator.truths.scenario_families import FAMILIES
 
 GPUS = (8, 16, 32)
 SAMPLES = 1200

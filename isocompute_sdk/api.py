@@ -30,6 +30,7 @@ from isocompute_sdk.records.comparable import (
     one_rule,
     refuse_mixed_contexts,
     rule_note,
+    settings_of,
     varied_sets,
 )
 from isocompute_sdk.records.rewards import (
@@ -39,7 +40,6 @@ from isocompute_sdk.records.rewards import (
     training_reward_note,
     unasked,
 )
-from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.records.trends import no_rise, no_rise_note
 

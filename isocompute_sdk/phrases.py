@@ -27,3 +27,15 @@ def listed(parts: Sequence[str], most: int, mark: str = ",") -> str:
     """The first parts of a list, and how many more there are."""
     shown, more = f"{mark} ".join(parts[:most]), len(parts) - most
     return f"{shown}{mark} and {more:,} more" if more > 0 else shown
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text for people: control characters of run names, line ends included, are shown as escapes.
+
+    Args:
+        text: anything.
+        keep: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -4,103 +4,105 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from isocompute_openrlhf.flag_sets import written_for
-from isocompute_openrlhf.flags import FILE_FLAGS, MODULE, OF_PLAN, VERSION, length_flags, sections
+from isocompute_openrlhf.flags import (
+    CHECKS,
+    FLAGS,
+    MISREAD_IN_PATHS,
+    VERSION,
+    OpenRLHFCase,
+    length_flags,
+)
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.placement import Placement
-from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.request import REQUEST, REQUEST_DOCUMENT, request_of
-from isocompute_sdk.errors import BackendError, RecordError
+from isocompute_openrlhf.request import REQUEST_DOCUMENT, OpenRLHFRequest
 from isocompute_sdk.ingest.stores.saved_config import scalar
-from isocompute_sdk.notes import Note
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, describe_options, ray_needs
+from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, ray_needs
 from isocompute_sdk.training.existing import Setting
-from isocompute_sdk.training.payload import programs
-from isocompute_sdk.training.request_file import checkpoint_interval
+from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section, identity
+from isocompute_sdk.training.rendering import sh
 
-OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
-"""Programs that the script writes into the run folder besides those of the SDK."""
+MODULE = "openrlhf.cli.train_ppo_ray"
+"""Program that takes the flags."""
 
 
-class OpenRLHFBackend(ScriptBackend):
+class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
     """Writes launch scripts for OpenRLHF 0.11.2; imports nothing of it."""
 
     name: str = "openrlhf"
     packages: tuple[str, ...] = ("openrlhf",)
-    one_release: bool = True
-    reads_inputs: bool = True
     log_format: str = "openrlhf"
-
-    def describe(self) -> BackendInfo:
-        """Its description."""
-        return BackendInfo(
-            name=self.name,
-            framework="OpenRLHF",
-            version=VERSION,
-            summary="GRPO and PPO on Ray, vLLM and DeepSpeed; trainer and engines share all GPUs and take turns.",
-            needs=(
-                f"openrlhf[vllm]=={VERSION} in the interpreter named by PYTHON (default: python3)",
-                "NVIDIA GPUs with flash-attn support, as many as hardware.gpus says",
-                "training and validation problems as JSON lines, and a Python file with the reward function",
-                "for several nodes: a running Ray cluster and a shared file system",
-            ),
-            algorithms=("grpo", "ppo"),
-            options=describe_options(OpenRLHFOptions),
-            install=(
-                "python3.11 -m venv openrlhf-env && source openrlhf-env/bin/activate",
-                f"pip install 'openrlhf[vllm]=={VERSION}' --no-deps && pip install vllm==0.29.0",
-                "pip install flash-attn==2.8.3 --no-build-isolation",
-                f"pip install 'openrlhf[vllm]=={VERSION}'",
-                "export PYTHON=$PWD/openrlhf-env/bin/python",
-            ),
-            passes=OpenRLHFOptions.PASSES,
-        )
-
-    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Notes on a run before it starts; see preflight.py."""
-        return examine(run)[0]
+    INFO = BackendInfo(
+        name="openrlhf",
+        framework="OpenRLHF",
+        version=VERSION,
+        summary="GRPO and PPO on Ray, vLLM and DeepSpeed; trainer and engines share all GPUs and take turns.",
+        needs=(
+            f"openrlhf[vllm]=={VERSION} in the interpreter named by PYTHON (default: python3)",
+            "NVIDIA GPUs with flash-attn support, as many as hardware.gpus says",
+            "training and validation problems as JSON lines, and a Python file with the reward function",
+            "for several nodes: a running Ray cluster and a shared file system",
+        ),
+        algorithms=("grpo", "ppo"),
+        install=(
+            "python3.11 -m venv openrlhf-env && source openrlhf-env/bin/activate",
+            f"pip install 'openrlhf[vllm]=={VERSION}' --no-deps && pip install vllm==0.29.0",
+            "pip install flash-attn==2.8.3 --no-build-isolation",
+            f"pip install 'openrlhf[vllm]=={VERSION}'",
+            "export PYTHON=$PWD/openrlhf-env/bin/python",
+        ),
+    )
+    OPTIONS = OpenRLHFOptions
+    CASE = OpenRLHFCase
+    FLAGS = FLAGS
+    CHECKS = CHECKS
+    DOCUMENT = REQUEST_DOCUMENT
+    PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
 
     def requires(self, run: RunSpec) -> Requires:
         """Problems, reward function and model; OpenRLHF itself unless another cluster trains."""
-        elsewhere = OpenRLHFOptions.model_validate(run.options).ray_job_address is not None
         required = super().requires(run)
+        elsewhere = self.case(run).options.ray_job_address is not None
         return replace(required, packages=(), releases=()) if elsewhere else required
 
     def needs(self, run: RunSpec) -> Needs:
         """The GPUs of one node; none here for a job that another Ray cluster trains."""
-        options, placement = _accepted(run)
-        if options.ray_job_address is not None:
+        case = self.case(run)
+        if case.options.ray_job_address is not None:
             return Needs()
-        source = "hardware.gpus" if options.gpus_per_node is None else "options.gpus_per_node"
-        return ray_needs(placement.gpus_per_node, placement.nodes, source)
+        source = "hardware.gpus" if case.options.gpus_per_node is None else "options.gpus_per_node"
+        return ray_needs(case.gpus_per_node, case.nodes, source)
+
+    def sections(self, run: RunSpec) -> tuple[Section, ...]:
+        """All flags of an accepted run; a switch that is off is left out."""
+        return tuple(
+            replace(part, flags=tuple(flag for flag in part.flags if flag.value is not False))
+            for part in super().sections(run)
+        )
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""
-        options, placement = _accepted(run)
+        case = self.case(run)
         return {
             "module": MODULE,
-            "placement": placement,
-            "sections": sections(run, options, placement),
-            "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
-            "supervision": _supervision(run, options),
-            "submit": options.ray_job_address,
+            "case": case,
+            "sections": [(part.title, [written(flag) for flag in part.flags]) for part in self.sections(run)],
+            "engines": ["_actor", "_critic"] if case.ppo else ["_actor"],
+            "supervision": _supervision(case),
+            "submit": case.options.ray_job_address,
         }
 
+    def words(self, flag: Flag) -> tuple[str, ...]:
+        """The arguments that OpenRLHF receives."""
+        return arguments(flag, "", "")
+
     def settings(self, run: RunSpec) -> tuple[Setting, ...]:
-        """Its flags, but for paths, memory and machines."""
-        parts = sections(run, *_accepted(run))
-        flags = [flag for part in parts for flag in part.flags if not flag.base and flag.name not in FILE_FLAGS]
-        length = {flag.name: flag for flag in length_flags(run)}
+        """The flags of plan and recipe. M is that of a command without our rows."""
+        length = length_flags(self.case(run))
+        flags = [flag for part in self.sections(run) for flag in part.flags if flag.part]
         return tuple(
-            Setting(flag.name, _read(flag.values), tuple(flag.arguments("", run.model)), flag.name in OF_PLAN)
-            for flag in [*(flag for flag in flags if flag.name not in length), *length.values()]
-            if flag.name in OF_PLAN or flag.name.split(".")[0] in ("algo", "actor", "critic", "rollout", "data")
+            Setting(flag.name, _read(flag.value), self.words(flag), flag.part == "plan") for flag in (*flags, *length)
         )
 
     def update_steps(self, keys: Mapping[str, Any]) -> float | None:
@@ -112,54 +114,69 @@ class OpenRLHFBackend(ScriptBackend):
         episodes = keys.get("train.num_episodes", keys.get("num_episodes")) or 1
         return float(rows // batch * episodes) if isinstance(rows, int) and isinstance(batch, int) else None
 
-    def documents(self, run: RunSpec) -> dict[str, str]:
-        """The request, and the programs of the script."""
-        request = REQUEST_DOCUMENT.to_text(request_of(run, *_accepted(run)))
-        return {REQUEST: request, **programs("isocompute_openrlhf.payload", OWN)}
+    def request(self, case: OpenRLHFCase) -> OpenRLHFRequest:
+        """Its identity has no options that only affect speed and memory, so a run can be resumed with others.
 
-    def read_records(self, folder: str | Path) -> RunSet:
-        """Everything that the runs at or below `folder` have measured; notes say what their logs lack.
-
-        Raises:
-            RecordError: nothing was measured yet, or something cannot be read.
+        It has the number of GPUs and the ZeRO stage, because a checkpoint loads only with the same.
         """
-        try:
-            return super().read_records(folder)
-        except RecordError as error:
-            raise error.restated(f"{error.message}{old_flags(Path(folder))}") from error
+        options = case.options
+        fixed: dict[str, Any] = {
+            "chat_template": options.chat_template,
+            "evaluation_sets": options.evaluation_files(),
+            "probe_problems": options.probe_problems,
+            "nodes": case.nodes,
+            "gpus": case.gpus,
+        }
+        return OpenRLHFRequest(
+            framework="OpenRLHF",
+            version=VERSION,
+            run=case.run,
+            identity=identity(case.run, version=VERSION, zero_stage=options.zero_stage, **fixed),
+            misread_in_paths=MISREAD_IN_PATHS,
+            **fixed,
+        )
 
 
-def _read(values: tuple[str, ...]) -> str | int | float | bool | None:
-    """The value of a flag; a switch is true, and several values are one text."""
-    return True if not values else scalar(values[0]) if len(values) == 1 else " ".join(values)
+def arguments(flag: Flag, run_folder: str, model: str) -> tuple[str, ...]:
+    """The arguments that OpenRLHF receives for one flag: true is a switch, and a tuple has several values."""
+    name = f"--{flag.name}"
+    if isinstance(flag.value, Place):
+        return (name, f"{run_folder}/{flag.value.path}") if flag.value.path else (f"{name}={model}",)
+    if flag.value is True:
+        return (name,)
+    values = flag.value if isinstance(flag.value, tuple) else (flag.value,)
+    texts = [value if isinstance(value, str) else repr(value) for value in values]
+    # A value with a leading dash would be read as a flag.
+    return (f"{name}={texts[0]}",) if len(texts) == 1 and texts[0].startswith("-") else (name, *texts)
 
 
-def _accepted(run: RunSpec) -> tuple[OpenRLHFOptions, Placement]:
-    """Options and placement of an accepted run."""
-    _, options, placement = examine(run)
-    if options is None or placement is None:
-        raise BackendError(f"{run.run_id!r} has no placement, but preflight refused nothing", "Report this defect.")
-    return options, placement
+def written(flag: Flag) -> str:
+    """One flag in the script, quoted for bash."""
+    if isinstance(flag.value, Place):
+        path = sh(flag.value.path)
+        # The model may begin with a dash.
+        return f'--{flag.name} "$run"/{path}' if flag.value.path else f'--{flag.name}="$model"'
+    name, *values = arguments(flag, "", "")
+    name, joined, value = name.partition("=")
+    return " ".join([f"{name}={sh(value)}" if joined else name, *map(sh, values)])
 
 
-def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
+def _read(value: Any) -> str | int | float | bool | None:
+    """The value of a flag as a script's configuration has it; several values are one text."""
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value))
+    return value if isinstance(value, bool) else scalar(value if isinstance(value, str) else repr(value))
+
+
+def _supervision(case: OpenRLHFCase) -> list[str]:
     """Command-line options of supervise.py."""
     chosen = {
-        "save-every": checkpoint_interval(run, options.save_every_steps),
-        "evaluate-every": run.evaluation.every_steps,
-        "last": run.update_steps,
-        "keep": options.keep_checkpoints,
-        "stop-after": options.stop_after_steps,
-        "submit": options.ray_job_address,
-        "samples": run.evaluation.samples,
+        "save-every": case.save_every,
+        "evaluate-every": case.evaluation.every_steps,
+        "last": case.run.update_steps,
+        "keep": case.options.keep_checkpoints,
+        "stop-after": case.options.stop_after_steps,
+        "submit": case.options.ray_job_address,
+        "samples": case.evaluation.samples,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
-
-
-def old_flags(folder: Path) -> str:
-    """What scripts in a folder without a run say about the release they were written for."""
-    for script in sorted(folder.glob("*.sh")):
-        version = written_for(script.read_text(encoding="utf-8", errors="replace"))
-        if version is not None and version != VERSION:
-            return f"; {script.name} calls OpenRLHF with the flags of {version}, this release reads runs of {VERSION}"
-    return ""

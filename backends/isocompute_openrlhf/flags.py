@@ -1,331 +1,583 @@
-"""All command-line flags of OpenRLHF 0.11.2 that a run needs; no other module writes flags.
+"""OpenRLHF 0.11.2 in two tables: all flags that a run needs, and what OpenRLHF refuses or does differently.
 
 Names are written in full: the parser accepts any unambiguous prefix, so a misspelt flag can set another one. Values
 fixed by the recipe are written even if they equal OpenRLHF's defaults, because those differ between releases (betas
 0.9 / 0.95, KL 0.01 in the reward, importance weights masked outside [0.5, 5], rewards clipped at 10).
 
 Facts about flags come from the 0.11.2 wheel: cli/train_ppo_ray.py for the parser and its checks,
-trainer/ppo_trainer.py for steps, models/loss.py for the losses.
+trainer/ppo_trainer.py for steps, models/loss.py for the losses. Every field of a recipe is applied exactly, refused, or
+covered by a note; a test changes each and checks that one of the three happens.
+
+Trainer, reference model, critic and vLLM engines share all GPUs and take turns (OpenRLHF's colocated, sleeping mode),
+so one number of GPUs describes the whole run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Iterator
+from typing import ClassVar
 
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
-from isocompute_openrlhf.placement import Placement, fixed_batches, packs
-from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.notes import Note
+from isocompute_sdk.training import checks
+from isocompute_sdk.training.checks import unsupported
+from isocompute_sdk.training.framework import (
+    MODEL,
+    Case,
+    Check,
+    Flag,
+    Part,
+    Place,
+    Rule,
+    Section,
+    checkpoint_interval,
+    looked_up,
+    own,
+    plan,
+    recipe,
+)
 from isocompute_sdk.training.payload.run_files import ROW_FILES
-from isocompute_sdk.training.request_file import checkpoint_interval
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""
-MODULE = "openrlhf.cli.train_ppo_ray"
-"""Program that takes them."""
-EARLIER_RELEASES = (
-    ("0.10.2", "flat flags (--train_batch_size)"),
-    ("0.11.2", "earlier dotted flags (--algo.advantage.is_correction_enable)"),
-)
-"""(version, flags of the releases before it), ascending."""
 MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
 """OpenRLHF splits data paths at commas and "@"; Hugging Face datasets reads the other marks as a glob or a URL."""
 EVAL_SET = "validation"
 """Name of the validation set in OpenRLHF's metrics: avg@k is `eval/eval_validation_pass1`."""
-
-OF_PLAN = frozenset(
-    {
-        "rollout.batch_size",
-        "rollout.n_samples_per_prompt",
-        "train.batch_size",
-        "train.max_epochs",
-        "train.num_episodes",
-        "data.max_samples",
-        "actor.adam.lr",
-        "actor.lr_scheduler",
-        "actor.lr_warmup_ratio",
-        "eval.steps",
-        "eval.temperature",
-        "eval.n_samples_per_prompt",
-    }
-)
-"""Flags that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
-FILE_FLAGS = frozenset({"data.input_key", "data.label_key", "data.apply_chat_template", "data.prompt_split"})
-"""Flags about the rows that our script writes."""
 MAX_ROWS = 10**8
 """OpenRLHF's default limit of rows, which also applies to the validation set."""
-REWARD_RANGE = ("-1000", "1000")
+REWARD_RANGE = (-1000, 1000)
 """Clip range that never binds. It acts on normalised advantages: a lone success among n reaches
 (n - 1) / sqrt(n), more than the default of 10 from n = 102 on."""
+MAX_PACKED_BATCH = 16384
+"""Largest batch in rollouts that is packed by tokens.
+
+OpenRLHF's partitioning (utils/seqlen_balancing.py) takes time and memory that grow with the square of the
+batch; measured with samples of 2,000 tokens and 16,384 tokens per GPU: 2 s and 0.1 GB per step at 2,048
+rollouts, 24 s and 1.7 GB at 8,192, 108 s and 6.5 GB at 16,384, hence about half an hour and 100 GB at 65,536."""
+FIXED_TOKENS = 32_768
+"""Tokens of a pass with a fixed number of samples, if all have full length."""
+MAX_STD_EPSILON = 2e-5
+"""Above it an advantage of 0/1 rewards could change by a thousandth within the paper's grid (n <= 2,048)."""
 
 
-@dataclass(frozen=True)
-class Flag:
-    """One flag and what follows it."""
+class OpenRLHFCase(Case[OpenRLHFOptions]):
+    """A run with its placement and what else OpenRLHF's flags derive from it."""
 
-    name: str
-    """Full name, without the leading dashes."""
-    values: tuple[str, ...] = ()
-    """Its values; none for a switch."""
-    base: Literal["", "run", "model"] = ""
-    """`run`: the value is a path below the run folder; `model`: the value is the model, found at run time."""
+    framework: ClassVar[str] = "OpenRLHF"
 
     @property
-    def joined(self) -> bool:
-        """Whether name and value must be one argument: a value with a leading dash would be read as a flag."""
-        return len(self.values) == 1 and self.values[0].startswith("-") and self.base != "run"
+    def nodes(self) -> int:
+        """Machines: as in the options, else as many as the GPUs per machine need."""
+        each, stated = self.options.gpus_per_node, self.options.nodes
+        counts = self.run.hardware.gpu_counts
+        if each is None or stated is not None:
+            return super().nodes
+        return counts[0] // each if len(counts) == 1 and counts != (1,) and counts[0] % each == 0 else 1
 
-    def arguments(self, run_folder: str, model: str) -> list[str]:
-        """The arguments that OpenRLHF receives."""
-        values = {"": list(self.values), "run": [f"{run_folder}/{v}" for v in self.values], "model": [model]}[self.base]
-        return [f"--{self.name}={values[0]}"] if self.joined else [f"--{self.name}", *values]
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs per machine: as in the options, else an equal part of `hardware.gpus`."""
+        return self.options.gpus_per_node or super().gpus // self.nodes
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in total, which is also the number of data-parallel trainer processes."""
+        each = self.options.gpus_per_node
+        return super().gpus if each is None else each * self.nodes
+
+    @property
+    def engines(self) -> int:
+        """Number of vLLM engines: together they use every GPU."""
+        return self.gpus // self.options.tensor_parallel
+
+    @property
+    def rows(self) -> int:
+        """Rows of the training file, exactly M steps."""
+        return self.run.problems_per_batch * self.run.update_steps
+
+    @property
+    def update_samples(self) -> int:
+        """Rollouts of one optimiser update."""
+        return self.run.rollouts_per_batch // self.recipe.updates_per_batch
+
+    @property
+    def warmup_ratio(self) -> float:
+        """Ratio that OpenRLHF turns into exactly `warmup_steps`: it takes ceil(ratio * steps).
+
+        warmup_steps / steps itself rounds up to one step more for some numbers of steps, so the ratio aims half a
+        step lower.
+        """
+        return max(0.0, (self.recipe.warmup_steps - 0.5) / (self.run.update_steps * self.recipe.updates_per_batch))
+
+    @property
+    def std_kept_out(self) -> bool:
+        """Whether PPO's advantages are not divided by their deviation."""
+        return self.ppo and not self.recipe.normalize_advantage
+
+    @property
+    def has_kl(self) -> bool:
+        """Whether there is a KL term."""
+        return self.recipe.kl_coef > 0
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the KL is a term of the loss."""
+        return self.has_kl and self.recipe.kl_in == "loss"
+
+    @property
+    def packs(self) -> bool:
+        """Whether micro-batches are packed by tokens instead of holding a fixed number of samples."""
+        options = self.options
+        if options.dynamic_batch is not None:
+            return options.dynamic_batch
+        fixed = options.micro_train_batch is not None or options.micro_rollout_batch is not None
+        return not fixed and self.recipe.updates_per_batch == 1 and self.run.rollouts_per_batch <= MAX_PACKED_BATCH
+
+    @property
+    def fitting(self) -> int:
+        """Samples per GPU in a pass: as many as fit `FIXED_TOKENS` at full length and share a GPU's work equally.
+
+        They are packed without padding, so that short samples cost what they hold.
+        """
+        share = self.update_samples // self.gpus
+        most = max(1, FIXED_TOKENS // self.longest)
+        return max((size for size in range(1, most + 1) if share and share % size == 0), default=1)
+
+    @property
+    def micro_train(self) -> int:
+        """Samples per GPU in a pass of the update."""
+        return 1 if self.packs else self.options.micro_train_batch or self.fitting
+
+    @property
+    def micro_rollout(self) -> int:
+        """Samples per GPU in a pass of the log-probabilities."""
+        return 1 if self.packs else self.options.micro_rollout_batch or self.fitting
+
+    @property
+    def save_every(self) -> int:
+        """Update steps between checkpoints."""
+        return checkpoint_interval(self.run, self.options.save_every_steps)
+
+    @property
+    def spaced(self) -> int:
+        """Checkpoints at 1, 2, 4, 8 ... times the interval."""
+        return len(log_spaced(self.save_every, self.run.update_steps))
+
+    @property
+    def problem_files(self) -> dict[str, str]:
+        """Files of problems, further evaluation sets included."""
+        further = self.options.evaluation_files().items()
+        return super().problem_files | {f"evaluation set {name}": file for name, file in further}
 
 
-@dataclass(frozen=True)
-class Section:
-    """Flags under one heading of the script."""
-
-    title: str
-    flags: tuple[Flag, ...]
+def tokens_per_gpu(case: OpenRLHFCase) -> int:
+    """Tokens of a packed micro-batch."""
+    return case.options.max_tokens_per_gpu or max(16384, case.longest)
 
 
-def sections(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> tuple[Section, ...]:
-    """All flags of one run, in the order of the script."""
-    named = [
-        ("model and data", _data(run, options)),
-        ("rollouts", _rollouts(run)),
-        ("update", _update(run)),
-        ("advantages and loss", _loss(run.recipe)),
-        ("placement and memory", _placement(run, options, placement)),
-        ("evaluation", _evaluation(run)),
-        ("checkpoints and logs", _files(run, options)),
-    ]
-    if run.recipe.algorithm == "ppo":
-        named.insert(4, ("value model", _critic(run, placement)))
-    passed = options.passed
-    kept = [(title, [flag for flag in flags if flag.name not in passed]) for title, flags in named]
-    kept.append(("handed through", [_passed(name, value) for name, value in passed.items() if value is not False]))
-    return tuple(Section(title, tuple(flags)) for title, flags in kept if flags)
+def _optimizer(entity: str, learning_rate: str, schedule: Part) -> tuple[Flag, ...]:
+    return (
+        Flag(f"{entity}.optim", "adam", "recipe"),
+        Flag(f"{entity}.adam.lr", looked_up(learning_rate), schedule),
+        recipe(f"{entity}.adam.betas", "recipe.adam_betas"),
+        recipe(f"{entity}.adam.weight_decay", "recipe.weight_decay"),
+        recipe(f"{entity}.max_norm", "recipe.gradient_clip"),
+        Flag(f"{entity}.lr_scheduler", "constant_with_warmup", schedule),
+        Flag(f"{entity}.lr_warmup_ratio", looked_up("warmup_ratio"), schedule),
+    )
 
 
-def length_flags(run: RunSpec) -> list[Flag]:
+FLAGS = (
+    Section(
+        "model and data",
+        (
+            Flag("actor.model_name_or_path", MODEL),
+            Flag("data.prompt_dataset", Place("train_rows.jsonl")),
+            Flag("data.prompt_split", "train"),
+            Flag("data.input_key", "input"),
+            Flag("data.label_key", "label"),
+            own("data.apply_chat_template", "options.chat_template"),
+            own("data.max_samples", lambda c: max(MAX_ROWS, c.rows)),
+            recipe("data.max_len", "longest"),
+            Flag("reward.remote_url", Place("reward_wrapper.py")),
+        ),
+    ),
+    Section(
+        "rollouts",
+        (
+            plan("rollout.batch_size", "run.problems_per_batch"),
+            plan("rollout.n_samples_per_prompt", "run.group_size"),
+            recipe("rollout.temperature", "recipe.temperature"),
+            recipe("rollout.top_p", "recipe.top_p"),
+            recipe("rollout.max_new_tokens", "recipe.max_response_tokens"),
+        ),
+    ),
+    Section(
+        "update",
+        (
+            plan("train.batch_size", "update_samples"),
+            Flag("train.max_epochs", 1, "plan"),
+            Flag("train.num_episodes", 1),
+            own("train.seed", "run.seed"),
+            *_optimizer("actor", "run.learning_rate", "plan"),
+            recipe("actor.eps_clip", "recipe.ratio_clip"),
+            Flag("actor.policy_loss_type", "ppo", "recipe"),
+            recipe("actor.loss_agg_mode", "recipe.loss_aggregation"),
+            recipe("actor.entropy_coef", "recipe.entropy_coef"),
+        ),
+    ),
+    Section(
+        "advantages and loss",
+        (
+            recipe(
+                "algo.advantage.estimator",
+                lambda c: "gae" if c.ppo else "group_norm" if c.recipe.normalize_advantage else "dr_grpo",
+            ),
+            recipe("algo.advantage.no_std_norm", "std_kept_out"),
+            Flag("reward.clip_range", REWARD_RANGE),
+            recipe("algo.advantage.is_correction_level", lambda c: "token" if c.tis else "off"),
+            Flag("algo.advantage.is_correction_mode", "clip", "recipe", when="tis"),
+            Flag("algo.advantage.is_correction_gating", "ratio", "recipe", when="tis"),
+            # One value is an upper bound only; two would clamp from below as well.
+            recipe("algo.advantage.is_correction_threshold", "recipe.tis_cap", when="tis"),
+            # 0 also leaves the reference model out.
+            recipe("algo.kl.init_coef", lambda c: c.recipe.kl_coef or 0),
+            recipe("algo.kl.estimator", "recipe.kl_estimator", when="has_kl"),
+            recipe("algo.kl.use_loss", "kl_in_loss"),
+        ),
+    ),
+    Section(
+        "value model",
+        (
+            Flag("critic.model_name_or_path", MODEL),
+            recipe("critic.num_nodes", "nodes"),
+            recipe("critic.num_gpus_per_node", "gpus_per_node"),
+            *_optimizer("critic", "recipe.value_learning_rate", "recipe"),
+            recipe("critic.value_clip", "recipe.value_clip"),
+            Flag("critic.freezing_steps", -1, "recipe"),
+            recipe("algo.advantage.lambd", "recipe.gae_lambda"),
+            recipe("algo.advantage.gamma", "recipe.gae_gamma"),
+        ),
+        when="ppo",
+    ),
+    Section(
+        "placement and memory",
+        (
+            Flag("train.colocate_all", True),
+            Flag("vllm.enable_sleep", True),
+            Flag("ds.enable_sleep", True),
+            recipe("actor.num_nodes", "nodes"),
+            recipe("actor.num_gpus_per_node", "gpus_per_node"),
+            own("ref.num_nodes", "nodes"),
+            own("ref.num_gpus_per_node", "gpus_per_node"),
+            own("vllm.num_engines", "engines"),
+            own("vllm.tensor_parallel_size", "options.tensor_parallel"),
+            own("vllm.gpu_memory_utilization", "options.gpu_memory_utilization"),
+            own("ds.zero_stage", "options.zero_stage"),
+            own("vllm.enforce_eager", "options.enforce_eager"),
+            own("vllm.enable_prefix_caching", "options.prefix_caching"),
+            own("ds.adam_offload", "options.adam_offload"),
+            recipe("actor.gradient_checkpointing_enable", "options.gradient_checkpointing"),
+            own("train.dynamic_batch_enable", "packs"),
+            Flag("ds.packing_samples", True),
+            own("train.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
+            recipe("rollout.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
+            own("train.micro_batch_size", "micro_train"),
+            recipe("rollout.micro_batch_size", "micro_rollout"),
+        ),
+    ),
+    Section(
+        "evaluation",
+        (
+            Flag("eval.dataset", Place(ROW_FILES["evaluation"])),
+            Flag("eval.split", "train"),
+            plan("eval.steps", "evaluation.every_steps"),
+            plan("eval.temperature", "evaluation.temperature"),
+            plan("eval.n_samples_per_prompt", "evaluation.samples"),
+        ),
+    ),
+    Section(
+        "checkpoints and logs",
+        (
+            Flag("ckpt.path", Place("checkpoints")),
+            Flag("ckpt.output_dir", Place("model")),
+            own("ckpt.save_steps", "save_every"),
+            # At this limit OpenRLHF removes the worst one; supervise.py removes others before it is reached.
+            own("ckpt.max_num", lambda c: c.spaced + c.options.keep_checkpoints + 2),
+            own("ckpt.best_metric_key", lambda c: f"eval_{EVAL_SET}_pass1" if c.options.save_best else "none"),
+            Flag("ckpt.load_enable", True),
+            own("ckpt.save_hf", "options.save_hf"),
+            Flag("logger.tensorboard_dir", Place("tensorboard")),
+            own("logger.wandb.run_name", "run.run_id"),
+            # A key turns it on; wandb itself takes the login of the environment first.
+            Flag("logger.wandb.key", "from-the-environment", when="options.wandb"),
+            Flag("logger.logging_steps", 1),
+        ),
+    ),
+)
+"""True is a switch; False leaves it out."""
+
+
+def length_flags(case: OpenRLHFCase) -> tuple[Flag, Flag]:
     """M in a command of one's own: rows times episodes over B_p. Our script writes exactly B_p * M rows instead.
 
     With fewer problems than that, whole batches of them are repeated; M is then at least what was asked for.
     """
-    batch, wanted = run.problems_per_batch, run.problems_per_batch * run.update_steps
-    known = run.data.n_problems
-    rows = wanted if known is None else min(wanted, max(batch, known // batch * batch))
-    return [_flag("data.max_samples", rows), _flag("train.num_episodes", -(-wanted // rows))]
+    batch, known = case.run.problems_per_batch, case.run.data.n_problems
+    rows = case.rows if known is None else min(case.rows, max(batch, known // batch * batch))
+    return Flag("data.max_samples", rows, "plan"), Flag("train.num_episodes", -(-case.rows // rows), "plan")
 
 
-def arguments(parts: Iterable[Section], run_folder: str, model: str) -> list[str]:
-    """The argument list that OpenRLHF receives from a script started with these sections."""
-    return [a for section in parts for flag in section.flags for a in flag.arguments(run_folder, model)]
+def _placement(case: OpenRLHFCase) -> Iterator[Note]:
+    """Refusals of GPUs that do not fill machines, or that options and `hardware.gpus` count differently."""
+    counts, each = case.run.hardware.gpu_counts, case.options.gpus_per_node
+    if each is None:
+        yield from checks.several_gpu_counts(case, "Name it with the options nodes and gpus_per_node.")
+        yield from checks.gpus_fill_nodes(case)
+    elif counts != (1,) and case.gpus not in counts:  # 1 is the default, so that the options may alone say more
+        message = (
+            f"options nodes = {case.nodes} and gpus_per_node = {each} give {case.gpus} GPUs; hardware.gpus says "
+            f"{', '.join(map(str, counts))}. Change one of them."
+        )
+        yield unsupported("options.gpus_per_node", message, options=case.gpus, hardware=list(counts))
 
 
-def warmup_ratio(run: RunSpec) -> float:
-    """Ratio that OpenRLHF turns into exactly `warmup_steps`: it takes ceil(ratio * steps).
-
-    warmup_steps / steps itself rounds up to one step more for some numbers of steps, so the ratio aims half a
-    step lower.
-    """
-    steps = run.recipe.warmup_steps
-    return max(0.0, (steps - 0.5) / (run.update_steps * run.recipe.updates_per_batch))
-
-
-def most_checkpoints(run: RunSpec, options: OpenRLHFOptions) -> int:
-    """Limit at which OpenRLHF removes the worst checkpoint; supervise.py removes others before it is reached."""
-    spaced = log_spaced(checkpoint_interval(run, options.save_every_steps), run.update_steps)
-    return len(spaced) + options.keep_checkpoints + 2
+def _equal_work(case: OpenRLHFCase) -> Iterator[Note]:
+    """Refusals of batches that give ranks unequal work, for which the others would wait forever."""
+    parts = {"GPUs": case.gpus}
+    if not case.packs:
+        parts = {
+            "GPUs x micro_train_batch": case.gpus * case.micro_train,
+            "GPUs x micro_rollout_batch": case.gpus * case.micro_rollout,
+        }
+    for what, divisor in parts.items():
+        yield from checks.batch_not_divisible(case.run, divisor, what)
 
 
-def longest_sample(recipe: Recipe) -> int:
-    """Tokens of prompt and response together."""
-    return recipe.max_prompt_tokens + recipe.max_response_tokens
+def _unused_options(case: OpenRLHFCase) -> Iterator[Note]:
+    """Refusals of options that have no effect with this kind of micro-batches."""
+    names = ("micro_train_batch", "micro_rollout_batch") if case.packs else ("max_tokens_per_gpu",)
+    advice = (
+        "while micro-batches are packed by tokens: turn dynamic_batch off, or set max_tokens_per_gpu instead"
+        if case.packs
+        else "while micro-batches hold a fixed number of samples: turn dynamic_batch on, or set micro_train_batch"
+    )
+    for name in names:
+        if getattr(case.options, name) is not None:
+            yield unsupported(f"options.{name}", f"option {name} has no effect {advice}.")
 
 
-def _flag(name: str, *values: float | str) -> Flag:
-    return Flag(name, tuple(v if isinstance(v, str) else repr(v) for v in values))
+def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
+    """What checkpoints are kept."""
+    options, interval = case.options, case.save_every
+    copies = case.spaced + options.keep_checkpoints + options.save_best + 1
+    best = ", and the best" if options.save_best else ""
+    critic = ", and as much again for the value model" if case.ppo else ""
+    message = (
+        f"a checkpoint every {interval} steps; the newest {options.keep_checkpoints} are kept, those at 1, 2, 4 ... "
+        f"times {interval} steps{best}: up to {copies} on disk, about 14 bytes per parameter each{critic}. A resumed "
+        "run continues from the last one with the same order of problems, but other random numbers."
+    )
+    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": case.spaced, "most": copies}
+    yield Note("checkpoints", "info", message, data)
 
 
-def _passed(name: str, value: str | int | float | bool) -> Flag:
-    """A flag that the user named; true is a switch, and false leaves the switch out."""
-    return Flag(name) if value is True else _flag(name, value)
+def _early_stop(case: OpenRLHFCase) -> Iterator[Note]:
+    """Notes on the option stop_after_steps."""
+    target, steps = case.options.stop_after_steps, case.run.update_steps
+    if target is None:
+        return
+    if target >= steps:
+        message = (
+            f"option stop_after_steps = {target} has no effect: the run ends after {steps} update steps. Set "
+            "update_steps to the longest length you may want, and stop_after_steps below it."
+        )
+        yield unsupported("options.stop_after_steps", message)
+        return
+    end = min(-(-target // case.save_every) * case.save_every, steps)
+    message = (
+        f"written for {steps} update steps, stopped after {end} (first checkpoint at or beyond {target}). Rows, "
+        "warm-up and learning rate are those of the long run, so it can be continued later."
+    )
+    yield Note("stops-early", "info", message, {"stop_after_steps": target, "update_steps": steps, "ends_after": end})
 
 
-def _switches(**on: bool) -> list[Flag]:
-    """Flags without a value; the first underscore-pair of a keyword stands for the dot."""
-    return [Flag(name.replace("__", ".")) for name, value in on.items() if value]
-
-
-def _data(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
-    rows = run.problems_per_batch * run.update_steps
-    return [
-        Flag("actor.model_name_or_path", (run.model,), base="model"),
-        Flag("data.prompt_dataset", ("train_rows.jsonl",), base="run"),
-        _flag("data.prompt_split", "train"),
-        _flag("data.input_key", "input"),
-        _flag("data.label_key", "label"),
-        *_switches(data__apply_chat_template=options.chat_template),
-        _flag("data.max_samples", max(MAX_ROWS, rows)),
-        _flag("data.max_len", longest_sample(run.recipe)),
-        Flag("reward.remote_url", ("reward_wrapper.py",), base="run"),
-    ]
-
-
-def _rollouts(run: RunSpec) -> list[Flag]:
-    return [
-        _flag("rollout.batch_size", run.problems_per_batch),
-        _flag("rollout.n_samples_per_prompt", run.group_size),
-        _flag("rollout.temperature", run.recipe.temperature),
-        _flag("rollout.top_p", run.recipe.top_p),
-        _flag("rollout.max_new_tokens", run.recipe.max_response_tokens),
-    ]
-
-
-def _update(run: RunSpec) -> list[Flag]:
-    recipe = run.recipe
-    return [
-        _flag("train.batch_size", run.rollouts_per_batch // recipe.updates_per_batch),
-        _flag("train.max_epochs", 1),
-        _flag("train.num_episodes", 1),
-        _flag("train.seed", run.seed),
-        *_optimizer("actor", run, run.learning_rate),
-        _flag("actor.eps_clip", recipe.ratio_clip),
-        _flag("actor.policy_loss_type", "ppo"),
-        _flag("actor.loss_agg_mode", recipe.loss_aggregation),
-        _flag("actor.entropy_coef", recipe.entropy_coef),
-    ]
-
-
-def _optimizer(entity: str, run: RunSpec, learning_rate: float) -> list[Flag]:
-    recipe = run.recipe
-    return [
-        _flag(f"{entity}.optim", "adam"),
-        _flag(f"{entity}.adam.lr", learning_rate),
-        _flag(f"{entity}.adam.betas", *recipe.adam_betas),
-        _flag(f"{entity}.adam.weight_decay", recipe.weight_decay),
-        _flag(f"{entity}.max_norm", recipe.gradient_clip),
-        _flag(f"{entity}.lr_scheduler", "constant_with_warmup"),
-        _flag(f"{entity}.lr_warmup_ratio", warmup_ratio(run)),
-    ]
-
-
-def _loss(recipe: Recipe) -> list[Flag]:
-    if recipe.algorithm == "ppo":
-        estimator = [
-            _flag("algo.advantage.estimator", "gae"),
-            *_switches(algo__advantage__no_std_norm=not recipe.normalize_advantage),
-        ]
+def _standard_deviation(case: OpenRLHFCase) -> Iterator[Note]:
+    """std_epsilon: OpenRLHF divides groups by std + 1e-9 and batches by max(std, 1e-4), whatever is asked for."""
+    epsilon = case.recipe.std_epsilon
+    if not case.recipe.normalize_advantage:
+        return
+    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
+    change = epsilon * math.sqrt(case.run.group_size)
+    data = {"std_epsilon": epsilon, "largest_relative_change": change}
+    if epsilon > MAX_STD_EPSILON or change > checks.MAX_CHANGE:
+        message = (
+            f"std_epsilon = {epsilon:g}: OpenRLHF's own value is 1e-9 and cannot be set; with {case.run.group_size} "
+            f"rollouts per problem an advantage would differ by up to {change:.1e} of its size. Accepted: at most "
+            f"{MAX_STD_EPSILON:g} and at most {1e-3 / math.sqrt(case.run.group_size):.1e} for this group size."
+        )
+        yield unsupported("recipe.std_epsilon", message, **data)
+    elif case.ppo:
+        message = (
+            f"std_epsilon = {epsilon:g}: OpenRLHF divides PPO's advantages by their deviation over the batch, at least "
+            "1e-4, without adding anything; the difference is below a thousandth for deviations above "
+            f"{1e3 * epsilon:.0e}."
+        )
+        yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
     else:
-        estimator = [_flag("algo.advantage.estimator", "group_norm" if recipe.normalize_advantage else "dr_grpo")]
-    return [
-        *estimator,
-        Flag("reward.clip_range", REWARD_RANGE),
-        *_importance_sampling(recipe),
-        *_kl(recipe),
-    ]
+        message = (
+            f"std_epsilon = {epsilon:g}: OpenRLHF always uses 1e-9, with the unbiased deviation. With rewards of 0 and "
+            f"1 an advantage changes by at most {change:.1e} of its size. With other rewards a group of equal rewards, "
+            "such as 0.1, can get advantages up to 1 from rounding alone; use rewards that are multiples of 1/2, "
+            "1/4 ..."
+        )
+        yield Note("std-epsilon-fixed", "info", message, data)
 
 
-def _kl(recipe: Recipe) -> list[Flag]:
-    if recipe.kl_coef == 0:
-        return [_flag("algo.kl.init_coef", 0)]
-    return [
-        _flag("algo.kl.init_coef", recipe.kl_coef),
-        _flag("algo.kl.estimator", recipe.kl_estimator),
-        *_switches(algo__kl__use_loss=recipe.kl_in == "loss"),
-    ]
+def _token_means(case: OpenRLHFCase) -> Iterator[Note]:
+    recipe = case.recipe
+    if recipe.loss_aggregation != "token-mean":
+        message = (
+            f"loss_aggregation = {recipe.loss_aggregation} applies to the policy loss; OpenRLHF averages the KL, "
+            "entropy and value terms over tokens in any case."
+        )
+        severity = "warning" if recipe.kl_coef > 0 or recipe.entropy_coef > 0 or case.ppo else "info"
+        yield Note("penalties-stay-token-mean", severity, message)
 
 
-def _importance_sampling(recipe: Recipe) -> list[Flag]:
-    if recipe.importance_sampling == "none":
-        return [_flag("algo.advantage.is_correction_level", "off")]
-    return [
-        _flag("algo.advantage.is_correction_level", "token"),
-        _flag("algo.advantage.is_correction_mode", "clip"),
-        _flag("algo.advantage.is_correction_gating", "ratio"),
-        # One value is an upper bound only; two would clamp from below as well.
-        _flag("algo.advantage.is_correction_threshold", recipe.tis_cap),
-    ]
+def _gaps(case: OpenRLHFCase) -> Iterator[Note]:
+    every, steps = case.evaluation.every_steps, case.run.update_steps
+    if every > steps:
+        message = (
+            f"evaluation every {every} steps, but the run has only {steps}: it is never evaluated. Set "
+            f"evaluation.every_steps to about {max(1, steps // 10)}."
+        )
+        yield Note("never-evaluated", "warning", message)
+        return
+    message, rest = "OpenRLHF does not evaluate the base model before the first update step.", steps % every
+    if rest:
+        message += f" The last {rest} of {steps} steps have no evaluation."
+    yield Note("evaluation-gaps", "info", message, {"steps_after_last_evaluation": rest})
 
 
-def _critic(run: RunSpec, placement: Placement) -> list[Flag]:
-    recipe = run.recipe
-    return [
-        Flag("critic.model_name_or_path", (run.model,), base="model"),
-        _flag("critic.num_nodes", placement.nodes),
-        _flag("critic.num_gpus_per_node", placement.gpus_per_node),
-        *_optimizer("critic", run, recipe.value_learning_rate),
-        _flag("critic.value_clip", recipe.value_clip),
-        _flag("critic.freezing_steps", -1),
-        _flag("algo.advantage.lambd", recipe.gae_lambda),
-        _flag("algo.advantage.gamma", recipe.gae_gamma),
-    ]
+def _epochs(case: OpenRLHFCase) -> Iterator[Note]:
+    known, rows = case.run.data.n_problems, case.rows
+    if known is not None and case.run.problems_per_batch <= known < rows:
+        message = (
+            f"{rows} rows from {known} problems ({rows / known:.1f} epochs): OpenRLHF shuffles the rows across epochs, "
+            "so a batch can contain a problem twice."
+        )
+        yield Note("epochs-are-mixed", "info", message, {"epochs": rows / known})
 
 
-def _placement(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> list[Flag]:
-    return [
-        *_switches(train__colocate_all=True, vllm__enable_sleep=True, ds__enable_sleep=True),
-        _flag("actor.num_nodes", placement.nodes),
-        _flag("actor.num_gpus_per_node", placement.gpus_per_node),
-        _flag("ref.num_nodes", placement.nodes),
-        _flag("ref.num_gpus_per_node", placement.gpus_per_node),
-        _flag("vllm.num_engines", placement.engines),
-        _flag("vllm.tensor_parallel_size", placement.tensor_parallel),
-        _flag("vllm.gpu_memory_utilization", options.gpu_memory_utilization),
-        _flag("ds.zero_stage", options.zero_stage),
-        *_switches(
-            vllm__enforce_eager=options.enforce_eager,
-            vllm__enable_prefix_caching=options.prefix_caching,
-            ds__adam_offload=options.adam_offload,
-            actor__gradient_checkpointing_enable=options.gradient_checkpointing,
-        ),
-        *_micro_batches(run, options, placement),
-    ]
+def _paths(case: OpenRLHFCase) -> Iterator[Note]:
+    """Refusals of paths that bash or OpenRLHF would misread."""
+    for field, value in case.paths.items():
+        if "\0" in value:
+            yield unsupported(field, f"{field} = {value!r} contains a NUL character. Remove it.")
+    bad = [mark for mark in MISREAD_IN_PATHS if mark in case.run.output_dir]
+    if bad:
+        message = (
+            f"output_dir = {case.run.output_dir!r} contains {', '.join(map(repr, bad))}: OpenRLHF splits paths at ',' "
+            "and '@', and its data loader reads the others as a pattern or an address. Choose another folder."
+        )
+        yield unsupported("output_dir", message, characters=bad)
 
 
-def _micro_batches(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> list[Flag]:
-    if not packs(run, options):
-        train, rollout = fixed_batches(run, options, placement.gpus)
-        return [
-            *_switches(ds__packing_samples=True),
-            _flag("train.micro_batch_size", train),
-            _flag("rollout.micro_batch_size", rollout),
-        ]
-    tokens = options.max_tokens_per_gpu or max(16384, longest_sample(run.recipe))
-    return [
-        *_switches(train__dynamic_batch_enable=True, ds__packing_samples=True),
-        _flag("train.max_tokens_per_gpu", tokens),
-        _flag("rollout.max_tokens_per_gpu", tokens),
-        _flag("train.micro_batch_size", 1),
-        _flag("rollout.micro_batch_size", 1),
-    ]
-
-
-def _evaluation(run: RunSpec) -> list[Flag]:
-    return [
-        Flag("eval.dataset", (ROW_FILES["evaluation"],), base="run"),
-        _flag("eval.split", "train"),
-        _flag("eval.steps", run.evaluation.every_steps),
-        _flag("eval.temperature", run.evaluation.temperature),
-        _flag("eval.n_samples_per_prompt", run.evaluation.samples),
-    ]
-
-
-def _files(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
-    return [
-        Flag("ckpt.path", ("checkpoints",), base="run"),
-        Flag("ckpt.output_dir", ("model",), base="run"),
-        _flag("ckpt.save_steps", checkpoint_interval(run, options.save_every_steps)),
-        _flag("ckpt.max_num", most_checkpoints(run, options)),
-        _flag("ckpt.best_metric_key", f"eval_{EVAL_SET}_pass1" if options.save_best else "none"),
-        *_switches(ckpt__load_enable=True, ckpt__save_hf=options.save_hf),
-        Flag("logger.tensorboard_dir", ("tensorboard",), base="run"),
-        _flag("logger.wandb.run_name", run.run_id),
-        # A key turns it on; wandb itself takes the login of the environment first.
-        *([_flag("logger.wandb.key", "from-the-environment")] if options.wandb else []),
-        _flag("logger.logging_steps", 1),
-    ]
+CHECKS: tuple[Check[OpenRLHFCase], ...] = (
+    _placement,
+    checks.tensor_parallel,
+    _equal_work,
+    Rule[OpenRLHFCase](
+        "options.dynamic_batch",
+        lambda c: c.packs and c.recipe.updates_per_batch > 1,
+        "dynamic_batch assigns the samples of a batch to its {recipe.updates_per_batch} updates by length, not at "
+        "random, so the updates would see different lengths. Turn the option dynamic_batch off.",
+    ),
+    Rule[OpenRLHFCase](
+        "options.dynamic_batch",
+        lambda c: c.packs and c.run.rollouts_per_batch > MAX_PACKED_BATCH,
+        "dynamic_batch with {run.rollouts_per_batch} rollouts per batch: partitioning takes time and memory that grow "
+        f"with the square of the batch (108 s and 6.5 GB per step at {MAX_PACKED_BATCH} samples of 2,000 tokens). Turn "
+        "the option dynamic_batch off.",
+    ),
+    Rule[OpenRLHFCase](
+        "options.dynamic_batch",
+        lambda c: c.packs and MAX_PACKED_BATCH // 2 <= c.run.rollouts_per_batch <= MAX_PACKED_BATCH,
+        "packing {run.rollouts_per_batch} rollouts by tokens costs up to two minutes of each update step on the CPU; "
+        "the option dynamic_batch = false avoids it, at the price of less efficient passes over short samples.",
+        "slow-packing",
+        "info",
+        ("run.rollouts_per_batch",),
+    ),
+    _unused_options,
+    _checkpoints,
+    _early_stop,
+    Rule[OpenRLHFCase](
+        "recipe.algorithm",
+        lambda c: c.cispo,
+        "OpenRLHF has no CISPO loss. With one update per batch the policy ratio is 1 and the gradient of CISPO equals "
+        "that of GRPO's clipped loss: set recipe.algorithm to grpo.",
+    ),
+    checks.zero_variance_filters(
+        "OpenRLHF cannot leave groups out of a loss term. Its dynamic filtering replaces them by groups of new "
+        "problems instead, which uses up problems and changes the number of update steps. Set them to false: a group "
+        "of equal rewards has no policy gradient anyway."
+    ),
+    checks.std_epsilon_unused,
+    _standard_deviation,
+    Rule[OpenRLHFCase](
+        "recipe.normalize_advantage",
+        lambda c: c.std_kept_out,
+        "normalize_advantage is off: OpenRLHF still subtracts the batch mean from PPO's advantages.",
+        "advantages-still-centred",
+        "info",
+    ),
+    checks.kl_off,
+    checks.kl_without_gradient,
+    Rule[OpenRLHFCase](
+        "recipe.kl_in",
+        lambda c: c.has_kl and not c.kl_in_loss and not c.ppo,
+        "kl_in = reward: OpenRLHF subtracts the KL per token after the rewards of a group were normalised, so its "
+        "weight is in units of advantages, not of rewards.",
+        "kl-after-normalisation",
+        "warning",
+    ),
+    _token_means,
+    checks.low_temperature,
+    checks.biased_weights,
+    checks.unused_fields,
+    lambda c: checks.warmup_from_zero(c.run, c.run.update_steps * c.recipe.updates_per_batch),
+    checks.evaluation_top_p,
+    checks.best_reward,
+    _gaps,
+    _epochs,
+    Rule[OpenRLHFCase](
+        "recipe.max_prompt_tokens",
+        lambda _: True,
+        "prompts longer than {recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) are cut at the beginning, "
+        "with only a warning in the log. Remove such problems first.",
+        "long-prompts-cut",
+        "info",
+    ),
+    _paths,
+    Rule[OpenRLHFCase](
+        "seed",
+        lambda c: c.run.seed + c.engines > 2**32,
+        f"seed = {{run.seed}}: engine i uses seed + i, which must stay below 2^32 = {2**32} for {{c.engines}} engines.",
+    ),
+    Rule[OpenRLHFCase](
+        "seed",
+        lambda _: True,
+        "seed = {run.seed} fixes rows, workers and sampling, but OpenRLHF shuffles the rows again without a seed: two "
+        "runs with the same seed see the problems in different orders. The number of rows is exact ({c.rows}), so "
+        "there are {run.update_steps} update steps.",
+        "problem-order-unseeded",
+        "info",
+    ),
+    checks.several_nodes,
+    *checks.PROBLEMS,
+)

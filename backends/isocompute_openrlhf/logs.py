@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from isocompute_openrlhf.launched_runs.console import progress_of
-from isocompute_openrlhf.launched_runs.runs import RUN_FILES, read_run
+from isocompute_openrlhf.launched_runs import RUN_FILES, progress_of, read_run
 from isocompute_openrlhf.request import KIND
-from isocompute_sdk.ingest.formats.log_format import Console, LogFormat, Printed, RunFolder, Tag, validation
-from isocompute_sdk.ingest.stores.console import NUMBER
+from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
 _UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")

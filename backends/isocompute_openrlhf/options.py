@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar
 
-from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Count, Flag, Number, Text
 from isocompute_sdk.training import FrameworkOptions
-
-TAKEN = ("train", "validation", "train_probe", "default", "unknown")
-"""Names of evaluation sets that are reserved here or in OpenRLHF."""
-_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
 
 class OpenRLHFOptions(FrameworkOptions):
@@ -80,7 +75,7 @@ class OpenRLHFOptions(FrameworkOptions):
     update steps."""
     wandb: Flag = False
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
-    eval_sets: Text | None = None
+    eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
@@ -89,19 +84,5 @@ class OpenRLHFOptions(FrameworkOptions):
     machine must share its file system. None: start on this machine, or join the cluster in RAY_ADDRESS."""
 
     def evaluation_files(self) -> dict[str, str]:
-        """The further evaluation sets, name -> file.
-
-        Raises:
-            SpecError: an entry without a name or a file, or a reserved, repeated or otherwise wrong name.
-        """
-        found: dict[str, str] = {}
-        for entry in (self.eval_sets or "").split(",") if self.eval_sets else ():
-            name, _, file = (part.strip() for part in entry.partition("="))
-            if not _SET_NAME.fullmatch(name) or not file or name in found or name in TAKEN:
-                raise SpecError(
-                    f"eval_sets: received {entry.strip()!r}; accepted: name=file.jsonl with a new name of letters, "
-                    f"digits, '.', '_' and '-' (reserved: {', '.join(TAKEN)})",
-                    "Separate several sets with commas, e.g. eval_sets: hard=hard.jsonl,easy=easy.jsonl",
-                )
-            found[name] = file
-        return found
+        """The further evaluation sets, name -> file."""
+        return files_by_name(self.eval_sets)

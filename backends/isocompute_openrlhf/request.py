@@ -8,28 +8,21 @@ from typing import Annotated
 
 from pydantic import Field
 
-from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS, VERSION
-from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.placement import Placement
+from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training.framework import REMEDY, REQUEST, Request
 from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
-from isocompute_sdk.training.request_file import Request, identity
 
-REQUEST = "request.json"
 KIND = "openrlhf-run"
-FRAMEWORK = "OpenRLHF"
-"""Its package, as messages write it; installers ignore case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRLHFRequest(Request):
     """Content of request.json."""
 
-    earlier_releases: tuple[tuple[str, str], ...] = ()
-    """(version, what earlier releases take), ascending."""
     misread_in_paths: tuple[str, ...] = ()
     """Texts that the path of the run folder must not contain."""
     chat_template: bool
@@ -41,9 +34,7 @@ class OpenRLHFRequest(Request):
     """GPUs of all machines."""
 
 
-REQUEST_DOCUMENT = Document(
-    KIND, 1, OpenRLHFRequest, signed=False, remedy="Run launch.sh again in the same place; it rewrites the file."
-)
+REQUEST_DOCUMENT = Document(KIND, 1, OpenRLHFRequest, signed=False, remedy=REMEDY)
 
 
 @dataclass(frozen=True)
@@ -56,34 +47,6 @@ class RunInputs:
     """Evaluation set -> ids of its problems; empty before the rows are written."""
     n_problems: int | None
     """Distinct training problems, D; None before they are counted."""
-
-
-def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> OpenRLHFRequest:
-    """The request of a run.
-
-    Its identity has no options that only affect speed and memory, so a run can be resumed with others. It has the
-    number of GPUs and the ZeRO stage, because a checkpoint loads only with the same.
-    """
-    own = {
-        "chat_template": options.chat_template,
-        "evaluation_sets": options.evaluation_files(),
-        "probe_problems": options.probe_problems,
-        "nodes": placement.nodes,
-        "gpus": placement.gpus,
-    }
-    return OpenRLHFRequest(
-        framework=FRAMEWORK,
-        version=VERSION,
-        run=run,
-        identity=identity(run, version=VERSION, **own, zero_stage=options.zero_stage),
-        earlier_releases=EARLIER_RELEASES,
-        misread_in_paths=MISREAD_IN_PATHS,
-        chat_template=options.chat_template,
-        evaluation_sets=options.evaluation_files(),
-        probe_problems=options.probe_problems,
-        nodes=placement.nodes,
-        gpus=placement.gpus,
-    )
 
 
 def read_inputs(folder: Path) -> RunInputs:

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_simulator.backend import SimulatorBackend
+    from isocompute_simulator.families import FAMILIES
     from isocompute_simulator.scenario import REAL_FAMILIES, Scenario, draw_scenario
-    from isocompute_simulator.truths.scenario_families import FAMILIES
-    from isocompute_simulator.truths.tabulated import TabulatedTruth
-    from isocompute_simulator.truths.truth import Truth
+    from isocompute_simulator.truth import TabulatedTruth, Truth
 
 __all__ = ["FAMILIES", "REAL_FAMILIES", "Scenario", "SimulatorBackend", "TabulatedTruth", "Truth", "draw_scenario"]
 
 _HOME_OF = {
-    "FAMILIES": "truths.scenario_families",
+    "FAMILIES": "families",
     "REAL_FAMILIES": "scenario",
     "Scenario": "scenario",
     "SimulatorBackend": "backend",
-    "TabulatedTruth": "truths.tabulated",
-    "Truth": "truths.truth",
+    "TabulatedTruth": "truth",
+    "Truth": "truth",
     "draw_scenario": "scenario",
 }
 

@@ -10,8 +10,8 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, read_options
-from isocompute_simulator.configuration import REQUEST, RUN_FILE
-from isocompute_simulator.options import SimulatorOptions
+from isocompute_sdk.training.checks import unsupported
+from isocompute_simulator.configuration import REQUEST, RUN_FILE, SimulatorOptions
 
 VERSION = ".".join(np.__version__.split(".")[:2])
 MODULE = "isocompute_simulator.train"
@@ -73,4 +73,4 @@ def _batch(run: RunSpec) -> list[Note]:
         f"n * B_p = {run.group_size} * {run.problems_per_batch} = {run.rollouts_per_batch} rollouts cannot be shared "
         f"by {gpus} GPUs. Choose sizes whose product is a multiple of {gpus}."
     )
-    return [Note("simulated-batch-not-shared", "refuse", message, {"gpus": gpus})]
+    return [unsupported("problems_per_batch", message, gpus=gpus)]

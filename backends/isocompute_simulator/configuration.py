@@ -1,14 +1,56 @@
-"""Configuration of a simulated run, read from its folder."""
+"""Options of a simulated run, and the run as its folder's simulation.json describes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
-from isocompute_simulator.options import SimulatorOptions
+from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec
+
+Seed = Annotated[int, Number(whole=True, ge=0)]
+
+
+class SimulatorOptions(Spec):
+    """Options of one simulated run. Runs that share task, task_seed and scale train on the same simulated task."""
+
+    task: Literal[
+        "easy",
+        "hard",
+        "unsaturated",
+        "insensitive",
+        "overfitting",
+        "rough",
+        "skills",
+        "memorising",
+        "declining",
+        "two-stage",
+        "dipping",
+        "tilted",
+        "bandit",
+        "interference",
+    ] = "easy"
+    """A family of reward curves, or softmax policies that are really trained by policy gradient: `bandit` (each problem
+    on its own) or `interference` (problems share features)."""
+    task_seed: Seed = 0
+    """Which task of the family."""
+    scale: Count = 1_000_000
+    """Compute in rollouts that the reward curves are laid out for: a pilot of that size sees a third to all of the
+    rise. The bandits have no scale."""
+    noise: Quantity | None = None
+    """Standard deviation of one evaluation of a reward curve. None: drawn with the task, .005 to .03. The bandits are
+    evaluated by samples."""
+    faults: Flag = False
+    """Whether runs on reward curves may collapse, decay, or miss evaluations."""
+    clock: Flag = False
+    """Whether made-up seconds of steps and evaluations are logged too, by the law in clock.py."""
+    step_size: Quantity = 1.0
+    """Learning rate of the bandits at 1,024 rollouts per batch; it grows as the recipe's rule says."""
+    sharing: Annotated[float, Number(ge=0, le=1)] = 0.5
+    """Share of a problem's features that it has in common with others, for `interference`."""
+
 
 RUN_FILE = "simulation.json"
 METRICS_FILE = "metrics.jsonl"

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from isocompute_sdk.records import RunSet
 from isocompute_simulator.design import SweepDesign, draw_design, draw_large_design
-from isocompute_simulator.observation.noise import Noise, draw_noise, draw_rough_noise, measured_curve
-from isocompute_simulator.truths.processes import PROCESSES, draw_process
-from isocompute_simulator.truths.scenario_families import FAMILIES, draw_family, draw_truth
-from isocompute_simulator.truths.truth import Array, Task
+from isocompute_simulator.families import FAMILIES, PROCESSES, draw_family, draw_process, draw_truth
+from isocompute_simulator.observation import Noise, draw_noise, draw_rough_noise, measured_curve
+from isocompute_simulator.truth import Array, Task
 
 REAL_FAMILIES = (*PROCESSES, "outlying", "large")
 """Families with what recorded curves have and `FAMILIES` lack. `outlying`: any of `PROCESSES` with wrong evaluations

@@ -1,21 +1,95 @@
-"""`TorchBackend`: turns a `RunSpec` into a bash script that starts the built-in runner. Imports no torch."""
+"""`TorchBackend`: checks a `RunSpec` and turns it into a bash script that starts the built-in runner. No torch."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training import ScriptBackend
+from isocompute_sdk.training import ScriptBackend, checks
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
-from isocompute_torch.options import TorchOptions
-from isocompute_torch.preflight import examine
-from isocompute_torch.runner.configuration import OPTIONS_OF_SPEED
+from isocompute_sdk.training.checks import unsupported
+from isocompute_sdk.training.framework import Case, Check, Rule, checked
+from isocompute_torch.architecture import architecture_in
+from isocompute_torch.configuration import OPTIONS_OF_SPEED, TorchOptions
+from isocompute_torch.sampler_choice import INSTALL, vllm_is_installed
 
 VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""
 MODULE = "isocompute_torch.train"
+TorchCase = Case[TorchOptions]
+
+
+def _model(case: TorchCase) -> Iterator[Note]:
+    """What the configuration of a model in a local folder says about speed; a model on the hub is not looked up."""
+    found = architecture_in(case.run.model)
+    if found is not None and found.note is not None and case.options.merge_duplicates:
+        yield Note("prefixes-not-shared", "info", found.note, {"model_type": found.model_type})
+
+
+def _warmup(case: TorchCase) -> list[Note]:
+    """Unlike in other frameworks, the first update has a rate above 0."""
+    steps, warmup = case.run.update_steps, case.recipe.warmup_steps
+    return checks.warmup_unfinished(case.run, steps, steps / warmup if warmup else 1.0)
+
+
+def _vllm(case: TorchCase) -> Iterator[Note]:
+    if case.options.sampler != "vllm":
+        return
+    message = (
+        "sampler = vllm needs vLLM in the same interpreter. A resumed run has the same steps and records, but not the "
+        "same samples bit for bit."
+    )
+    yield Note("vllm-in-process", "info", message)
+    # The script runs in this interpreter unless PYTHON names another, which cannot be checked from here.
+    if not os.environ.get("PYTHON") and not vllm_is_installed():
+        message = (
+            "sampler = vllm: vLLM is not installed in this interpreter, which would run the training. "
+            f"{INSTALL} If another interpreter runs it, set the environment variable PYTHON to its path."
+        )
+        yield unsupported("options.sampler", message)
+
+
+CHECKS: tuple[Check[TorchCase], ...] = (
+    Rule[TorchCase](
+        "options.n_train",
+        lambda c: c.options.n_train is not None and c.options.n_train > c.run.group_size,
+        "n_train = {options.n_train} rollouts of a group of {run.group_size}. Use at most group_size.",
+    ),
+    Rule[TorchCase](
+        "options.n_train",
+        lambda c: c.options.n_train is not None and c.ppo,
+        "n_train with ppo: PPO's baseline is its value model. Remove n_train, or use grpo or cispo.",
+    ),
+    _vllm,
+    _model,
+    Rule[TorchCase](
+        "hardware.gpus",
+        lambda c: c.gpus > 1,
+        "hardware.gpus = {c.gpus}: the built-in runner trains on one device. Set gpus to 1, or use a backend that "
+        "shares a run between GPUs (openrlhf).",
+    ),
+    checks.kl_without_gradient,
+    Rule[TorchCase](
+        "recipe.updates_per_batch",
+        lambda c: c.recipe.updates_per_batch > 1,
+        "updates_per_batch = {recipe.updates_per_batch}: the runner makes one optimiser step per rollout batch. Set it "
+        "to 1.",
+    ),
+    Rule[TorchCase](
+        "recipe.zero_variance_filter_policy",
+        lambda c: c.ppo and c.recipe.zero_variance_filter_policy,
+        "zero_variance_filter_policy with ppo drops signal: advantages are not 0 in groups of equal rewards.",
+        "filter-drops-signal",
+        "warning",
+    ),
+    checks.biased_weights,
+    _warmup,
+    *checks.PROBLEMS,
+)
 
 
 class TorchBackend(ScriptBackend):
@@ -47,8 +121,8 @@ class TorchBackend(ScriptBackend):
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Notes on `run`, errors included; see preflight.py."""
-        return examine(run)
+        """Notes on a run before it starts."""
+        return checked(run, TorchOptions, TorchCase, CHECKS)
 
     def needs(self, run: RunSpec) -> Needs:
         """One GPU, unless the option `device` is cpu."""

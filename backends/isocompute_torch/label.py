@@ -23,11 +23,9 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.run_folders.run_journal import append_line
 from isocompute_sdk.specs import Evaluation
 from isocompute_sdk.training.payload.problem_files import json_lines
-from isocompute_torch.failures import InputError
-from isocompute_torch.runner.configuration import derive_seed
-from isocompute_torch.runner.problems import file_digest, read_problems
-from isocompute_torch.sampling.sampler_choice import chosen_sampler
-from isocompute_torch.sampling.vllm_install import vllm_is_installed
+from isocompute_torch.configuration import InputError, derive_seed
+from isocompute_torch.problems import file_digest, read_problems
+from isocompute_torch.sampler_choice import chosen_sampler, vllm_is_installed
 
 CHUNK = 32
 """Problems that are sampled together; the draws of a problem depend on it."""
@@ -83,11 +81,10 @@ def _sample(
     """Sample the problems that `passes` does not have, and add them to it and to the file."""
     import torch
 
-    from isocompute_torch.policy.loading import choose_device, choose_dtype, load_config, load_policy
-    from isocompute_torch.rewards.pool import RewardPool
-    from isocompute_torch.runner.evaluation import evaluate
-    from isocompute_torch.runner.prompts import PromptSet
-    from isocompute_torch.sampling.torch_sampler import TorchSampler
+    from isocompute_torch.loop import PromptSet, evaluate
+    from isocompute_torch.policy import choose_device, choose_dtype, load_config, load_policy
+    from isocompute_torch.rewards import RewardPool
+    from isocompute_torch.sampler import TorchSampler
 
     torch.set_num_threads(min(max(1, len(os.sched_getaffinity(0)) // 2), torch.get_num_threads()))
     reward = stack.enter_context(RewardPool(asked.reward))
@@ -96,7 +93,7 @@ def _sample(
     prompts = PromptSet.encode(policy.codec, problems, max_tokens=sys.maxsize, name=asked.problems)
     sampler: Any = TorchSampler(policy)
     if chosen_sampler("auto", device.type, installed=vllm_is_installed())[0] == "vllm":
-        from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+        from isocompute_torch.vllm_sampler import VLLMSampler
 
         sampler = VLLMSampler(policy, asked.model, longest=max(map(len, prompts.ids)) + asked.max_tokens)
     stack.callback(sampler.close)

@@ -22,11 +22,11 @@ from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.run_folders.wrapper import open_own
-from isocompute_torch.failures import InputError, is_out_of_memory
-from isocompute_torch.runner.configuration import Configuration, load_configuration
-from isocompute_torch.runner.problems import file_digest
-from isocompute_torch.sampling.sampler_choice import chosen_sampler
-from isocompute_torch.sampling.vllm_install import require_vllm, vllm_is_installed, vllm_version
+from isocompute_sdk.training.backend import raise_if_refused
+from isocompute_torch.backend import TorchBackend
+from isocompute_torch.configuration import Configuration, InputError, is_out_of_memory, load_configuration
+from isocompute_torch.problems import file_digest
+from isocompute_torch.sampler_choice import chosen_sampler, require_vllm, vllm_is_installed, vllm_version
 
 LOCK_FILE = ".lock"
 MODEL_FOLDER = "model"
@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
         return REFUSED
     try:
         configuration = load_configuration(argv[0])
+        raise_if_refused(TorchBackend().preflight(configuration.run), "torch", configuration.run.run_id)
         with ExitStack() as stack:
             _lock(configuration.folder, stack)
             if _is_finished(configuration):
@@ -86,10 +87,10 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:
-        from isocompute_torch.policy.loading import choose_device
-        from isocompute_torch.runner import assembly, checkpoint
-        from isocompute_torch.runner.loop import Loop
-        from isocompute_torch.runner.progress_display import BEST_AGAIN, RunConsole
+        from isocompute_torch import assembly, checkpoint
+        from isocompute_torch.loop import Loop
+        from isocompute_torch.policy import choose_device
+        from isocompute_torch.progress_display import BEST_AGAIN, RunConsole
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
@@ -108,9 +109,7 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
-        console = stack.enter_context(
-            RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
-        )
+        console = RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
         note = parts.learner.policy.architecture.note
         if note is not None and configuration.options.merge_duplicates:
             console.note(note)

@@ -4,92 +4,140 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from isocompute_sdk.notes import Note
+from pydantic import Field
+
+from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
+from isocompute_sdk.training.backend import BackendInfo, Needs
 from isocompute_sdk.training.existing import Setting
-from isocompute_sdk.training.payload import program, programs
-from isocompute_trl.flags import OF_PLAN, OF_RECIPE, VERSION, processes, sharding_config, trainer_settings
+from isocompute_sdk.training.framework import REMEDY, Flag, FrameworkBackend, Request, identity
+from isocompute_sdk.training.payload import program
+from isocompute_trl.flags import CHECKS, FLAGS, VERSION, TRLCase
 from isocompute_trl.options import TRLOptions
-from isocompute_trl.preflight import examine
-from isocompute_trl.request import REQUEST, REQUEST_DOCUMENT, request_of
-
-OWN = ("prepare_rows.py", "validation_samples.py", "step_clock.py", "train.py")
-"""Programs that the script writes into the run folder besides those of the SDK."""
 
 
-class TRLBackend(ScriptBackend):
+@dataclass(frozen=True, kw_only=True)
+class TRLRequest(Request):
+    """Content of request.json."""
+
+    chat_template: bool
+    eval_samples_per_pass: Annotated[int, Field(ge=1)]
+    context: dict[str, Any]
+    """Context of the run, for its journal."""
+
+
+class TRLBackend(FrameworkBackend[TRLCase]):
     """Writes launch scripts for TRL 1.16.0; imports nothing of it."""
 
     name: str = "trl"
     packages: tuple[str, ...] = ("trl",)
-    one_release: bool = True
-    reads_inputs: bool = True
-
-    def describe(self) -> BackendInfo:
-        """Its description."""
-        return BackendInfo(
-            name=self.name,
-            framework="TRL",
-            version=VERSION,
-            summary="GRPO and CISPO with Hugging Face's trainer and vLLM on one machine, or on a CPU.",
-            needs=(
-                f"trl[vllm]=={VERSION} in the interpreter named by PYTHON (default: python3)",
-                "NVIDIA GPUs in one machine, as many as hardware.gpus says, and deepspeed for more than one; or "
-                "options device = cpu and sampler = transformers",
-                "training and validation problems as JSON lines, and a Python file with the reward function",
-            ),
-            algorithms=("grpo", "cispo"),
-            options=describe_options(TRLOptions),
-            install=(
-                "python3 -m venv trl-env && source trl-env/bin/activate",
-                f"pip install 'trl[vllm]=={VERSION}' deepspeed",
-                "export PYTHON=$PWD/trl-env/bin/python",
-            ),
-            passes=TRLOptions.PASSES,
-        )
-
-    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Notes on a run before it starts; see preflight.py."""
-        return examine(run)
+    INFO = BackendInfo(
+        name="trl",
+        framework="TRL",
+        version=VERSION,
+        summary="GRPO and CISPO with Hugging Face's trainer and vLLM on one machine, or on a CPU.",
+        needs=(
+            f"trl[vllm]=={VERSION} in the interpreter named by PYTHON (default: python3)",
+            "NVIDIA GPUs in one machine, as many as hardware.gpus says, and deepspeed for more than one; or "
+            "options device = cpu and sampler = transformers",
+            "training and validation problems as JSON lines, and a Python file with the reward function",
+        ),
+        algorithms=("grpo", "cispo"),
+        install=(
+            "python3 -m venv trl-env && source trl-env/bin/activate",
+            f"pip install 'trl[vllm]=={VERSION}' deepspeed",
+            "export PYTHON=$PWD/trl-env/bin/python",
+        ),
+    )
+    OPTIONS = TRLOptions
+    CASE = TRLCase
+    FLAGS = FLAGS
+    CHECKS = CHECKS
+    DOCUMENT = Document("trl-run", 1, TRLRequest, signed=False, remedy=REMEDY)
+    PROGRAMS = ("prepare_rows.py", "train.py")
 
     def needs(self, run: RunSpec) -> Needs:
         """One GPU for each trainer process; none if the option `device` is cpu."""
-        options = TRLOptions.model_validate(run.options)
-        return Needs(0 if options.device == "cpu" else processes(run, options))
+        case = self.case(run)
+        return Needs(0 if case.cpu else case.processes)
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""
-        options = TRLOptions.model_validate(run.options)
+        case = self.case(run)
         return {
-            "processes": processes(run, options),
-            "vllm": options.sampler == "vllm",
-            "deepspeed": processes(run, options) > 1 and options.sharding != "ddp",
-            "trainer": json.dumps(trainer_settings(run, options), indent=1),
-            "sharding": json.dumps(sharding_config(run, options), indent=1),
+            "processes": case.processes,
+            "vllm": case.vllm,
+            "deepspeed": case.processes > 1 and case.options.sharding != "ddp",
+            "trainer": json.dumps(self.trainer_settings(run), indent=1),
+            "sharding": json.dumps(sharding_config(case), indent=1),
         }
 
+    def trainer_settings(self, run: RunSpec) -> dict[str, Any]:
+        """Arguments of GRPOConfig by name."""
+        return {flag.name: flag.value for section in self.sections(run) for flag in section.flags}
+
+    def words(self, flag: Flag) -> tuple[str, ...]:
+        """As TRL's own parser takes it."""
+        return (f"--{flag.name}", str(flag.value))
+
     def settings(self, run: RunSpec) -> tuple[Setting, ...]:
-        """Arguments of GRPOConfig, as TRL's own parser takes them, but for memory and machines."""
-        found = trainer_settings(run, TRLOptions.model_validate(run.options))
-        # One batch is one update; a command may have set either of the two otherwise.
-        found["steps_per_generation"] = found["gradient_accumulation_steps"]
-        return tuple(
-            Setting(name, value, (f"--{name}", str(value)), name in OF_PLAN)
-            for name, value in found.items()
-            if name in OF_PLAN or name in OF_RECIPE
-        )
+        """The flags of plan and recipe; one batch is one update, which a command may have set by another flag."""
+        steps = Flag("steps_per_generation", self.case(run).accumulation, "plan")
+        return (*super().settings(run), Setting(steps.name, steps.value, self.words(steps), True))
 
     def update_steps(self, keys: Mapping[str, Any]) -> float | None:
         """`max_steps`, over the updates of one generation."""
         steps, iterations = keys.get("max_steps"), keys.get("num_iterations") or 1
         return steps / iterations if isinstance(steps, int | float) and steps > 0 else None
 
+    def request(self, case: TRLCase) -> TRLRequest:
+        """Its identity has no options that only affect speed and memory, so a run can be resumed with others."""
+        options = case.options
+        fixed = {"chat_template": options.chat_template, "sampler": options.sampler, "processes": case.processes}
+        sharding = options.sharding if case.processes > 1 else None
+        return TRLRequest(
+            framework="trl",
+            version=VERSION,
+            run=case.run,
+            identity=identity(case.run, version=VERSION, sharding=sharding, **fixed),
+            chat_template=options.chat_template,
+            eval_samples_per_pass=options.eval_samples_per_pass,
+            context=dict(case.run.context()),
+        )
+
     def documents(self, run: RunSpec) -> dict[str, str]:
-        """The request, and the programs of the script."""
-        request = REQUEST_DOCUMENT.to_text(request_of(run, TRLOptions.model_validate(run.options)))
-        journal = {"run_journal.py": program("run_journal.py", "isocompute_sdk.run_folders")}
-        return {REQUEST: request, **programs("isocompute_trl.payload", OWN), **journal}
+        """The request, the programs of the script, and the journal they write."""
+        return {**super().documents(run), "run_journal.py": program("run_journal.py", "isocompute_sdk.run_folders")}
+
+
+def sharding_config(case: TRLCase) -> dict[str, Any] | None:
+    """The configuration file of `accelerate launch`; None for a single process, which is started without it."""
+    if case.processes == 1:
+        return None
+    config: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU",
+        "mixed_precision": "bf16",
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": case.processes,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "main_training_function": "main",
+        "use_cpu": False,
+    }
+    if case.options.sharding != "ddp":
+        stage = int(case.options.sharding.removeprefix("zero"))
+        config["distributed_type"] = "DEEPSPEED"
+        config["deepspeed_config"] = {
+            "deepspeed_multinode_launcher": "standard",
+            "offload_optimizer_device": "none",
+            "offload_param_device": "none",
+            "zero3_init_flag": stage == 3,
+            "zero3_save_16bit_model": stage == 3,
+            "zero_stage": stage,
+        }
+    return config

@@ -1,18 +1,22 @@
-"""All settings of TRL 1.16's GRPOConfig that a run needs; no other module writes settings.
+"""TRL 1.16 in two tables: every setting of GRPOConfig that a run needs, and what TRL refuses or does differently.
 
 Values fixed by the recipe are written even if they equal TRL's defaults, since several defaults differ from the recipe
 (KL times a differentiable ratio, importance weights that mask whole responses, a CISPO cap of 0.2). GRPOConfig does not
 check `loss_type`, hence LOSS_TYPES.
 
-Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and grpo_trainer.py.
+Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and grpo_trainer.py. Every field of a recipe
+is applied exactly, refused, or covered by a note; a test changes each and checks that one of the three happens.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import ClassVar
 
-from isocompute_sdk.specs import Recipe, RunSpec
-from isocompute_sdk.training.checks import model_billions
+from isocompute_sdk.notes import Note
+from isocompute_sdk.training import checks
+from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
+from isocompute_sdk.training.framework import USUAL_NODE, Case, Check, Flag, Rule, Section, own, plan, recipe
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
@@ -25,7 +29,7 @@ STATE_BYTES = 16.0
 """Bytes per parameter: weights, gradients and two moments, all in 32 bits."""
 SHARED_BYTES = {"zero3": 16.0, "zero2": 12.0, "ddp": 0.0}
 """Those that are divided among the GPUs."""
-LEAST_SHARE, MOST_SHARE = 0.3, 0.6
+MIN_SHARE, MAX_SHARE = 0.3, 0.6
 LOSS_TYPES = {
     ("grpo", "token-mean"): "dapo",
     ("grpo", "seq-mean-token-mean"): "grpo",
@@ -37,227 +41,280 @@ STD_EPSILON = 1e-4
 """Added to the standard deviation of a group; not a setting."""
 
 
-OF_PLAN = frozenset(
-    {
-        "num_generations",
-        "per_device_train_batch_size",
-        "gradient_accumulation_steps",
-        "steps_per_generation",
-        "num_iterations",
-        "max_steps",
-        "learning_rate",
-        "lr_scheduler_type",
-        "warmup_steps",
-        "eval_strategy",
-        "eval_steps",
-        "eval_on_start",
-        "num_generations_eval",
-    }
+class TRLCase(Case[TRLOptions]):
+    """A run with what TRL's settings derive from it."""
+
+    framework: ClassVar[str] = "TRL"
+
+    @property
+    def processes(self) -> int:
+        """Trainer processes, one per GPU; one on a CPU."""
+        return 1 if self.cpu else self.gpus
+
+    @property
+    def gpus_per_node(self) -> int:
+        """All of them: TRL runs on one machine here."""
+        return self.processes
+
+    @property
+    def cpu(self) -> bool:
+        """Whether the trainer is on the CPU."""
+        return self.options.device == "cpu"
+
+    @property
+    def vllm(self) -> bool:
+        """Whether vLLM samples."""
+        return self.options.sampler == "vllm"
+
+    @property
+    def share(self) -> int:
+        """Rollouts of one process in an update."""
+        return self.run.rollouts_per_batch // self.processes
+
+    @property
+    def samples_per_pass(self) -> int:
+        """Rollouts per process in one pass: the largest divisor of the process's share up to the option."""
+        share = self.share
+        return max(d for d in range(1, min(share, self.options.samples_per_pass) + 1) if share % d == 0)
+
+    @property
+    def accumulation(self) -> int:
+        """Passes of one update."""
+        return self.run.rollouts_per_batch // (self.samples_per_pass * self.processes)
+
+    @property
+    def loss_type(self) -> str | None:
+        """TRL's name of the loss; None if it has none."""
+        return LOSS_TYPES.get((self.recipe.algorithm, self.recipe.loss_aggregation))
+
+    @property
+    def memory_share(self) -> float:
+        """Share of GPU memory for vLLM: the option, or what remains beside the trainer's states.
+
+        vLLM sleeps during updates, but weights, gradients and optimiser of the trainer stay on the GPU meanwhile.
+        """
+        if self.options.gpu_memory_utilization is not None:
+            return self.options.gpu_memory_utilization
+        size = checks.model_billions(self.run.model)
+        if size is None:
+            return MIN_SHARE
+        shared = SHARED_BYTES[self.options.sharding]
+        states = size * (STATE_BYTES - shared + shared / self.processes)
+        return round(min(MAX_SHARE, max(MIN_SHARE, 1 - (states + RESERVED_GB) / CARD_GB)), 2)
+
+
+FLAGS = (
+    # One generation of n * B_p rollouts is one optimiser step: steps_per_generation follows the accumulation.
+    Section(
+        "batch",
+        (
+            plan("num_generations", "run.group_size"),
+            plan("per_device_train_batch_size", "samples_per_pass"),
+            plan("gradient_accumulation_steps", "accumulation"),
+            Flag("num_iterations", 1, "plan"),
+            plan("max_steps", "run.update_steps"),
+            # The rows are already in training order.
+            Flag("shuffle_dataset", False),
+            own("seed", "run.seed"),
+            own("data_seed", "run.seed"),
+        ),
+    ),
+    Section(
+        "optimiser",
+        (
+            Flag("optim", "adamw_torch"),
+            plan("learning_rate", "run.learning_rate"),
+            Flag("lr_scheduler_type", "constant_with_warmup", "plan"),
+            plan("warmup_steps", "recipe.warmup_steps"),
+            recipe("adam_beta1", lambda c: c.recipe.adam_betas[0]),
+            recipe("adam_beta2", lambda c: c.recipe.adam_betas[1]),
+            recipe("weight_decay", "recipe.weight_decay"),
+            recipe("max_grad_norm", "recipe.gradient_clip"),
+        ),
+    ),
+    Section(
+        "loss",
+        (
+            recipe("loss_type", "loss_type"),
+            Flag("importance_sampling_level", "token", "recipe"),
+            recipe("scale_rewards", lambda c: "group" if c.recipe.normalize_advantage else "none"),
+            recipe("epsilon", "recipe.ratio_clip"),
+            # For CISPO the cap of the ratio itself; otherwise how far above 1 it may go.
+            recipe("epsilon_high", lambda c: 1 + c.recipe.ratio_clip if c.cispo else c.recipe.ratio_clip),
+            recipe("beta", "recipe.kl_coef"),
+            # The default multiplies the KL by the policy ratio, which changes its gradient even at a ratio of 1.
+            Flag("use_bias_correction_kl", False, "recipe"),
+            recipe("entropy_coef", "recipe.entropy_coef"),
+            Flag("mask_truncated_completions", False, "recipe"),
+        ),
+    ),
+    Section(
+        "sampling",
+        (
+            recipe("temperature", "recipe.temperature"),
+            recipe("top_p", "recipe.top_p"),
+            Flag("top_k", 0, "recipe"),
+            recipe("max_completion_length", "recipe.max_response_tokens"),
+            own("use_vllm", "vllm"),
+        ),
+    ),
+    Section(
+        "vLLM",
+        (
+            Flag("vllm_mode", "colocate"),
+            own("vllm_max_model_length", "longest"),
+            own("vllm_tensor_parallel_size", "options.tensor_parallel"),
+            own("vllm_gpu_memory_utilization", "memory_share"),
+            Flag("vllm_enable_sleep_mode", True),
+            recipe("vllm_importance_sampling_correction", "tis"),
+            Flag("vllm_importance_sampling_mode", "token_truncate", "recipe", when="tis"),
+            recipe("vllm_importance_sampling_clip_max", "recipe.tis_cap", when="tis"),
+        ),
+        when="vllm",
+    ),
+    Section(
+        "evaluation",
+        (
+            Flag("eval_strategy", "steps", "plan"),
+            plan("eval_steps", "evaluation.every_steps"),
+            Flag("eval_on_start", True, "plan"),
+            plan("num_generations_eval", "evaluation.samples"),
+            # Keeps this checkpoint among those that save_total_limit leaves.
+            Flag("metric_for_best_model", "eval_reward"),
+            Flag("greater_is_better", True),
+        ),
+    ),
+    Section(
+        "process",
+        (
+            own("use_cpu", "cpu"),
+            own("bf16", lambda c: not c.cpu),
+            # Weights and optimiser in full precision; passes run in bfloat16 on a GPU.
+            Flag("model_init_kwargs", {"dtype": "float32"}),
+            own("gradient_checkpointing", "options.gradient_checkpointing"),
+            Flag("save_strategy", "steps"),
+            own("save_steps", lambda c: c.options.save_every_steps or c.evaluation.every_steps),
+            own("save_total_limit", "options.keep_checkpoints"),
+            Flag("logging_steps", 1),
+            own("report_to", "options.loggers"),
+            own("run_name", "run.run_id"),
+            Flag("disable_tqdm", True),
+        ),
+    ),
 )
-"""Arguments that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
-OF_RECIPE = frozenset(
-    {
-        "adam_beta1",
-        "adam_beta2",
-        "weight_decay",
-        "max_grad_norm",
-        "loss_type",
-        "importance_sampling_level",
-        "scale_rewards",
-        "epsilon",
-        "epsilon_high",
-        "beta",
-        "use_bias_correction_kl",
-        "entropy_coef",
-        "mask_truncated_completions",
-        "temperature",
-        "top_p",
-        "top_k",
-        "max_completion_length",
-        "vllm_importance_sampling_correction",
-        "vllm_importance_sampling_mode",
-        "vllm_importance_sampling_clip_max",
-    }
+"""Arguments of GRPOConfig. `train.py` adds output_dir and per_device_eval_batch_size, which depend on the run folder
+and the problem files."""
+
+
+def _normalisation(case: TRLCase) -> Iterator[Note]:
+    """TRL always adds 1e-4 to a group's deviation."""
+    if not case.recipe.normalize_advantage or case.recipe.std_epsilon == STD_EPSILON:
+        return
+    change, message = checks.change_of_advantages(case.run, "TRL", STD_EPSILON)
+    data = {"largest_relative_change": change}
+    if change <= MAX_CHANGE:
+        yield Note("std-epsilon-fixed", "info", message, data)
+        return
+    message += f" Set recipe.std_epsilon to {STD_EPSILON:g} to state what happens, or use the backend verl."
+    if change <= 10 * MAX_CHANGE:
+        yield Note("std-epsilon-fixed", "warning", message, data)
+    else:
+        yield unsupported("recipe.std_epsilon", message, **data)
+
+
+CHECKS: tuple[Check[TRLCase], ...] = (
+    checks.several_gpu_counts,
+    Rule[TRLCase](
+        "options.device",
+        lambda c: c.cpu and (c.gpus > 1 or c.vllm),
+        "option device = cpu with sampler = {options.sampler} and hardware.gpus = {c.gpus}; accepted: sampler = "
+        "transformers and one process (hardware.gpus = 1).",
+    ),
+    Rule[TRLCase](
+        "hardware.gpus",
+        lambda c: c.processes > USUAL_NODE,
+        f"{{c.processes}} GPUs: this backend runs on one machine of up to {USUAL_NODE}. For several machines use the "
+        "backend openrlhf or verl.",
+    ),
+    lambda c: checks.batch_not_divisible(c.run, c.processes),
+    lambda c: checks.tensor_parallel(c) if c.vllm else (),
+    lambda c: checks.low_temperature(c) if c.vllm else (),
+    lambda c: checks.biased_weights(c) if c.vllm else (),
+    Rule[TRLCase](
+        "recipe.importance_sampling",
+        lambda c: c.tis and not c.vllm,
+        "importance_sampling = tis with sampler = transformers: the trained model samples itself, so there is no "
+        "difference to correct, and no weights are applied.",
+        "importance-sampling-not-needed",
+        "info",
+    ),
+    Rule[TRLCase](
+        "recipe.entropy_coef",
+        lambda c: c.recipe.entropy_coef != 0 and c.samples_per_pass != c.share,
+        "entropy_coef = {recipe.entropy_coef:g}: TRL averages the entropy over the tokens of each pass of "
+        "{c.samples_per_pass} rollouts and then over passes, so long responses count slightly less than in a mean over "
+        "all tokens.",
+        "entropy-mean-per-pass",
+        "info",
+    ),
+    Rule[TRLCase](
+        "options.samples_per_pass",
+        lambda c: c.samples_per_pass > 1,
+        "TRL pads the {c.samples_per_pass} rollouts of a pass to the longest of them: where responses differ in "
+        "length, an update costs up to {c.samples_per_pass} times the tokens that were sampled. The backends openrlhf "
+        "and verl pack responses instead; samples_per_pass = 1 pads nothing, at the price of more and smaller passes.",
+        "padded-to-longest",
+        "info",
+        ("samples_per_pass",),
+    ),
+    Rule[TRLCase](
+        "recipe.algorithm",
+        lambda c: c.ppo,
+        "TRL 1.16 has no PPO trainer. Use the backend openrlhf, verl or torch, or set recipe.algorithm to grpo.",
+    ),
+    Rule[TRLCase](
+        "recipe.loss_aggregation",
+        lambda c: not c.ppo and c.loss_type is None,
+        "loss_aggregation = {recipe.loss_aggregation} with algorithm = {recipe.algorithm}: TRL averages this loss over "
+        "all tokens of the batch. Set loss_aggregation to token-mean.",
+    ),
+    checks.zero_variance_filters(
+        "TRL cannot leave groups out of a loss term. Set them to false (groups of equal rewards have no policy "
+        "gradient anyway), or use the backend torch."
+    ),
+    Rule[TRLCase](
+        "recipe.updates_per_batch",
+        lambda c: c.recipe.updates_per_batch > 1,
+        "updates_per_batch = {recipe.updates_per_batch}: TRL's max_steps and warm-up count optimiser steps, and this "
+        "backend makes one per rollout batch. Set it to 1.",
+    ),
+    checks.kl_off,
+    Rule[TRLCase](
+        "recipe.kl_in",
+        lambda c: c.recipe.kl_coef > 0 and (c.recipe.kl_in != "loss" or c.recipe.kl_estimator != "k3"),
+        "kl_in = {recipe.kl_in} with kl_estimator = {recipe.kl_estimator}: TRL has the estimator k3 as a term of the "
+        "loss only. Set kl_in to loss and kl_estimator to k3, or use the backend openrlhf, verl or torch.",
+    ),
+    checks.std_epsilon_unused,
+    _normalisation,
+    checks.unused_fields,
+    Rule[TRLCase](
+        "evaluation.temperature",
+        lambda c: c.evaluation.temperature != c.recipe.temperature,
+        "evaluation.temperature = {evaluation.temperature:g} and recipe.temperature = {recipe.temperature:g}: TRL "
+        "evaluates with the temperature of training. Make both the same, or use another backend.",
+    ),
+    checks.evaluation_top_p,
+    checks.best_reward,
+    Rule[TRLCase](
+        "evaluation.n_problems",
+        lambda c: bool((c.evaluation.n_problems or 0) % c.gpus),
+        "{evaluation.n_problems} validation problems on {c.gpus} GPUs: TRL repeats some to fill its last batch. avg@k, "
+        "best@k and worst@k use each problem's own samples and are exact; trl_eval_reward counts the repeats twice.",
+        "evaluation-padded",
+        "info",
+        ("evaluation.n_problems", "gpus"),
+    ),
+    lambda c: checks.warmup_from_zero(c.run, c.run.update_steps),
+    *checks.PROBLEMS,
 )
-"""Arguments that decide the objective and how responses are sampled."""
-
-
-def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
-    """Arguments of GRPOConfig that follow from the run.
-
-    `train.py` adds output_dir and per_device_eval_batch_size, which depend on the run folder and the problem files.
-    """
-    return {
-        **_batch(run, options),
-        **_optimizer(run),
-        **_loss(run.recipe),
-        **_sampling(run, options),
-        **_evaluation(run),
-        **_process(run, options),
-        **options.passed,
-    }
-
-
-def processes(run: RunSpec, options: TRLOptions) -> int:
-    """Trainer processes, one per GPU; one on a CPU."""
-    return 1 if options.device == "cpu" else max(run.hardware.gpu_counts)
-
-
-def samples_per_pass(run: RunSpec, options: TRLOptions) -> int:
-    """Rollouts per process in one pass: the largest divisor of the process's share up to the option."""
-    share = run.rollouts_per_batch // processes(run, options)
-    return max(d for d in range(1, min(share, options.samples_per_pass) + 1) if share % d == 0)
-
-
-def memory_share(run: RunSpec, options: TRLOptions) -> float:
-    """Share of GPU memory for vLLM: the option, or what remains beside the trainer's states.
-
-    vLLM sleeps during updates, but weights, gradients and optimiser of the trainer stay on the GPU while it generates.
-    """
-    if options.gpu_memory_utilization is not None:
-        return options.gpu_memory_utilization
-    size = model_billions(run.model)
-    if size is None:
-        return LEAST_SHARE
-    shared, count = SHARED_BYTES[options.sharding], processes(run, options)
-    states = size * (STATE_BYTES - shared + shared / count)
-    return round(min(MOST_SHARE, max(LEAST_SHARE, 1 - (states + RESERVED_GB) / CARD_GB)), 2)
-
-
-def sharding_config(run: RunSpec, options: TRLOptions) -> dict[str, Any] | None:
-    """The configuration file of `accelerate launch`; None for a single process, which is started without it."""
-    count = processes(run, options)
-    if count == 1:
-        return None
-    config: dict[str, Any] = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_GPU",
-        "mixed_precision": "bf16",
-        "num_machines": 1,
-        "machine_rank": 0,
-        "num_processes": count,
-        "rdzv_backend": "static",
-        "same_network": True,
-        "main_training_function": "main",
-        "use_cpu": False,
-    }
-    if options.sharding != "ddp":
-        stage = int(options.sharding.removeprefix("zero"))
-        config["distributed_type"] = "DEEPSPEED"
-        config["deepspeed_config"] = {
-            "deepspeed_multinode_launcher": "standard",
-            "offload_optimizer_device": "none",
-            "offload_param_device": "none",
-            "zero3_init_flag": stage == 3,
-            "zero3_save_16bit_model": stage == 3,
-            "zero_stage": stage,
-        }
-    return config
-
-
-def _batch(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
-    """One generation of n * B_p rollouts is one optimiser step: steps_per_generation follows the accumulation."""
-    per_pass = samples_per_pass(run, options)
-    return {
-        "num_generations": run.group_size,
-        "per_device_train_batch_size": per_pass,
-        "gradient_accumulation_steps": run.rollouts_per_batch // (per_pass * processes(run, options)),
-        "num_iterations": 1,
-        "max_steps": run.update_steps,
-        # The rows are already in training order.
-        "shuffle_dataset": False,
-        "seed": run.seed,
-        "data_seed": run.seed,
-    }
-
-
-def _optimizer(run: RunSpec) -> dict[str, Any]:
-    recipe = run.recipe
-    return {
-        "optim": "adamw_torch",
-        "learning_rate": run.learning_rate,
-        "lr_scheduler_type": "constant_with_warmup",
-        "warmup_steps": recipe.warmup_steps,
-        "adam_beta1": recipe.adam_betas[0],
-        "adam_beta2": recipe.adam_betas[1],
-        "weight_decay": recipe.weight_decay,
-        "max_grad_norm": recipe.gradient_clip,
-    }
-
-
-def _loss(recipe: Recipe) -> dict[str, Any]:
-    cispo = recipe.algorithm == "cispo"
-    return {
-        "loss_type": LOSS_TYPES.get((recipe.algorithm, recipe.loss_aggregation)),
-        "importance_sampling_level": "token",
-        "scale_rewards": "group" if recipe.normalize_advantage else "none",
-        "epsilon": recipe.ratio_clip,
-        # For CISPO the cap of the ratio itself; otherwise how far above 1 it may go.
-        "epsilon_high": 1 + recipe.ratio_clip if cispo else recipe.ratio_clip,
-        "beta": recipe.kl_coef,
-        # The default multiplies the KL by the policy ratio, which changes its gradient even at a ratio of 1.
-        "use_bias_correction_kl": False,
-        "entropy_coef": recipe.entropy_coef,
-        "mask_truncated_completions": False,
-    }
-
-
-def _sampling(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
-    recipe = run.recipe
-    settings: dict[str, Any] = {
-        "temperature": recipe.temperature,
-        "top_p": recipe.top_p,
-        "top_k": 0,
-        "max_completion_length": recipe.max_response_tokens,
-        "use_vllm": options.sampler == "vllm",
-    }
-    if options.sampler != "vllm":
-        return settings
-    return settings | {
-        "vllm_mode": "colocate",
-        "vllm_max_model_length": recipe.max_prompt_tokens + recipe.max_response_tokens,
-        "vllm_tensor_parallel_size": options.tensor_parallel,
-        "vllm_gpu_memory_utilization": memory_share(run, options),
-        "vllm_enable_sleep_mode": True,
-        **_importance_sampling(recipe),
-    }
-
-
-def _importance_sampling(recipe: Recipe) -> dict[str, Any]:
-    if recipe.importance_sampling == "none":
-        return {"vllm_importance_sampling_correction": False}
-    return {
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": recipe.tis_cap,
-    }
-
-
-def _evaluation(run: RunSpec) -> dict[str, Any]:
-    return {
-        "eval_strategy": "steps",
-        "eval_steps": run.evaluation.every_steps,
-        "eval_on_start": True,
-        "num_generations_eval": run.evaluation.samples,
-        # Keeps this checkpoint among those that save_total_limit leaves.
-        "metric_for_best_model": "eval_reward",
-        "greater_is_better": True,
-    }
-
-
-def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
-    cpu = options.device == "cpu"
-    return {
-        "use_cpu": cpu,
-        "bf16": not cpu,
-        # Weights and optimiser in full precision; passes run in bfloat16 on a GPU.
-        "model_init_kwargs": {"dtype": "float32"},
-        "gradient_checkpointing": options.gradient_checkpointing,
-        "save_strategy": "steps",
-        "save_steps": options.save_every_steps or run.evaluation.every_steps,
-        "save_total_limit": options.keep_checkpoints,
-        "logging_steps": 1,
-        "report_to": [name for name in ("tensorboard", "wandb", "mlflow") if getattr(options, name)],
-        "run_name": run.run_id,
-        "disable_tqdm": True,
-    }

@@ -1,20 +1,14 @@
-"""Responses that veRL dumps, one JSON object a line in `<step>.jsonl`: exact metrics, and steps that no log kept.
+"""Responses that veRL dumps, one JSON object a line in `<step>.jsonl`, and the exact metrics in them.
 
-`trainer.validation_data_dir` holds those of evaluations, `trainer.rollout_data_dir` those of updates; both have fields
-input, output, gts, score and step, and a later attempt overwrites the files of the steps that it makes again. veRL's
-own best@k and worst@k are bootstrapped with replacement; those of the dumps are exact.
-
-A dump of an evaluation belongs to the attempt that logged the same mean at its step. One of a step that nobody logged
-was made by an earlier attempt, if it lies before all logs begin or beyond where they end: dumps say nothing of how many
-attempts there were, so that as few as possible are counted.
+They have the fields input, output, gts, score and step; a later attempt overwrites the files of its steps. veRL's own
+best@k and worst@k are bootstrapped with replacement; those of the dumps are exact.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps, joined, with_exact
-from isocompute_sdk.ingest.formats.log_format import Added, Measure
-from isocompute_sdk.ingest.stores.packed import DAMAGED, as_kept, is_damaged, open_bytes, unpacked
-from isocompute_sdk.ingest.tables.jsonl import first_object
+from isocompute_sdk.ingest.tables import DAMAGED, as_kept, first_object, open_bytes, unpacked
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
-from isocompute_sdk.notes import Note
 
+MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 _FIELDS = {"input", "output", "score", "step"}
@@ -80,15 +71,6 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
     return np.array([[reward for _, reward in group.values()] for group in groups.values()])
 
 
-def dumped_mean(path: Path) -> float | None:
-    """Mean score of one dump of an update; None if it was cut off or is empty."""
-    try:
-        scores = [float(row["score"]) for row in _rows(path)]
-    except (FileNotFoundError, ValueError, *DAMAGED):
-        return None
-    return float(np.mean(scores)) if scores else None
-
-
 def exact_metrics(rewards_PN: NDArray[np.float64]) -> dict[str, float]:
     """avg@k, best@k and worst@k of rewards, shape (problems, samples), for k = samples and the powers of two from 2."""
     samples = rewards_PN.shape[1]
@@ -117,155 +99,3 @@ def _place(row: dict[str, Any], index: int) -> tuple[str, str, int]:
 
 def _reward(row: dict[str, Any]) -> float:
     return float(row["acc"] if row.get("acc") is not None else row["score"])
-
-
-MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
-SCORE = "critic/score/mean"
-_NAMES = {"validation": re.compile(r"val|eval|test", re.I), "update": re.compile(r"rollout|train|gen|sample", re.I)}
-_SCORE_TOLERANCE = 1e-4  # veRL leaves aborted responses out of its mean
-_COMPARED = 3
-
-Values = dict[int, dict[str | Measure, float]]
-"""Step -> tag, or measure that was computed exactly -> value."""
-
-
-def add_dumps(log: RunLog, folders: Sequence[Path]) -> Added:
-    """The attempts of a log of veRL with what folders of dumps know about them."""
-    measured: dict[int, Values] = {}
-    unlogged: dict[Path, Values] = {}
-    notes: list[Note] = []
-    names = sorted({match["set"] for tag in log.tags if (match := MEAN.fullmatch(tag))})
-    for folder in folders:
-        files = dump_steps(folder)
-        damaged = [path for path in files.values() if is_damaged(path)]
-        if damaged:
-            why = f"{len(damaged)} of them, such as {damaged[0].name}, cannot be unpacked. Copy them again"
-            notes.append(_not_read(log, folder, why))
-        files = {step: path for step, path in files.items() if path not in damaged}
-        kind = _kind(folder, files, log)
-        if kind is None:
-            notes.append(_not_read(log, folder, "nothing says whether they are of evaluations or of updates"))
-        elif kind == "update":
-            unlogged[folder] = _updates(log, files)
-        elif len(names) > 1:
-            notes.append(_not_read(log, folder, f"nothing says which of them are of {', '.join(names)}"))
-        else:
-            found, unlogged[folder] = _evaluations(log, files, names[0] if names else "validation")
-            for i, values in found.items():
-                measured.setdefault(i, {}).update(values)
-    known = replace(log, attempts=tuple(_with(a, measured.get(i, {})) for i, a in enumerate(log.attempts)))
-    return replace(_placed(known, unlogged), notes=notes)
-
-
-def _kind(folder: Path, files: Mapping[int, Path], log: RunLog) -> str | None:
-    """`validation` or `update`: by the means that were logged at the same steps, else by the names of folders."""
-    logged = {tag for tag in log.tags if MEAN.fullmatch(tag) or tag == SCORE}
-    shared = [step for step in files if any(_at(one, tag, step) for one in log.attempts for tag in logged)]
-    for step in shared[:_COMPARED]:
-        rewards = dumped_rewards(files[step])
-        if rewards is not None and _owner(log, step, float(rewards.mean())) is not None:
-            return "validation"
-        mean = dumped_mean(files[step])
-        scores = [value for one in log.attempts for value in _at(one, SCORE, step)]
-        if mean is not None and any(abs(mean - score) <= _SCORE_TOLERANCE for score in scores):
-            return "update"
-    for name in (folder.name, folder.parent.name):
-        for kind, pattern in _NAMES.items():
-            if pattern.search(name):
-                return kind
-    return None
-
-
-def _evaluations(log: RunLog, files: Mapping[int, Path], name: str) -> tuple[dict[int, Values], Values]:
-    """Exact metrics of evaluations: attempt -> those that it logged; and those that nobody logged."""
-    measured: dict[int, Values] = {}
-    unlogged: Values = {}
-    tags = [tag for tag in log.tags if MEAN.fullmatch(tag)]
-    for step, path in files.items():
-        rewards = dumped_rewards(path)
-        if rewards is None:
-            continue
-        own = f"avg@{rewards.shape[1]}"
-        metrics = exact_metrics(rewards)
-        # avg@j of fewer samples is the same number once more, as is everything of a single sample.
-        told = {} if rewards.shape[1] == 1 else {k: v for k, v in metrics.items() if not k.startswith("avg@")}
-        exact: dict[str | Measure, float] = {Measure(key, name): value for key, value in told.items()}
-        owner = _owner(log, step, metrics[own])
-        if owner is not None:
-            measured.setdefault(owner, {})[step] = exact
-        elif not any(_at(one, tag, step) for one in log.attempts for tag in tags):
-            known = next((tag for tag in tags if tag.endswith(f"mean@{rewards.shape[1]}")), None)
-            unlogged[step] = {known or f"val-core/{name}/acc/mean@{rewards.shape[1]}": metrics[own], **exact}
-    return measured, unlogged
-
-
-def _updates(log: RunLog, files: Mapping[int, Path]) -> Values:
-    """Mean scores of updates that nobody logged."""
-    known = {step for one in log.attempts if SCORE in one.series for step in one.series[SCORE].step_T.tolist()}
-    means = {step: dumped_mean(path) for step, path in files.items() if step not in known}
-    return {step: {SCORE: mean} for step, mean in means.items() if mean is not None}
-
-
-def _placed(log: RunLog, unlogged: Mapping[Path, Values]) -> Added:
-    """The attempts with what nobody logged put where it belongs."""
-    attempts, extents = list(log.attempts), log.extents
-    reached = max(extent.last for extent in extents)
-    early: list[tuple[Path, Values]] = []
-    late: list[tuple[Path, Values]] = []
-    for folder, values in unlogged.items():
-        first = {step: tags for step, tags in values.items() if step <= extents[0].start}
-        if extents[0].start:
-            early.append((folder, first))
-        else:  # of the base model, which every attempt began with
-            attempts[0] = _with(attempts[0], first)
-        beyond = {step: tags for step, tags in values.items() if step > reached + 1}
-        own = {step: tags for step, tags in beyond.items() if _is_of_last(as_kept(folder / f"{step}.jsonl"), log)}
-        attempts[-1] = _with(attempts[-1], own)
-        late.append((folder, {step: tags for step, tags in beyond.items() if step not in own}))
-    spans: dict[Path, list[int]] = {}
-    for folder, values in (*early, *late):
-        if values:
-            spans.setdefault(folder, []).extend(values)
-    if spans:
-        known = len(attempts) > 1 and not any(values for _, values in early)
-        if not known:
-            attempts.insert(0, Attempt(next(iter(spans)), {}, 0.0, None, ()))
-        at = max(range(len(extents) - 1), key=lambda i: (extents[i].last, i)) if known else 0
-        for _, values in (*early, *late):
-            attempts[at] = _with(attempts[at], values)
-    return Added(attempts, {folder: (float(min(steps)), float(max(steps))) for folder, steps in spans.items()}, [])
-
-
-def _is_of_last(dump: Path, log: RunLog) -> bool:
-    """Whether a dump that no log knows was written since the last attempt began, which then lost its last events.
-
-    Only events have a clock; veRL's file log is written line by line, so that none of its steps is missing.
-    """
-    started = log.attempts[-1].started if log.format == "tensorboard" else 0.0
-    return started > 0 and dump.stat().st_mtime >= started
-
-
-def _with(one: Attempt, values: Values) -> Attempt:
-    """An attempt with what was dumped: means as if it had logged them, exact measures beside them."""
-    tags = {step: {k: v for k, v in row.items() if isinstance(k, str)} for step, row in values.items()}
-    exact = {step: {k: v for k, v in row.items() if not isinstance(k, str)} for step, row in values.items()}
-    return with_exact(joined(one, attempt_of_steps(one.path, tags)), exact)
-
-
-def _owner(log: RunLog, step: int, mean: float) -> int | None:
-    """The last attempt that logged an evaluation with this mean at a step."""
-    tags = [tag for tag in log.tags if MEAN.fullmatch(tag)]
-    for i in reversed(range(len(log.attempts))):
-        if any(abs(value - mean) <= TOLERANCE for tag in tags for value in _at(log.attempts[i], tag, step)):
-            return i
-    return None
-
-
-def _at(one: Attempt, tag: str, step: int) -> Sequence[float]:
-    series = one.series.get(tag)
-    return [] if series is None else series.value_T[series.step_T == step].tolist()
-
-
-def _not_read(log: RunLog, folder: Path, why: str) -> Note:
-    message = f"run {log.name!r}: the responses dumped in {folder} were not looked at: {why}."
-    return Note("dumps-not-read", "info", message, {"run_id": log.name, "folder": str(folder)})

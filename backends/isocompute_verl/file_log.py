@@ -13,8 +13,7 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.stores.packed import unpacked
-from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_object, read_objects, unpacked
 
 _LONGEST_FIRST_LINE = 1 << 20
 _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(\d*)$", re.IGNORECASE)

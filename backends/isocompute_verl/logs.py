@@ -1,8 +1,8 @@
-"""What the logs of veRL mean: its file log, event files, consoles, dumped responses and Hydra configurations.
+"""What the logs of veRL mean: its file log, event files, consoles and Hydra configurations.
 
 A logged step is one batch of B_p prompts and n samples each; ppo_mini_batch_size splits a batch into several optimiser
-updates. The file log is emptied at every start, so that a resume shows only in the file of the next attempt, in
-consoles or in dumps; event files keep every attempt. See runs.py for the folders that our launch script fills.
+updates. The file log is emptied at every start, so that what came before a resume is lost there; event
+files keep every attempt. See runs.py for the folders that our launch script fills.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, one_per_step
-from isocompute_sdk.ingest.formats.log_format import Console, Dumps, LogFormat, Printed, RunFolder, Tag, validation
-from isocompute_sdk.ingest.stores.console import NUMBER
+from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_verl.dumps import add_dumps, looks_like_dump
+from isocompute_verl.dumps import looks_like_dump
 from isocompute_verl.file_log import FILE_LOG
-from isocompute_verl.progress import progress_of
 from isocompute_verl.request import KIND
-from isocompute_verl.runs import RUN_FILES, read_run
+from isocompute_verl.runs import RUN_FILES, progress_of, read_run
 
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")
@@ -161,6 +159,6 @@ FORMAT = LogFormat(
     generations_tag="train/num_gen_batches",
     store=FILE_LOG,
     console=Console((b"step:",), _parse),
-    dumps=Dumps(looks_like_dump, add_dumps),
+    is_dump=looks_like_dump,
     run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
 )

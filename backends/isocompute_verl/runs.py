@@ -9,16 +9,21 @@ mean is, with a note.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, with_exact
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, numeric, with_exact
 from isocompute_sdk.ingest.formats.log_format import BOOTSTRAP, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.notes import Note
+from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
+from isocompute_sdk.training.framework import REQUEST
 from isocompute_verl.dumps import MEAN, TOLERANCE, dumped_rewards, exact_metrics
 from isocompute_verl.file_log import read_attempts
-from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT
+from isocompute_verl.request import REQUEST_DOCUMENT
 
 RUN_FILES = ("logs/attempt-*.jsonl", "validation/*/*.jsonl")
 
@@ -103,3 +108,35 @@ class _Dumps:
             data = {"run_id": run_id, "evaluations": len(self.incomplete)}
             found.append(Note("records-incomplete", "info", message, data))
         return found
+
+
+def progress_of(run: Path) -> Progress | None:
+    """How far a run is, from the last lines of its logs.
+
+    veRL writes the line of a step after its checkpoint and evaluation: with that of the last step the run is over.
+    """
+    found = latest(
+        part
+        for attempt in reversed(starts(run))
+        for line in last_lines(log_of(run, attempt))
+        if (part := _progress(record_of(line))) is not None
+    )
+    if found is None or found.step < _last_step(run):
+        return found
+    return replace(found, ended="finished")
+
+
+def _last_step(run: Path) -> float:
+    """Update steps that the run was asked for; infinite where its request cannot be read."""
+    try:
+        return float(parse_json((run / REQUEST).read_text(encoding="utf-8"))["run"]["update_steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _progress(record: Mapping[str, Any]) -> Progress | None:
+    """What one line says; None if it is no line of veRL's logger."""
+    step, data = record.get("step"), record.get("data")
+    if not isinstance(step, int) or not isinstance(data, dict):
+        return None
+    return load("verl").progress(step, numeric(cast("dict[str, Any]", data)))

@@ -46,10 +46,9 @@ from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
-from isocompute_simulator.observation.noise import Noise, draw_noise, measured_curve
-from isocompute_simulator.truths.processes import PROCESSES, draw_process
-from isocompute_simulator.truths.scenario_families import draw_truth
-from isocompute_simulator.truths.truth import Task
+from isocompute_simulator.families import PROCESSES, draw_process, draw_truth
+from isocompute_simulator.observation import Noise, draw_noise, measured_curve
+from isocompute_simulator.truth import Task
 
 TUNING_SEEDS, TEST_SEED = (30_001, 41_001), 95_001
 """Scenarios on which constants of the designer may be chosen, and scenarios for reported numbers."""

@@ -58,18 +58,18 @@ def main() -> None:
 def measure(folder: Path) -> tuple[float, float]:
     """MiB resident after loading, and MiB by which the peak rises in the update steps."""
     from isocompute_sdk.run_folders.run_journal import Journal
-    from isocompute_torch.runner import assembly
-    from isocompute_torch.runner.checkpoint import Counters
-    from isocompute_torch.runner.configuration import load_configuration
-    from isocompute_torch.runner.loop import Loop
-    from isocompute_torch.runner.progress_display import RunConsole
+    from isocompute_torch import assembly
+    from isocompute_torch.checkpoint import Counters
+    from isocompute_torch.configuration import load_configuration
+    from isocompute_torch.loop import Loop
+    from isocompute_torch.progress_display import RunConsole
 
     configuration = load_configuration(folder)
     with ExitStack() as stack:
         parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
         journal = Journal(configuration.metrics_path, configuration.run.run_id, 1)
         journal.begin(resumed_step=None)
-        console = stack.enter_context(RunConsole(configuration.run.run_id, STEPS, 0))
+        console = RunConsole(configuration.run.run_id, STEPS, 0)
         loop = Loop(configuration, parts, Counters(), journal, console)
         _forget_peak()
         loaded = _peak_mib()

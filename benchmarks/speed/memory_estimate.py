@@ -70,7 +70,7 @@ def measure(
     """Bytes of one case: kept of the layers and their estimate, peak of the process and its estimate."""
     import torch
 
-    from isocompute_torch.runner.memory_estimate import Sizes, estimate
+    from isocompute_torch.memory import Sizes, estimate
 
     torch.set_num_threads(1)
     # The first update loads libraries, which are no part of the model.
@@ -128,11 +128,11 @@ def update_twice(config: Any, length: int, tokens: int, checkpointing: bool) -> 
     import transformers
 
     from isocompute_sdk.specs import Recipe
-    from isocompute_torch.learning.learner import Learner
-    from isocompute_torch.policy.model import Policy
-    from isocompute_torch.policy.text import TextCodec
-    from isocompute_torch.sampling.sampler import Samples
-    from isocompute_torch.tasks.tiny_model import build_tokenizer
+    from isocompute_torch.learner import Learner
+    from isocompute_torch.policy import Policy
+    from isocompute_torch.problems import TextCodec
+    from isocompute_torch.sampler import Samples
+    from isocompute_torch.tasks.build import build_tokenizer
 
     attention = "eager" if config.model_type == "gemma2" else "sdpa"
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()

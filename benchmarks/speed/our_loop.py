@@ -13,11 +13,11 @@ from pathlib import Path
 
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal
-from isocompute_torch.runner import assembly
-from isocompute_torch.runner.checkpoint import Counters
-from isocompute_torch.runner.configuration import load_configuration
-from isocompute_torch.runner.loop import Loop
-from isocompute_torch.runner.progress_display import RunConsole
+from isocompute_torch import assembly
+from isocompute_torch.checkpoint import Counters
+from isocompute_torch.configuration import load_configuration
+from isocompute_torch.loop import Loop
+from isocompute_torch.progress_display import RunConsole
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
         journal = Journal(configuration.metrics_path, run.run_id, 1)
         journal.begin(resumed_step=None)
-        console = stack.enter_context(RunConsole(run.run_id, run.update_steps, 0))
+        console = RunConsole(run.run_id, run.update_steps, 0)
         loop = Loop(configuration, parts, Counters(), journal, console)
         wall = processor = 0.0
         for step in range(1, run.update_steps + 1):

@@ -62,7 +62,6 @@ def _format(one: LogFormat) -> str:
     places = ["event files, W&B and MLflow runs, tables"]
     places += [f"its own files (`format={one.store.name}`)"] if one.store is not None else []
     places += ["consoles"] if one.console is not None else []
-    places += ["dumped responses"] if one.dumps is not None else []
     rows = [(code(tag.metric), code(tag.pattern), tag.eval_set, _factor(tag.factor)) for tag in one.tags]
     parts = [
         f"## {one.name}",

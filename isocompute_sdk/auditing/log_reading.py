@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.finding.paths import closed_tables, find_files, label
-from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import FoundLogs, LogRequest, find_all_logs
 from isocompute_sdk.ingest.log_runs import read_logs as read_found
+from isocompute_sdk.ingest.paths import Listing, closed_tables, find_files, label
 from isocompute_sdk.ingest.reader import UnknownName
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
@@ -37,16 +36,16 @@ def read_logs(
     Raises:
         RecordError: nothing can be read.
     """
-    found, listings = find_all_logs([Listing.of(path) for path in paths], "auto")
+    found = find_all_logs([Listing.of(path) for path in paths], "auto")
     logs, left = _framework_logs(found, metric, options)
-    if not listings:
+    if not found.tables:
         if logs is None:
             raise RecordError(
                 f"no run can be read: {next(iter(left.values()), 'received no path')}",
                 "`isocompute ingest PATH --propose map.yaml` asks for what the logs do not say.",
             )
         return logs, left
-    tables, without = _tables(listings, metric, options)
+    tables, without = _tables(found.tables, metric, options)
     return (tables if logs is None else logs.concat(tables)), {**left, **without}
 
 
@@ -63,14 +62,14 @@ def _framework_logs(
     constants = {**options.get("set", {}), **named}
     request = LogRequest(**shared, constants=constants, metric=metric)
     left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
-    if not found:
+    if not found.sources:
         return None, left
     unreadable: dict[str, RecordError] = {}
     try:
-        runs = read_found(found, request, unreadable)
+        runs = read_found(found.sources, request, unreadable)
     except RecordError:
         runs = None
-    left |= {str(found[name].folder): " ".join(str(error).split()) for name, error in unreadable.items()}
+    left |= {str(found.sources[name].folder): " ".join(str(error).split()) for name, error in unreadable.items()}
     return runs, left
 
 

@@ -50,8 +50,8 @@ from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
+from isocompute_sdk.records.comparable import RunSettings
 from isocompute_sdk.records.frames import frame_of
-from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from isocompute_sdk.records.frames import Frame

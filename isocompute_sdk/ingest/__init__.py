@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
-    from isocompute_sdk.ingest.assistant.mapping import RunMap
-    from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
+    from isocompute_sdk.ingest.collect import propose, read_mapped
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
     from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
+    from isocompute_sdk.ingest.mapping import RunMap
     from isocompute_sdk.ingest.reader import read
 
 __all__ = [
@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "assistant.doctor": ("Diagnosis", "RunFinding", "diagnose", "diagnose_map"),
-    "assistant.mapping": ("RunMap",),
-    "assistant.propose": ("propose", "read_mapped"),
+    "collect": ("propose", "read_mapped"),
+    "doctor": ("Diagnosis", "RunFinding", "diagnose", "diagnose_map"),
+    "mapping": ("RunMap",),
     "formats.log_format": ("LogFormat", "LogStore", "Tag"),
     "reader": ("read",),
 }
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
     `FORMATS`: accepted values of `format=`, those of installed plug-ins included.
     """
     if name == "FORMATS":
-        from isocompute_sdk.ingest.finding.paths import accepted_formats
+        from isocompute_sdk.ingest.paths import accepted_formats
 
         return accepted_formats()
     for module, names in _HOMES.items():

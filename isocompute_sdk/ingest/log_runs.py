@@ -1,56 +1,63 @@
-"""Logs of frameworks -> `RunSet`, with n and B_p from arguments or from saved configurations."""
+"""Logs of frameworks -> `RunSet`: what is known of each run, what is asked, and one run in several logs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.assistant.twins import twins, undecided
-from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.finding.launched import belongs_to_journal
-from isocompute_sdk.ingest.finding.log_sources import (
-    LogSource,
-    NoRewardLearning,
-    NothingMeasured,
-    find_logs,
-    log_formats,
-    with_generations,
-)
-from isocompute_sdk.ingest.finding.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.finding.walking import Listing
+from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
+from isocompute_sdk.ingest.find import LogSource, NoRewardLearning, find_logs, log_formats
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
-from isocompute_sdk.ingest.run_logs.log_table import Reading, logged_updates_per_batch, tabulate
+from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
+from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
+from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, PER_RUN, PLACEHOLDERS, batch_asked, canonical, check_fields
+from isocompute_sdk.records.cells import Options
+from isocompute_sdk.records.columns import (
+    BATCH,
+    BY_NAME,
+    PER_RUN,
+    PLACEHOLDERS,
+    WANDB_STEPS,
+    batch_asked,
+    canonical,
+    check_fields,
+)
 from isocompute_sdk.records.copies import repeated
-from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build, join, sizes_note
+
+N_AND_BP = ("group_size", "problems_per_batch")
+CALLS = (
+    "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
+    "export again with global_step on the x axis.)"
+)
 
 
 @dataclass(frozen=True)
-class FoundLogs(Mapping[str, LogSource]):
-    """Logs by the name of their run."""
+class LoadedRun:
+    """A run that logged without saying n and B_p itself."""
+
+    log: RunLog
+    config: SavedConfig | None
+
+
+@dataclass(frozen=True)
+class FoundLogs:
+    """Logs by the name of their run, and what holds none."""
 
     sources: Mapping[str, LogSource]
-    roots: Mapping[str, Path]
-    """Run -> the path under which it was found; a configuration is not looked for above it."""
+    tables: Sequence[Listing]
+    """Listings without a log, which are read as tables."""
     notes: tuple[Note, ...] = ()
-
-    def __getitem__(self, name: str) -> LogSource:
-        return self.sources[name]
-
-    def __iter__(self) -> Any:
-        return iter(self.sources)
-
-    def __len__(self) -> int:
-        return len(self.sources)
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,20 @@ class LogRequest:
     without_sizes: bool = False
     metric: str | None = None
 
+    def given(self, run: str) -> dict[str, Any]:
+        """What was said of one run, by columns."""
+        columns = [canonical(name) or name for name in self.constants]
+        check_fields(columns, (*PER_RUN, BATCH.name), "argument")
+        shared = dict(zip(columns, self.constants.values(), strict=True))
+        return {name: value for name, value in {**shared, **self.runs.get(run, {})}.items() if value is not None}
 
-def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> tuple[FoundLogs, list[Listing]]:
+
+def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> FoundLogs:
     """Logs in `listings`, and those of the listings that hold none and are read as tables.
 
     Args:
         listings: what lies at or below each path that was asked for.
-        format: a member of `paths.FORMATS`.
+        format: a member of `paths.accepted_formats()`.
         mixed: let logs of several stores, tables and journals of the built-in runner stand side by side.
 
     Raises:
@@ -81,99 +95,99 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
     check_format(format)
     rest: list[Listing] = []
     sources: dict[str, LogSource] = {}
-    roots: dict[str, Path] = {}
     notes: list[Note] = []
+    of_logs = format != "auto" and format in log_formats()
     for listing in listings:
-        logs = format in log_formats() or (format == "auto" and (mixed or not holds_journals(listing)))
-        found = find_logs(listing, format) if logs else []
-        if not found:
+        logs = of_logs or (format == "auto" and (mixed or not holds_journals(listing)))
+        below = find_logs(listing, format) if logs else []
+        if not below:
             rest.append(listing)
             continue
         if not mixed:
             closed = closed_tables(listing)
-            inside = {source.folder for source in found if source.launched is not None}
+            inside = {source.folder for source in below if source.launched is not None}
             free = [file for file in listing.files if inside.isdisjoint(file.parents)]
             others = [file for file in tables_among(free) if file not in closed] if format == "auto" else []
             notes += [_not_read(listing.path, others)] if others else []
             notes += [closed_note(listing.path, closed)] if closed else []
-        for source in found:
+        for source in below:
             name = source.name if source.name not in sources else f"{listing.path.name}/{source.name}"
             while name in sources:
                 name += "'"
-            sources[name], roots[name] = replace(source, name=name), listing.path
-    if format in log_formats() and rest:
+            sources[name] = replace(source, name=name)
+    if of_logs and rest:
         raise RecordError(
             f"{rest[0].path} holds no log of format {format!r}",
             "Check the path, or leave format= out to have files recognised by their contents.",
         ).in_shell("Check the path.")
-    return FoundLogs(sources, roots, tuple(notes)), rest
-
-
-def logs_beside_journals(listing: Listing) -> list[LogSource]:
-    """Logs of frameworks in a folder of runs of the built-in runner, without what its journals say already."""
-    return [source for source in find_logs(listing) if not belongs_to_journal(source.paths[0], listing.path)]
+    return FoundLogs(sources, rest, tuple(notes))
 
 
 def read_logs(
-    found: FoundLogs,
-    request: LogRequest,
-    unreadable: dict[str, RecordError] | None = None,
-    *,
-    seen: dict[str, None] | None = None,
+    sources: Mapping[str, LogSource], request: LogRequest, unreadable: dict[str, RecordError] | None = None
 ) -> RunSet:
     """Read every log; see `read`. A log that repeats another one is left out.
 
     Args:
-        found: the logs.
+        sources: the logs by run.
         request: what was asked of them.
         unreadable: takes down why a run cannot be read, which then keeps no other from being read.
-        seen: takes down the tags of all logs.
 
     Raises:
         RecordError: a log cannot be read, or nothing says its n or B_p; with `unreadable` only if that holds for all.
     """
-    for name in request.runs:
-        if name not in found:
-            raise RecordError(
-                f"run {name!r} of runs= is in no log; the logs have: {', '.join(sorted(found))}",
-                f"{did_you_mean(name, sorted(found))}Remove it, or correct its name.",
-            )
-    losses = _Losses(unreadable)
-    logs, saved = _loaded(found, losses, {} if seen is None else seen)
-    for name in stitched(logs, saved):
-        del logs[name]
-    copies = shared_sizes(logs, saved, request)
-    notes = [*broken(), *found.notes]
-    asked = batch_asked([_sizes(log, saved[name], request.runs.get(name, {}))[0] for name, log in logs.items()])
-    frames: list[Any] = []
-    kept: list[str] = []
-    for name, log in logs.items():
-        if name in copies:
-            continue
+    losses = Losses(unreadable)
+    return read_loaded(load_logs(sources, losses), request, losses)
+
+
+def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, LoadedRun]:
+    """Every log that can be read, with its configuration."""
+    runs: dict[str, LoadedRun] = {}
+    for name, source in sources.items():
         try:
-            reading, told = _reading(name, log, saved[name], request, asked)
-            table = tabulate(log, reading)
-            frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
-            frames.append(build(frame, Options())[0])
+            runs[name] = LoadedRun(*source.read())
         except RecordError as error:
-            if len(logs) > 1 and any(option.startswith("--set group_size") for option in error.options):
+            losses.take(name, error)
+    return runs
+
+
+def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses) -> RunSet:
+    """The evaluations of runs whose logs were read; arguments and errors as `read_logs`."""
+    check_described(request.runs, runs)
+    runs = join_starts(runs)
+    same = same_runs(runs, {name: request.given(name) for name in runs})
+    runs, copies = same.runs, same.copies
+    if same.undecided is not None:
+        _refuse_undecided(*(runs[name].log for name in same.undecided))
+    notes = [*broken()]
+    tables: dict[str, Any] = {}
+    found = {name: resolve(run, request.given(name)) for name, run in runs.items() if name not in copies}
+    batch = batch_asked([one.values.get("group_size") for one in found.values()])
+    for name, one in found.items():
+        try:
+            if not request.without_sizes:
+                _refuse_open(runs[name], one, batch)
+            table = tabulate(runs[name].log, one.reading(request, runs[name].log))
+            frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
+            tables[name] = build(frame, Options())[0]
+        except RecordError as error:
+            if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all runs would be wrong for most of them.
                 error.options = ()
             losses.take(name, error)
             continue
-        kept.append(name)
-        notes += [*told, *table.notes]
-    if losses.errors and not frames:
+        notes += [*one.notes(name, runs[name]), *table.notes]
+    if losses.errors and not tables:
         raise losses.errors[0]
     notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]
-    return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
+    return RunSet(join([*tables.values()], [str(runs[name].log.source) for name in tables], "error"), notes)
 
 
 @dataclass(frozen=True)
-class _Losses:
+class Losses:
     """Runs that cannot be read and keep no other from being read."""
 
-    unreadable: dict[str, RecordError] | None
+    unreadable: dict[str, RecordError] | None = None
     """Takes down every one; None: only runs that have just begun, are of another kind or need a package are left out.
     """
     errors: list[RecordError] = field(default_factory=list[RecordError])
@@ -198,99 +212,240 @@ class _Losses:
                 yield Note("events-not-read", "warning", f"{text}. {error.hint}", data)
 
 
-def _loaded(
-    found: FoundLogs, losses: _Losses, seen: dict[str, None]
-) -> tuple[dict[str, RunLog], dict[str, SavedConfig | None]]:
-    """Every log that can be read, and what is configured for it; `seen` takes down the tags."""
-    logs: dict[str, RunLog] = {}
-    saved: dict[str, SavedConfig | None] = {}
-    for name, source in found.items():
-        try:
-            log = source.read()
-            seen |= dict.fromkeys(log.tags)
-            saved[name] = source.configuration(log, found.roots[name])
-            logs[name] = with_generations(log, saved[name])
-        except RecordError as error:
-            losses.take(name, error)
-    return logs, saved
+@dataclass(frozen=True)
+class Unknown:
+    """Something about a run that nothing says, or that sources say differently."""
+
+    asks: str
+    """The question, in words."""
+    candidates: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Accepted answers and what each would mean; empty where any number is accepted."""
 
 
-_SAME_RUN = ("group_size", "problems_per_batch", "seed", "model", "learning_rate", "kl_coef", "temperature")
+@dataclass
+class Resolved:
+    """What is known of a run, from what was given, its log and its configuration, in this order."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Column, or `STEPS_PER_BATCH` -> value."""
+    evidence: dict[str, str] = field(default_factory=dict[str, str])
+    rollouts: Said | None = None
+    """Rollouts of one batch, n B_p, if n is unknown."""
+    unknown: dict[str, Unknown] = field(default_factory=dict[str, Unknown])
+    """Field -> what has to be answered: n, B_p, `updates_per_batch`, `step_unit`."""
+    disagreements: dict[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
+
+    def take(self, name: str, value: Any, evidence: str) -> None:
+        """Add a value with its evidence; a later one replaces it."""
+        self.values[name], self.evidence[name] = value, evidence
+
+    def reading(self, request: LogRequest, log: RunLog) -> Reading:
+        """How to read the log; 1 stands for an unknown n or B_p, and every column of a plain table is a metric."""
+        context = {key: value for key, value in self.values.items() if key not in (*N_AND_BP, STEPS_PER_BATCH)}
+        size, problems = (self.values.get(name, 1) for name in N_AND_BP)
+        steps = self.values.get(STEPS_PER_BATCH)
+        own = log.tags if is_table(log) and log.framework is None else ()
+        unit: Any = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
+        metrics = {**{tag: tag for tag in own}, **request.rename}
+        return Reading(size, problems, unit, metrics, request.ignore, context, steps, request.metric)
+
+    def notes(self, name: str, run: LoadedRun) -> list[Note]:
+        """Sources that disagree, and sizes that nothing says."""
+        unknown = [field_ for field_ in (*N_AND_BP, "updates_per_batch") if field_ in self.unknown]
+        found = [sizes_note([name], unknown)] if unknown else []
+        for column, all_ in self.disagreements.items():
+            shown = "; ".join(one.evidence for one in all_)
+            message = (
+                f"run {name!r}: sources disagree about {column}: {shown}. The first is taken; correct it if wrong."
+            )
+            data = {"run_id": name, "field": column, "values": [one.value for one in all_]}
+            found.append(Note("sources-disagree", "warning", message, data))
+        return found
 
 
-def stitched(logs: dict[str, RunLog], saved: Mapping[str, SavedConfig | None]) -> dict[str, str]:
-    """Run of W&B that goes on where another one stopped, as a trainer that was resumed begins one -> that run.
-
-    It has the configuration of the other one, begins later, and its first update follows one of the other's. Its
-    starts become those of the run that it goes on with.
+def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
+    """What is known of a run, and what is not.
 
     Args:
-        logs: every run; changed.
-        saved: what is configured for each.
+        run: its log and configuration.
+        given: column -> value, as a person said.
+
+    Raises:
+        RecordError: rollouts of a batch that are no multiple of n.
     """
-
-    def fields(name: str) -> list[Any]:
-        config = saved.get(name)
-        return [] if config is None else [config.fields[f].value if f in config.fields else None for f in _SAME_RUN]
-
-    late = [name for name, log in logs.items() if log.format == "wandb" and log.first_step > 0 and fields(name)]
-    found: dict[str, str] = {}
-    for name in sorted(late, key=lambda one: logs[one].began or 0.0):
-        log, began = logs[name], logs[name].began or 0.0
-        before = [
-            other
-            for other, one in logs.items()
-            if other not in (name, *found)
-            and one.format == log.format
-            and (one.began or 0.0) < began
-            and max((extent.last for extent in one.extents), default=-1.0) >= log.first_step
-            and fields(other) == fields(name)
-        ]
-        if len(before) == 1:
-            (other,) = before
-            notes = (*logs[other].notes, *log.notes)
-            logs[other] = replace(logs[other], attempts=(*logs[other].attempts, *log.attempts), notes=notes)
-            found[name] = other
+    log, found = run.log, Resolved()
+    given = dict(given)
+    batch = given.pop(BATCH.name, None)
+    said = {**log.said, **given}
+    config = settled(run.config, said)
+    for name, one in ({} if config is None else config.fields).items():
+        found.take(name, one.value, one.evidence)
+    for name, value in log.said.items():
+        found.take(name, _plain(name, value), f"{log.source}: {name}")
+    if "updates_per_batch" in said:
+        found.values.pop(STEPS_PER_BATCH, None)
+    for name, value in given.items():
+        fraction = name == "updates_per_batch" and float(value) % 1
+        found.take(STEPS_PER_BATCH if fraction else name, float(value) if fraction else _plain(name, value), "given")
+    apart = {} if config is None else {key: all_ for key, all_ in config.disagreements.items() if key not in said}
+    if STEPS_PER_BATCH in found.values:
+        apart.pop("updates_per_batch", None)
+    for name, all_ in apart.items():
+        if name in SIZES:
+            shown = {f"{one.value:g}" if isinstance(one.value, float) else str(one.value): one.evidence for one in all_}
+            found.unknown[name] = Unknown(f"Sources disagree about {name} of {log.name!r}. Which holds?", shown)
+        else:
+            found.disagreements[name] = all_
+    rollouts = None if config is None or "problems_per_batch" in found.values else config.rollouts
+    _size_of_batch(run, found, rollouts if batch is None else Said(batch, "--set rollouts_per_batch"))
+    _ask_for_sizes(found, config)
+    _ask_for_steps(found, log)
     return found
 
 
-def shared_sizes(
-    logs: Mapping[str, RunLog], saved: dict[str, SavedConfig | None], request: LogRequest | None = None
-) -> dict[str, str]:
-    """Run -> the run that it repeats; a configuration that one of several copies has becomes that of all.
+def _size_of_batch(run: LoadedRun, found: Resolved, rollouts: Said | None) -> None:
+    """B_p from the rollouts of a batch, if n is known and does not change."""
+    size = found.values.get("group_size")
+    if rollouts is None or not isinstance(size, int):
+        found.rollouts = rollouts
+        return
+    if rollouts.value % size:
+        raise RecordError(
+            f"{run.log.source}: run {run.log.name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are "
+            f"no multiple of group_size {size}; accepted: a multiple of n",
+            "Correct group_size, or give B_p too: problems_per_batch=...",
+        )
+    found.take("problems_per_batch", rollouts.value // size, f"{rollouts.evidence} rollouts with n = {size}")
 
-    Args:
-        logs: every run.
-        saved: what is configured for each; changed.
-        request: what was asked, which may say n and B_p too.
+
+def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
+    for column, symbol in zip(N_AND_BP, ("n", "B_p"), strict=True):
+        if column in found.values or column in found.unknown or (column != N_AND_BP[0] and found.rollouts is not None):
+            continue
+        asks = f"Nothing says the {column} ({symbol}) of these runs; what is it?"
+        if column != N_AND_BP[0] and config is not None and config.batch is not None:
+            asks = (
+                f"These runs generated {config.batch.value} rollouts on each device ({config.batch.evidence}), on how "
+                "many is not said. What was B_p, problems per batch over all devices?"
+            )
+        found.unknown[column] = Unknown(asks)
+
+
+def _ask_for_steps(found: Resolved, log: RunLog) -> None:
+    form = log.framework
+    counted = canonical(log.step_name) == "step" and log.step_name not in WANDB_STEPS[:1]
+    if is_table(log) and form is None and counted and found.values.get("updates_per_batch", 1) == 1:
+        # The column of a table that is called step counts updates.
+        found.evidence["step_unit"] = f"column {log.step_name!r}"
+    elif form is None or form.unit_of(log.format, log.step_name) is None:
+        calls = f" {CALLS}" if form is not None else ""
+        found.unknown["step_unit"] = Unknown(f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)
+    elif form.step == "optimizer_updates" and not {"updates_per_batch", *SIZES[2:]} & (
+        found.values.keys() | found.unknown.keys()
+    ):
+        updates = logged_updates_per_batch(log)
+        if updates is not None:
+            whole = updates % 1 == 0
+            name = "updates_per_batch" if whole else STEPS_PER_BATCH
+            found.take(name, int(updates) if whole else updates, "updates that log a reward")
+            return
+        found.unknown["updates_per_batch"] = Unknown(
+            "How many optimiser updates were made with one batch of rollouts? 1, unless the trainer reuses them "
+            "(num_iterations, steps_per_generation over gradient_accumulation_steps)."
+        )
+
+
+UNITS = {
+    "rollout_batches": "updates M: one for every batch of n x B_p rollouts",
+    "optimizer_updates": "optimiser steps; context updates_per_batch says how many there are in a batch",
+    "rollouts": "single samples, which some programs call episodes",
+    "epochs": "passes over the training problems; needs context n_problems",
+}
+"""What a step may count, see `formats.log_format.STEP_UNITS`."""
+
+
+def is_table(log: RunLog) -> bool:
+    """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
+    return log.format == "table" or unpacked(log.source).suffix == ".csv"
+
+
+def _plain(column: str, value: Any) -> Any:
+    """A cell as a number if its column holds numbers; step -> number as it is, or one number if it never changes."""
+    if isinstance(value, Mapping):
+        pieces = cast("Mapping[int, int]", value)
+        return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))
+    if column not in BY_NAME or BY_NAME[column].kind == "text":
+        # Mappings are handed on: passwords are not.
+        return without_login(str(value))
+    number = float(value)
+    if BY_NAME[column].kind == "integer" and number == int(number):
+        return int(number)
+    if BY_NAME[column].kind == "integer":
+        raise RecordError(f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number.")
+    return number
+
+
+def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
+    """Raise on a run of `runs=` that is in no file: its name is misspelt.
 
     Raises:
-        RecordError: two logs of one name hold too little to tell whether they are one run.
+        RecordError: naming it and the runs that are there.
     """
-    given = {} if request is None else {key: request.runs.get(key, {}) for key in logs}
-    sizes = {name: _sizes(log, saved[name], given.get(name, {})) for name, log in logs.items()}
-    copies = twins(logs, sizes)
-    for name, kept in copies.items():
-        if None in sizes[kept] and None not in sizes[name]:
-            saved[kept], sizes[kept] = saved[name], sizes[name]
-        elif None in sizes[name] and None not in sizes[kept]:
-            saved[name], sizes[name] = saved[kept], sizes[kept]
-    pair = undecided(logs, copies)
-    if request is not None and pair is not None:
-        formats = ", ".join(sorted({logs[name].format for name in pair}))
+    for name in described:
+        if name not in runs:
+            raise RecordError(
+                f"run {name!r} of runs= is in no file; the files have: {', '.join(sorted(runs))}",
+                f"{did_you_mean(name, sorted(runs))}Remove it, or correct its name.",
+            )
+
+
+def add_log(runs: dict[str, LoadedRun], name: str, run: LoadedRun) -> None:
+    """Add a run under its name, or under that of its file where another one has it; charts of one run are joined."""
+    from isocompute_sdk.ingest.wandb_tables import join_charts
+
+    known = runs.get(name)
+    chart = None if known is None else join_charts(known.log, run.log)
+    if known is not None and chart is not None:
+        runs[name] = LoadedRun(chart, known.config or run.config)
+        return
+    if known is not None:
+        name = f"{unpacked(run.log.source).stem}/{name}"
+    while name in runs:
+        name += "'"
+    runs[name] = run if run.log.name == name else replace(run, log=replace(run.log, name=name))
+
+
+def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
+    """Raise on a run whose n, B_p or updates per batch nothing says, or several sources say differently."""
+    log, unknown = run.log, [name for name in found.unknown if name != "step_unit"]
+    apart = next((name for name in unknown if found.unknown[name].candidates), None)
+    if apart is not None:
+        shown = "; ".join(found.unknown[apart].candidates.values())
         raise RecordError(
-            f"{logs[pair[0]].source} and {logs[pair[1]].source} mixes formats: {formats}; they hold too few values to "
-            "tell whether they are one run, which would count twice",
-            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
-            "ingest PATH --propose map.yaml` list all of them.",
-        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
-    return copies
+            f"{log.source}: run {log.name!r}: sources disagree about {apart}: {shown}",
+            f"Give the one that holds: --set {apart}=...",
+        )
+    if not unknown:
+        return
+    asked = [batch if one == "problems_per_batch" else one for one in unknown]
+    where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
+    propose = "let `isocompute ingest PATH --propose map.yaml` collect what files say"
+    raise RecordError(
+        f"{log.source}: nothing says the {unknown[0]} of run {log.name!r} ({where}); accepted: a whole number >= 1",
+        f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "
+        f"{propose}.",
+        options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
+    ).in_shell(f"Add --set {asked[0]}=... if it is the same for all runs, or {propose}.")
 
 
-def _sizes(log: RunLog, saved: SavedConfig | None, given: Mapping[str, Any]) -> tuple[Any, Any]:
-    fields = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
-    found = {**fields, **log.said, **{key: value for key, value in given.items() if value is not None}}
-    return found.get("group_size"), found.get("problems_per_batch")
+def _refuse_undecided(one: RunLog, other: RunLog) -> None:
+    formats = ", ".join(sorted({one.format, other.format}))
+    raise RecordError(
+        f"{one.source} and {other.source} mixes formats: {formats}; they hold too few values to tell whether they are "
+        "one run, which would count twice",
+        'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute ingest '
+        "PATH --propose map.yaml` list all of them.",
+    ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
@@ -310,114 +465,7 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
             f"{folder} holds no run that a launch script of backend {name!r} started",
             "Start the run with its launch.sh. Logs of other runs: `isocompute ingest`.",
         )
-    roots = dict.fromkeys((one.name for one in sources), Path(folder))
-    return read_logs(FoundLogs({one.name: one for one in sources}, roots), LogRequest())
-
-
-def _reading(
-    name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest, batch_asked: str
-) -> tuple[Reading, list[Note]]:
-    given = {_column(key): value for key, value in request.constants.items() if value is not None}
-    batch = given.pop(BATCH.name, None)
-    told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
-    saved = settled(saved, told)
-    values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
-    values |= told
-    if batch is not None:
-        values["problems_per_batch"] = told["problems_per_batch"] = _problems(name, batch, values.get("group_size"))
-    steps = None if "updates_per_batch" in told else values.pop(STEPS_PER_BATCH, None)
-    values.pop(STEPS_PER_BATCH, None)
-    apart = {} if saved is None else {key: all_ for key, all_ in saved.disagreements.items() if key not in told}
-    if not request.without_sizes:
-        _refuse_disagreement(
-            name, log, {key: all_ for key, all_ in apart.items() if key != "updates_per_batch" or not steps}
-        )
-    if saved is not None and saved.rollouts is not None and "problems_per_batch" not in values:
-        values |= _problems_of(name, log, saved.rollouts, values.get("group_size"))
-    unknown = [column for column in ("group_size", "problems_per_batch") if column not in values]
-    by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
-    if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
-        steps = logged_updates_per_batch(log)
-        if steps is None and not request.without_sizes:
-            unknown.append("updates_per_batch")
-        elif steps is not None and steps % 1 == 0:
-            values["updates_per_batch"], steps = int(steps), None
-    if unknown and not request.without_sizes:
-        _refuse_unknown(name, log, saved, unknown, batch_asked)
-    values |= dict.fromkeys(unknown, 1)
-    notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
-    notes += [sizes_note([name], unknown)] if unknown else []
-    context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
-    sizes = values["group_size"], values["problems_per_batch"]
-    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps, request.metric), notes
-
-
-def _refuse_disagreement(name: str, log: RunLog, apart: Mapping[str, Sequence[Said]]) -> None:
-    for column, all_ in apart.items():
-        if column in SIZES:
-            shown = "; ".join(one.evidence for one in all_)
-            raise RecordError(
-                f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
-                f"Give the one that holds: --set {column}=...",
-            )
-
-
-def _problems_of(name: str, log: RunLog, rollouts: Said, size: Any) -> dict[str, int]:
-    """B_p from the configured rollouts of a batch; nothing without n, or with one that changes."""
-    if not isinstance(size, int):
-        return {}
-    if rollouts.value % size:
-        raise RecordError(
-            f"{log.source}: run {name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are no "
-            f"multiple of group_size {size}; accepted: a divisor of it",
-            "Correct --set group_size=..., or give B_p too: --set problems_per_batch=...",
-        )
-    return {"problems_per_batch": rollouts.value // size}
-
-
-def _refuse_unknown(name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str], batch: str) -> NoReturn:
-    column = unknown[0]
-    asked = [batch if one == "problems_per_batch" else one for one in unknown]
-    where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
-    raise RecordError(
-        f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
-        f"Give it for all runs as {asked[0]}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
-        "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
-        options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
-    ).in_shell(
-        f"Add --set {asked[0]}=... if it is the same for all runs, or let "
-        "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
-    )
-
-
-_ACCEPTED = {
-    "group_size": "a whole number >= 1",
-    "problems_per_batch": "a whole number >= 1",
-    "updates_per_batch": "optimiser updates made with one batch of rollouts, 1 unless the trainer reuses them",
-}
-
-
-def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
-    shown = "; ".join(one.evidence for one in all_)
-    message = f"run {name!r}: sources disagree about {column}: {shown}. The first is taken; correct it if it is wrong."
-    data = {"run_id": name, "field": column, "values": [one.value for one in all_]}
-    return Note("sources-disagree", "warning", message, data)
-
-
-def _column(argument: str) -> str:
-    column = canonical(argument) or argument
-    check_fields([column], (*PER_RUN, BATCH.name), "argument")
-    return column
-
-
-def _problems(name: str, batch: Any, size: Any) -> int:
-    """B_p of a run from the rollouts of its batch."""
-    if not isinstance(size, int) or not isinstance(batch, int) or batch % size:
-        raise RecordError(
-            f"run {name!r}: rollouts_per_batch is {batch!r} with n = {size!r}; accepted: a multiple of n",
-            "Give problems_per_batch.",
-        )
-    return batch // size
+    return read_logs({one.name: one for one in sources}, LogRequest())
 
 
 def _on_set(frame: Any, eval_set: str) -> Any:

@@ -1,22 +1,26 @@
 """`read`: files or a table in, one `RunSet` out.
 
-Two ways lead there: tables, which say themselves what n and B_p were, and logs of frameworks, which do not and take it
-from arguments or from the configuration that was saved beside them.
+Two ways lead there: tables, which say themselves what n and B_p were, and logs, which do not and take it from arguments
+or from the configuration that was saved beside them. The suffix of a file decides first: for a plain table nothing that
+knows logs is loaded.
 """
 
 from __future__ import annotations
 
 import difflib
-import itertools
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
-from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.finding.paths import (
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.paths import (
+    TABLE_FORMATS,
+    Listing,
     as_paths,
     closed_note,
     closed_tables,
@@ -25,37 +29,25 @@ from isocompute_sdk.ingest.finding.paths import (
     holds_journals,
     is_path,
     label,
+    may_be_log,
     readable,
     refuse_locked,
 )
-from isocompute_sdk.ingest.finding.walking import Listing
-from isocompute_sdk.ingest.formats.log_format import StepUnit
-from isocompute_sdk.ingest.formats.registry import journals
-from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
-from isocompute_sdk.ingest.stores.packed import unpacked
-from isocompute_sdk.ingest.tables.csv import read_csv
-from isocompute_sdk.ingest.tables.jsonl import columns_of, read_jsonl
-from isocompute_sdk.ingest.tables.parquet import read_parquet
-from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
-from isocompute_sdk.ingest.tables.wandb_csv import (
-    INTERNAL,
-    SEPARATOR,
-    is_chart,
-    looks_like_wandb,
-    melt_chart,
-    melt_history,
-)
+from isocompute_sdk.ingest.tables import OnTruncated, RawTable, columns_of, read_table, unpacked
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Source, row_in_memory, to_series
+from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
-from isocompute_sdk.records.columns import fields as named_columns
-from isocompute_sdk.records.copies import once, repeated
-from isocompute_sdk.records.input_table import OnDuplicate, Options, as_mapping
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.table import as_mapping, build, join
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from isocompute_sdk.ingest.formats.log_format import StepUnit
+    from isocompute_sdk.ingest.log_runs import FoundLogs, LoadedRun, LogRequest
+
+_SAYS_ITSELF = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
+"""Columns that say themselves what they hold."""
 
 
 def read(
@@ -84,10 +76,9 @@ def read(
 
     Logs of frameworks are read by their `LogFormat`: resumed runs are stitched, and rollouts counted as generated.
     Folders that a launch script filled say everything about their run; n, B_p and context of other logs come from
-    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read
-    but captured consoles and dumped responses, which may know attempts that the log has lost, see `ingest.recovery`.
+    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read.
 
-    In a table n and B_p may change from row to row of a run, see `records.size_changes`.
+    In a table n and B_p may change from row to row of a run, see `records.run_ids`.
 
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one
@@ -125,38 +116,71 @@ def read(
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
     constants = {**(set or {}), **constants}
     described = _described(runs or {})
-    request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described, partly)
+    renamed, seen = dict(rename or {}), {} if seen is None else seen
+    asked = _Asked(format, on_truncated, tuple(ignore), renamed, partly, bool(described))
     options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
     if not is_path(source):
-        return _read_tables([_in_memory(source, request)], request, options, {})
-    paths = as_paths(source)
-    found: list[RunSet] = []
-    seen = {} if seen is None else seen
+        return _read_tables([_in_memory(source, asked)], asked, options, seen)
     with readable():
-        listings = [Listing.of(one) for one in paths]
+        listings = [Listing.of(path) for path in as_paths(source)]
         refuse_locked(listings)
-        logs, rest = find_all_logs(listings, format)
-        if logs:
-            of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
-            wanted = LogRequest(
-                eval_set, tuple(ignore), rename or {}, of_logs, step_unit, constants, without_sizes, metric
+        found = _logs_among(listings, format)
+        rest = listings if found is None else found.tables
+        files = dict.fromkeys(file for one in rest for file in find_files(one, format))
+        tables = [_load(file, asked) for file in files]
+        charts = [one for one in tables if one.as_log]
+        tables = [one for one in tables if not one.as_log]
+        parts: list[RunSet] = []
+        if charts or (found is not None and found.sources):
+            from isocompute_sdk.ingest.log_runs import LogRequest
+
+            request = LogRequest(
+                eval_set, asked.ignore, renamed, described, step_unit, constants, without_sizes, metric
             )
-            found.append(read_logs(logs, wanted, seen=seen))
-            described = {name: told for name, told in described.items() if name not in of_logs}
-            if not (rest or partly):
-                refuse_unknown_names([*(rename or ()), *ignore], list(seen))
-        if rest:
-            request = replace(request, runs=described, paths=tuple(str(one.path) for one in rest))
-            files = list(dict.fromkeys(file for one in rest for file in find_files(one, format)))
-            tables = _read_tables([_load(file, request) for file in files], request, options, seen)
+            parts.append(_read_logs(found, charts, request, seen))
+            if not (tables or partly):
+                refuse_unknown_names([*renamed, *asked.ignore], list(seen))
+        if tables:
+            asked.paths.extend(str(one.path) for one in rest)
+            runs_of_tables = _read_tables(tables, asked, options, seen)
             left_out = [note for one in rest if format == "auto" for note in _left_out(one)]
-            found.append(RunSet(tables.to_polars(), [*tables.notes, *left_out]))
-    if len(found) == 1:
-        return found[0]
-    frames, copies = once([runs.to_polars() for runs in found])
+            parts.append(RunSet(runs_of_tables.to_polars(), [*runs_of_tables.notes, *left_out]))
+    if len(parts) == 1:
+        return parts[0]
+    from isocompute_sdk.records.copies import once, repeated
+
+    frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    first, *rest_ = (RunSet(one, runs.notes) for one, runs in zip(frames, found, strict=True) if not one.is_empty())
-    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*rest_, on_duplicate=on_duplicate)
+    first, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
+    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
+
+
+def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
+    """The logs in what was named; None if every file is a table by its suffix, or a format of tables was asked for."""
+    if format in TABLE_FORMATS and format != "auto":
+        return None
+    if format == "auto" and not any(map(may_be_log, (file for one in listings for file in one.files))):
+        return None
+    from isocompute_sdk.ingest.log_runs import find_all_logs
+
+    return find_all_logs(listings, format)
+
+
+def _read_logs(found: FoundLogs | None, charts: Sequence[_Table], request: LogRequest, seen: dict[str, None]) -> RunSet:
+    """Logs, and tables that are read as logs since they say neither n nor B_p."""
+    from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
+    from isocompute_sdk.ingest.stores.saved_config import find_config
+    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_file
+
+    losses = Losses()
+    runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
+    for chart in charts:
+        for log in logs_of_file(chart.path, request.rename, request.ignore, list(request.runs)):
+            add_log(runs, log.name, LoadedRun(log, find_config(chart.path.parent, chart.path.parent)))
+        seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
+    seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
+    read = read_loaded(runs, request, losses)
+    return read if found is None else RunSet(read.to_polars(), [*found.notes, *read.notes])
 
 
 class UnknownName(RecordError):
@@ -179,39 +203,116 @@ def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
             )
 
 
-def _read_tables(loaded: Sequence[_Loaded], request: _Request, shared: Options, seen: dict[str, None]) -> RunSet:
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked of every file."""
+
+    format: str
+    on_truncated: OnTruncated
+    ignore: tuple[str, ...]
+    rename: Mapping[str, str]
+    partly: bool
+    described: bool
+    """Whether `runs=` says what each run is, so that tables are read as logs."""
+    paths: list[str] = field(default_factory=list[str])
+    """The paths of the tables, as they were given."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One file, and those of the requested names that it has."""
+
+    path: Path
+    names: tuple[str, ...]
+    """Its columns."""
+    table: RawTable
+    ignore: tuple[str, ...]
+    rename: Mapping[str, str]
+    journal: bool = False
+    """True for a run of the built-in runner."""
+    as_log: bool = False
+    """True for a chart of W&B, or if `runs=` says what its runs are."""
+
+
+def _load(path: Path, asked: _Asked) -> _Table:
+    kind = format_of(path) if asked.format == "auto" else asked.format
+    if kind not in TABLE_FORMATS:
+        from isocompute_sdk.ingest.formats.registry import load
+
+        journal = load(kind).journal
+        assert journal is not None
+        return _understood(path, journal.read(path, asked.on_truncated), kind, asked)
+    return _understood(path, read_table(path, kind, asked.on_truncated), kind, asked)
+
+
+def _in_memory(source: object, asked: _Asked) -> _Table:
+    """A table that somebody holds."""
+    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in cast("Sequence[object]", source)):
+        source = columns_of(cast("Sequence[Mapping[str, Any]]", source))
+    columns = {name: to_series(name, values) for name, values in as_mapping(source).items()}
+    return _understood(Path("table"), RawTable(columns, row_in_memory), "csv", asked)
+
+
+def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table:
+    """A table with its tags in our names, where they are those of a framework or of W&B."""
+    names = tuple(table.columns)
+    ignore = [name for name in asked.ignore if name in names]
+    rename = {name: new for name, new in asked.rename.items() if name in names}
+    if kind not in TABLE_FORMATS:
+        return _Table(path, names, table, tuple(ignore), rename, journal=True)
+    if asked.described:
+        return _Table(path, names, table, tuple(ignore), rename, as_log=True)
+    if all(canonical(name) or name in rename or name in ignore or _SAYS_ITSELF.fullmatch(name) for name in names):
+        return _Table(path, names, table, tuple(ignore), rename)
+    from isocompute_sdk.ingest import wandb_tables
+
+    if kind in ("csv", "wandb") and wandb_tables.is_chart(names):
+        return _Table(path, names, table, tuple(ignore), rename, as_log=True)
+    exported = kind == "wandb" or (kind == "csv" and wandb_tables.looks_like_wandb(names))
+    melted = wandb_tables.melt_history(path, table, ignore, rename, exported=exported)
+    if melted is not None:
+        return _Table(path, names, melted, (), {})
+    if exported:
+        ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
+    return _Table(path, names, table, tuple(ignore), rename)
+
+
+def _read_tables(loaded: Sequence[_Table], asked: _Asked, shared: Options, seen: dict[str, None]) -> RunSet:
     files = [file.path for file in loaded]
     seen |= {name: None for file in loaded for name in file.names}
-    if not request.partly:
-        refuse_unknown_names([*request.rename, *request.ignore], list(seen))
-    _check_all_used(loaded, request)
+    if not asked.partly:
+        refuse_unknown_names([*asked.rename, *asked.ignore], list(seen))
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
-    loaded = [file for file in loaded if not file.begun] or loaded
+    loaded = [file for file in loaded if not (file.journal and not file.table.columns["value"])] or loaded
     frames: list[pl.DataFrame] = []
-    notes = [note for file in loaded for note in file.notes]
+    notes = [note for file in loaded for note in file.table.notes]
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         name = prefix.rstrip("/") or unpacked(file.path).stem
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
         try:
-            frame, found = _build(file, options)
+            frame, told = build(file.table.columns, options, Source(file.table.locate))
         except RecordError as error:
             if len(loaded) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all files would be wrong for most of them.
-                where = " ".join(map(quote, request.paths))
-                asks = "Their names may say it, and the rest is asked"
+                where = " ".join(map(quote, asked.paths))
                 error.options = ()
-                error.in_shell(f"{asks}: isocompute ingest {where} --propose map.yaml")
-            raise
+                error.in_shell(f"The files may differ: isocompute ingest {where} --propose map.yaml asks for each.")
+            if str(file.path) in error.message:
+                raise
+            raise error.restated(f"{file.path}: {error.message}") from error
         frames.append(frame)
-        notes += found
-    frames, copies = once(_told_apart(frames, loaded))
-    notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
+        notes += told
+    if len(frames) > 1:
+        from isocompute_sdk.records.copies import once, repeated
+
+        frames, copies = once(_told_apart(frames, loaded))
+        notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
     kept = {str(file.path): frame for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()}
     return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
 
 
-def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Loaded]) -> list[pl.DataFrame]:
+def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Table]) -> list[pl.DataFrame]:
     """Frames with the folder in place of the name for runs of two studies that have one name; copies keep it."""
     import polars as pl
 
@@ -221,7 +322,7 @@ def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Loaded]) -> list[p
             places.setdefault(frame["run_id"][0], []).append(i)
     for found in places.values():
         by_length = sorted((frames[i] for i in found), key=lambda frame: frame.height)
-        copied = any(one.equals(two.head(one.height)) for one, two in itertools.combinations(by_length, 2))
+        copied = any(one.equals(two.head(one.height)) for one, two in combinations(by_length, 2))
         if len(found) == 1 or copied:
             continue
         folders = [loaded[i].path.absolute().parent for i in found]
@@ -229,135 +330,6 @@ def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Loaded]) -> list[p
         for i, folder in zip(found, folders, strict=True):
             frames[i] = frames[i].with_columns(run_id=pl.lit(folder.relative_to(common).as_posix()))
     return frames
-
-
-def _left_out(listing: Listing) -> list[Note]:
-    """That tables cannot be read, or that runs of frameworks lie beside those of the built-in runner."""
-    if not holds_journals(listing):
-        closed = closed_tables(listing)
-        return [closed_note(listing.path, closed)] if closed else []
-    others = logs_beside_journals(listing)
-    if not others:
-        return []
-    names = ", ".join(source.name for source in others[:4])
-    message = (
-        f"{listing.path} is read through the journals of the built-in runner; {len(others)} logs of other runs, such "
-        f"as {names}, were not looked at. Name their folders to read them."
-    )
-    return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What was asked of every file."""
-
-    format: str
-    on_truncated: OnTruncated
-    ignore: tuple[str, ...]
-    rename: Mapping[str, str]
-    runs: Mapping[str, Mapping[str, object]]
-    partly: bool = False
-    paths: tuple[str, ...] = ()
-    """The paths of the tables, as they were given."""
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """One file, and those of the requested names that it has."""
-
-    path: Path
-    names: tuple[str, ...]
-    """Its columns, and the metrics of a chart."""
-    table: RawTable
-    run_ids: frozenset[str]
-    """Runs of `runs=` that are in the file."""
-    ignore: tuple[str, ...]
-    rename: Mapping[str, str]
-    journal: bool = False
-    """True for a run of the built-in runner."""
-    begun: bool = False
-    """True for a run of the built-in runner that has not measured anything yet."""
-    notes: tuple[Note, ...] = ()
-
-
-def _load(path: Path, request: _Request) -> _Loaded:
-    kind = format_of(path) if request.format == "auto" else request.format
-    journal = next((one.journal for one in journals() if one.name == kind), None)
-    if journal is not None:
-        table = journal.read(path, request.on_truncated)
-    elif kind == "jsonl":
-        table = read_jsonl(path, request.on_truncated)
-    elif kind == "parquet":
-        table = read_parquet(path)
-    else:
-        table = read_csv(path, request.on_truncated)
-    ours = journal is not None
-    return _understood(path, table, kind, request, journal=ours, begun=ours and not table.columns["value"])
-
-
-def _in_memory(source: object, request: _Request) -> _Loaded:
-    """A table that somebody holds."""
-    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in cast("Sequence[object]", source)):
-        source = columns_of(cast("Sequence[Mapping[str, Any]]", source))
-    columns = {name: to_series(name, values) for name, values in as_mapping(source).items()}
-    return _understood(Path("table"), RawTable(columns, row_in_memory), "csv", request)
-
-
-def _understood(
-    path: Path, table: RawTable, kind: str, request: _Request, *, journal: bool = False, begun: bool = False
-) -> _Loaded:
-    """A table with its tags in our names, where they are those of a framework or of W&B."""
-    names, notes = list(table.columns), table.notes
-    written = tuple(names)
-    ignore = [name for name in request.ignore if name in names]
-    rename = {name: new for name, new in request.rename.items() if name in names}
-    wandb = kind == "wandb" or (kind == "csv" and request.format == "auto" and looks_like_wandb(names))
-    if wandb and is_chart(names):
-        table = melt_chart(path, table, request.runs, request.ignore, request.rename)
-        written += tuple(name.rpartition(SEPARATOR)[2] for name in names)
-        ignore, rename, notes = [], {}, table.notes
-    elif wandb or kind in ("csv", "jsonl", "parquet"):
-        melted = melt_history(path, table, ignore, rename, exported=wandb)
-        if melted is not None:
-            table, ignore, rename = melted, [], {}
-        elif wandb:
-            ignore += [name for name in INTERNAL if name in names and name not in ignore]
-        notes = table.notes
-    table, run_ids = _with_run_columns(path, table, request.runs, rename)
-    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, journal, begun, notes)
-
-
-def _with_run_columns(
-    path: Path, table: RawTable, runs: Mapping[str, Mapping[str, object]], rename: Mapping[str, str]
-) -> tuple[RawTable, frozenset[str]]:
-    """Add what `runs=` says about each run as columns."""
-    if not runs:
-        return table, frozenset()
-    written = {rename.get(name, name): name for name in table.columns}
-    names = {column: written[name] for name, column in named_columns(written).items()}
-    if "run_id" not in names:
-        raise RecordError(
-            f"{path} has no column run_id to find the runs of runs= by; it has: {', '.join(table.columns)}",
-            "Drop runs=, and give what holds for all rows as arguments, e.g. group_size=8.",
-        )
-    import polars as pl
-
-    ids = to_series("run_id", table.columns[names["run_id"]]).cast(pl.String)
-    present = frozenset[str](ids.unique().drop_nulls().to_list())
-    strangers = sorted(present - set(runs))
-    if strangers:
-        raise RecordError(
-            f"{path}: run {strangers[0]!r} is not in runs=; received runs: {', '.join(map(repr, runs))}",
-            f"{did_you_mean(strangers[0], list(runs))}Describe every run of the file.",
-        )
-    told = dict.fromkeys(field for values in runs.values() for field in values)
-    for field in told:
-        if field in names:
-            raise RecordError(f"{path}: {field} is given twice, in runs= and in the file", "Give it once.")
-    order = sorted(present)
-    index = ids.replace_strict(order, list(range(len(order))), default=None, return_dtype=pl.Int64)
-    added = {field: to_series(field, [runs[run].get(field) for run in order]).gather(index) for field in told}
-    return RawTable({**table.columns, **added}, table.locate), present
 
 
 def _described(runs: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
@@ -374,22 +346,19 @@ def _described(runs: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, 
     return described
 
 
-def _check_all_used(loaded: Sequence[_Loaded], request: _Request) -> None:
-    """Refuse a run in `runs=` that no file has: its name is misspelt."""
-    found = frozenset[str]().union(*(file.run_ids for file in loaded))
-    for run in request.runs:
-        if run not in found:
-            raise RecordError(
-                f"run {run!r} of runs= is in no file; the files have: {', '.join(sorted(found))}",
-                f"{did_you_mean(run, sorted(found))}Remove it, or correct its name.",
-            )
+def _left_out(listing: Listing) -> list[Note]:
+    """That tables cannot be read, or that runs of frameworks lie beside those of the built-in runner."""
+    if not holds_journals(listing):
+        closed = closed_tables(listing)
+        return [closed_note(listing.path, closed)] if closed else []
+    from isocompute_sdk.ingest.find import belongs_to_journal, find_logs
 
-
-def _build(file: _Loaded, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """One file as a canonical frame, and notes on its runs; every error names the file."""
-    try:
-        return build(file.table.columns, options, Source(file.table.locate))
-    except RecordError as error:
-        if str(file.path) in error.message:
-            raise
-        raise error.restated(f"{file.path}: {error.message}") from error
+    others = [one for one in find_logs(listing) if not belongs_to_journal(one.paths[0], listing.path)]
+    if not others:
+        return []
+    names = ", ".join(source.name for source in others[:4])
+    message = (
+        f"{listing.path} is read through the journals of the built-in runner; {len(others)} logs of other runs, such "
+        f"as {names}, were not looked at. Name their folders to read them."
+    )
+    return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]

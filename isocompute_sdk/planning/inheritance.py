@@ -14,7 +14,7 @@ from typing import Literal, cast
 from isocompute_sdk.errors import PlanError, SpecError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.run_settings import (
+from isocompute_sdk.records.comparable import (
     RULE_TOLERANCE,
     RULES,
     RunSettings,

@@ -29,7 +29,7 @@ from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.specs import Study

@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.forecast import FALLING, FURTHEST, SICK, Checkpoint,
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, logistic
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR
 from isocompute_sdk.health.live_run import in_sweep, live_run
-from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, by_step
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.candidates import Candidate, Fixed

@@ -1,17 +1,19 @@
-"""From anything column-like to a typed polars series, with errors that point at the cell."""
+"""From anything column-like to typed polars series, with errors that point at the cell; how a table is to be read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import LOGIN
+from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.columns import Column
 
 if TYPE_CHECKING:
@@ -246,3 +248,91 @@ def require(series: pl.Series, source: Source, hint: str) -> None:
     index = series.is_null().arg_max() if series.null_count() else None
     if index is not None:
         raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)
+
+
+OnDuplicate = Literal["error", "last"]
+
+MIN_TO_JUDGE = 3
+"""Values in one run from which a column that never changes looks like a setting."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a table is to be read; see `RunSet.from_columns` for each."""
+
+    metric: str | None = None
+    eval_set: str | None = None
+    on_duplicate: OnDuplicate = "error"
+    ignore: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    constants: Mapping[str, object] = field(default_factory=dict[str, object])
+    run_prefix: str = ""
+    """Put before run ids that are made from the configuration."""
+    lenient: bool = False
+    """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
+    stand beside it, else for an evaluation; each with a note."""
+    without_sizes: bool = False
+    """Put 1 in place of an unknown n or B_p."""
+    run_name: str = "run"
+    """Name of the only run of a table that says neither its name nor n."""
+
+    @property
+    def columns_set(self) -> list[str]:
+        """Columns that have one value for all rows."""
+        return [schema.canonical(name) or name for name, value in self.constants.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table with known and other columns separated."""
+
+    known: dict[str, pl.Series]
+    """Known columns by canonical name, as they came."""
+    others: dict[str, pl.Series]
+    """All other columns: metrics, if they are numeric."""
+    source: Source
+    notes: tuple[Note, ...] = ()
+    """What was decided about columns that could mean two things."""
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return len(next(iter((*self.known.values(), *self.others.values()))))
+
+    @property
+    def columns(self) -> str:
+        """The columns as the user wrote them."""
+        return ", ".join(self.source.written.values())
+
+
+def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | None = None) -> RecordError:
+    """The error about columns that can be left out, or renamed to `rename`, with the options that would do it.
+
+    Args:
+        message: what is wrong with them.
+        hint: what else can be done; empty for nothing.
+        written: the columns as the user wrote them.
+        rename: a column that the first of them may be.
+    """
+    ignored = tuple(f"--ignore {quote(name)}" for name in written)
+    renamed = "" if rename is None else f"--rename {quote(f'{written[0]}={rename}')} if it is, or "
+    in_python = "" if rename is None else f"rename={{{written[0]!r}: {rename!r}}} if it is, or "
+    before = f"{hint} " if hint else ""
+    options = ignored if rename is None else (f"--rename {quote(f'{written[0]}={rename}')}",)
+    error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", written[0], options)
+    return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
+
+
+def without_blanks(series: pl.Series) -> pl.Series:
+    """A column whose blank cells are null; columns of numbers as they are."""
+    import polars as pl
+
+    return blank_to_null(series) if series.dtype == pl.String else series
+
+
+def polars_type(name: str) -> pl.DataType:
+    """The polars type of a column."""
+    import polars as pl
+
+    kinds: dict[str, pl.DataType] = {"text": pl.String(), "integer": pl.Int64(), "number": pl.Float64()}
+    return kinds[schema.BY_NAME[name].kind]

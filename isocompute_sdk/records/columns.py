@@ -228,6 +228,8 @@ def misspelt(name: str) -> str | None:
 
     Strict on purpose: a numeric column of another name is a metric, so only near-identical names count.
     """
+    if "@" in name:
+        return None
     squeezed = _SQUEEZED.get(_squeezed(name))
     if squeezed is not None:
         return squeezed

@@ -12,12 +12,18 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import Source, require
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, PER_RUN
-from isocompute_sdk.records.size_changes import SIZES, split_changed
 
 if TYPE_CHECKING:
     import polars as pl
 
 Rows = NDArray[np.intp]
+SIZES = ("group_size", "problems_per_batch")
+"""n and B_p."""
+MIN_ROWS = 3
+"""Rows of a run that was told apart by steps that begin anew."""
+_RATE = "learning_rate"
+_SCHEDULE = 3
+"""Different learning rates of one run from which they are a schedule."""
 
 
 def name_runs(
@@ -27,8 +33,8 @@ def name_runs(
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
     like `n8-bp32-seed0`; rows where the steps of a metric begin anew are the next seed. With them, a configuration
-    cell that is empty takes the value its run has elsewhere, and a run whose n or B_p changes is taken apart, see
-    changes.py. A learning rate that follows a schedule is the largest of its run.
+    cell that is empty takes the value its run has elsewhere. A learning rate that follows a schedule is the largest of
+    its run.
 
     Args:
         frame: the rows, typed.
@@ -37,7 +43,7 @@ def name_runs(
         measured: the rows of each metric, in order; none to leave steps that begin anew in one run.
 
     Raises:
-        RecordError: an empty run_id or group size, or a run that changes otherwise.
+        RecordError: an empty run_id or group size, or a run that changes.
     """
     import polars as pl
 
@@ -54,10 +60,9 @@ def name_runs(
         return frame, _one_run_perhaps(frame)
     require(frame["run_id"], source, "Give every row its run_id, or none.")
     frame = _peak_rate(frame, ["run_id"])
-    frame = fill_runs(frame, source, [name for name in PER_RUN if name not in SIZES])
-    frame, notes = split_changed(frame, source)
+    frame = fill_runs(frame, source)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
-    return frame, notes
+    return frame, ()
 
 
 def fill_runs(frame: pl.DataFrame, source: Source, columns: Sequence[str] = PER_RUN) -> pl.DataFrame:
@@ -78,11 +83,6 @@ def _is_constant(series: pl.Series) -> bool:
     return series.null_count() == len(series) or (not series.null_count() and series.n_unique() == 1)
 
 
-_RATE = "learning_rate"
-_SCHEDULE = 3
-"""Different learning rates of one run from which they are a schedule."""
-
-
 def _peak_rate(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """The largest learning rate of each group of rows that is one run and whose rate follows a schedule."""
     import polars as pl
@@ -94,10 +94,6 @@ def _peak_rate(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return frame.with_columns(
         pl.when(schedule.over(keys)).then(pl.col(_RATE).max().over(keys)).otherwise(pl.col(_RATE)).alias(_RATE)
     )
-
-
-FEWEST_ROWS = 3
-"""Rows of a run that was told apart by steps that begin anew."""
 
 
 def _begun_anew(frame: pl.DataFrame, measured: Sequence[Rows]) -> pl.Series | None:
@@ -118,7 +114,7 @@ def _begun_anew(frame: pl.DataFrame, measured: Sequence[Rows]) -> pl.Series | No
             seed_T[rows] = number_T
         own = np.unique(np.concatenate(columns)) if columns else np.zeros(0, dtype=np.intp)
         starts = [place_T[own[seed_T[own] == seed]] for seed in np.unique(seed_T[own])]
-        if len(starts) > 1 and any(len(one) < FEWEST_ROWS or one.min() > starts[0].min() for one in starts):
+        if len(starts) > 1 and any(len(one) < MIN_ROWS or one.min() > starts[0].min() for one in starts):
             return None
     return pl.Series("seed", seed_T) if seed_T.any() else None
 
@@ -136,7 +132,7 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
         return []
     own = [np.cumsum(np.diff(step_T, prepend=step_T[:1]) < 0, dtype=np.int64) for _, step_T in columns]
     row_V, number_V = np.concatenate([rows for rows, _ in columns]), np.concatenate(own)
-    if FEWEST_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns):
+    if MIN_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns):
         return [np.zeros(len(rows), dtype=np.int64) for rows, _ in columns]
     of_row = np.zeros(row_V.max() + 1, dtype=np.int64)
     of_row[row_V] = number_V
@@ -220,6 +216,6 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         raise RecordError(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
-            "Give the two parts different run_ids: they are different runs. A run whose n or B_p changed in mid-run is "
-            "read where all its rows stand in one file.",
+            "Give the two parts different run_ids: they are different runs. If n or B_p changed in mid-run, give "
+            "rollouts (C) in place of steps, which go on counting through the change.",
         )

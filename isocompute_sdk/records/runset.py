@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk import notebook
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.records.cells import OnDuplicate, Options
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
@@ -22,7 +21,6 @@ from isocompute_sdk.records.columns import (
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.input_table import OnDuplicate, Options
 from isocompute_sdk.records.table import build, join
 
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ class RunSet:
     Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
     rollouts, step, metric and evaluation set. A `RunSet` is never empty.
 
-    A table in which n or B_p of a run changes gives a run for every configuration, see `records.size_changes`.
+    A table in which n or B_p of a run changes gives a run for every configuration, see `records.run_ids`.
 
     Made by `isocompute_sdk.read`, or by `RunSet.from_columns`, which guesses nothing; the constructor takes the
     frame of another one.
@@ -114,7 +112,8 @@ class RunSet:
                 "Read any other table with isocompute_sdk.read(table).",
             )
         self._frame = frame
-        self._notes = unique(notes)
+        every = tuple(notes)
+        self._notes = unique(every) if every else ()
 
     @classmethod
     def from_columns(
@@ -380,6 +379,8 @@ class RunSet:
         return mine.equals(theirs)
 
     def __repr__(self) -> str:
+        from isocompute_sdk.phrases import listed
+
         sizes, rollouts = self._frame["group_size"], self._frame["rollouts"]
         return (
             f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {listed(self.metrics, 8)}; "
@@ -388,6 +389,8 @@ class RunSet:
         )
 
     def _repr_html_(self) -> str:
+        from isocompute_sdk import notebook
+
         rows = [
             (
                 run.run_id,

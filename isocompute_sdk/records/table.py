@@ -6,25 +6,34 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
+from typing import TYPE_CHECKING, Any, cast
 
-from isocompute_sdk.errors import RecordError
+import numpy as np
+
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.cells import Source
-from isocompute_sdk.records.input_table import (
+from isocompute_sdk.records.cells import (
+    MIN_TO_JUDGE,
+    ArgumentSource,
+    Named,
     OnDuplicate,
     Options,
-    measured_rows,
-    name_columns,
-    sizes_unknown,
-    to_rows,
-    typed_frame,
+    Source,
+    polars_type,
+    refuse_clock,
+    to_series,
+    typed,
+    without_blanks,
+    wrong_column,
 )
+from isocompute_sdk.records.metric_columns import to_rows
 from isocompute_sdk.records.rewards import headline
-from isocompute_sdk.records.run_ids import fill_runs, name_runs
+from isocompute_sdk.records.run_ids import Rows, fill_runs, name_runs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -160,6 +169,291 @@ def _contradicts(expected: pl.Expr, slack: pl.Expr) -> pl.Expr:
 
     counted = pl.col("rollouts_spent").is_not_null()
     return ((pl.col("rollouts") - expected).abs() > slack).fill_null(False) & ~counted
+
+
+def name_columns(given: object, options: Options, source: Source) -> Named:
+    """Split the columns of `given` into known ones (by canonical name) and others, which may be metrics.
+
+    Raises:
+        RecordError: not a table, two columns of one meaning, unequal lengths, no rows.
+    """
+    import polars as pl
+
+    as_given = as_mapping(given)
+    table = {name.strip(): values for name, values in as_given.items()}
+    if len(table) < len(as_given):
+        raise RecordError(f"columns are there twice, but for blanks: {', '.join(as_given)}", "Rename or remove one.")
+    ignored = {name.strip() for name in options.ignore}
+    rename = {name.strip(): new.strip() for name, new in options.rename.items()}
+    for name in (*rename, *ignored):
+        if name not in table:
+            raise RecordError(
+                f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
+                f"{did_you_mean(name, list(table))}Use a column of the table.",
+            )
+    written: dict[str, str] = {}
+    known: dict[str, pl.Series] = {}
+    others: dict[str, pl.Series] = {}
+    names = {raw: rename.get(raw, raw) for raw in table if raw not in ignored}
+    meant = schema.fields(names.values())
+    for raw, name in names.items():
+        column = meant[name]
+        if column is None and name in schema.WANDB_STEPS:
+            continue
+        series = to_series(raw, table[raw])
+        if (column or name) in written:
+            first = written[column or name]
+            if column is not None and known[column].equals(series.alias(column)):
+                continue
+            message = f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them"
+            raise wrong_column(message, "Remove one.", [raw])
+        written[column or name] = raw
+        if column is None:
+            others[name] = series
+        else:
+            known[column] = series.alias(column)
+    if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
+        known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
+    _check_lengths({**known, **others}, written)
+    _by_their_values(known, others, written)
+    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
+
+
+def _by_their_values(known: dict[str, pl.Series], others: dict[str, pl.Series], written: dict[str, str]) -> None:
+    """Mend what two names alone do not say: `samples` that keep growing are no n, and a run has one training set."""
+    import polars as pl
+
+    size = written.get("group_size", "")
+    if schema.folded(size) == "samples" and MIN_TO_JUDGE * known["group_size"].n_unique() > len(known["group_size"]):
+        others[size], written[size] = known.pop("group_size").alias(size), written.pop("group_size")
+    if "run_id" in known and "eval_set" not in known and schema.folded(written.get("train_data", "")) in _SETS:
+        runs = pl.DataFrame([known["run_id"], known["train_data"]]).group_by("run_id").agg(pl.all().n_unique())
+        if (runs["train_data"] > 1).any():
+            known["eval_set"], written["eval_set"] = known.pop("train_data"), written.pop("train_data")
+
+
+_SETS = ("dataset", "data_set")
+"""Names of what a run was trained on, or evaluated on if it has several."""
+
+
+def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:
+    """A warning where the framework that n is named by counts rollouts in what is read as problems."""
+    batch = written.get("problems_per_batch", "").rpartition(".")[2]
+    if batch != schema.COUNTED_DIFFERENTLY or written.get("group_size") not in schema.OTHER_COUNTS:
+        return ()
+    message = (
+        f"column {batch} is taken for problems per batch, as veRL counts; beside {written['group_size']} it may count "
+        f"rollouts, as in TRL and OpenRLHF. If so, rename it to rollouts_per_batch: --rename "
+        f"{batch}=rollouts_per_batch."
+    )
+    return (Note("batch-taken-for-problems", "warning", message, {"column": batch}),)
+
+
+def as_mapping(table: object) -> dict[str, object]:
+    """A mapping, or a polars or pandas frame, as name -> column."""
+    if isinstance(table, Mapping):
+        mapping = cast(Mapping[object, object], table)
+        return {str(name): values for name, values in mapping.items()}
+    if hasattr(table, "column_names") and hasattr(table, "column"):
+        arrow = cast(Any, table)
+        return {str(name): arrow.column(index) for index, name in enumerate(arrow.column_names)}
+    # Both frames have these two; a lazy frame, which cannot be read by column, has not.
+    if not (hasattr(table, "to_dict") and hasattr(table, "columns")):
+        raise RecordError(
+            f"received a {type(table).__name__}; accepted: a mapping from column name to values, a "
+            "polars or pandas frame, or an Arrow table",
+            'Give the columns by name: RunSet.from_columns({"n": [...], "C": [...], "avg@4": [...]}).',
+        )
+    frame = cast(Any, table)
+    columns = {str(name): frame[name] for name in frame.columns}
+    # What set_index and groupby leave in the index of a pandas frame; a level of another name is only a counter.
+    index = getattr(frame, "index", None)
+    levels = [name for name in getattr(index, "names", ()) if isinstance(name, str) and schema.canonical(name.strip())]
+    extra = {name: cast(Any, index).get_level_values(name).to_series() for name in levels if name not in columns}
+    return {**extra, **columns}
+
+
+def _check_lengths(table: Mapping[str, pl.Series], written: Mapping[str, str]) -> None:
+    lengths = {written[name]: len(series) for name, series in table.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise RecordError(
+            f"columns have unequal lengths: {listed}; accepted: one entry per row in every column",
+            "Use None for values that were not measured.",
+        )
+    if not lengths or not next(iter(lengths.values())):
+        names = ", ".join(lengths) or "none"
+        raise RecordError(
+            f"the table is empty: columns {names}, no rows; accepted: at least one evaluation",
+            "Check that the run has logged an evaluation and that the right file or folder was given.",
+        )
+
+
+def typed_frame(named: Named, options: Options) -> pl.DataFrame:
+    """All columns but metric and value, typed; those that are absent are null.
+
+    Raises:
+        RecordError: a cell of the wrong type, an unknown argument, no group size or no compute.
+    """
+    import polars as pl
+
+    given = {
+        name: typed(series, schema.BY_NAME[name], named.source)
+        for name, series in named.known.items()
+        if name not in ("metric", "value")
+    }
+    for argument, value in [*options.constants.items(), ("eval_set", options.eval_set)]:
+        if value is None:
+            continue
+        name = _constant_name(argument)
+        single = to_series(argument, [value])
+        constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
+        there = given[name].drop_nulls().unique() if name in given else ()
+        if any(known != constant[0] for known in there):
+            message = f"{argument} is given twice: as a column of the table and as {value!r} for every row"
+            raise wrong_column(message, f"Do not set {argument}.", [named.source.written.get(name, name)])
+        given[name] = constant.new_from_index(0, named.height)
+    if "step" in given and "rollouts" not in given:
+        refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))
+    if options.without_sizes:
+        for name in sizes_unknown(given):
+            given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
+            if name == "group_size" and "run_id" not in given:
+                given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
+    absent = ["group_size"] if "group_size" not in given else []
+    if "step" not in given and "rollouts" not in given:
+        absent.append("rollouts")
+    if absent:
+        _refuse_without(absent, named, options.columns_set)
+    if schema.BATCH.name in given:
+        _with_problems(given, named.source)
+    frame = pl.DataFrame(list(given.values()))
+    absent = [
+        pl.lit(None, dtype=polars_type(column.name)).alias(column.name)
+        for column in schema.COLUMNS
+        if column.name not in given
+    ]
+    return frame.with_columns(absent)
+
+
+def _constant_name(argument: str) -> str:
+    accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
+    name = schema.canonical(argument)
+    if name not in accepted:
+        raise RecordError(
+            f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
+            f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
+        )
+    return name
+
+
+def sizes_unknown(given: Collection[str]) -> list[str]:
+    """Of n and B_p what a table with these columns does not say and needs for its rollouts."""
+    needed = ["group_size"] if "group_size" not in given else []
+    counted = "rollouts" in given or schema.BATCH.name in given
+    return [*needed, *(["problems_per_batch"] if not counted and "problems_per_batch" not in given else [])]
+
+
+def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
+    """Replace the rollouts of a batch by its problems."""
+    batch, size = given.pop(schema.BATCH.name), given["group_size"]
+    problems = batch // size
+    wrong = (batch % size != 0).fill_null(False)
+    if "problems_per_batch" in given:
+        wrong |= (given["problems_per_batch"] != problems).fill_null(False)
+        problems = given["problems_per_batch"].fill_null(problems)
+    index = wrong.arg_max() if wrong.any() else None
+    if index is not None:
+        raise RecordError(
+            f"{source.cell(index, schema.BATCH.name)}: received {batch[index]} with n = {size[index]}; accepted: n "
+            "times the problems of a batch",
+            "Check whether the column counts problems: then rename it to problems_per_batch.",
+        )
+    given["problems_per_batch"] = problems.alias("problems_per_batch")
+
+
+_LIKELY: dict[str, str] = {
+    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n_gen\w*",
+    "problems_per_batch": r"b|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
+    "step": r"(\w+_)?steps?|iter|iters|iteration|iterations|update|updates|t|step_idx",
+    "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
+}
+"""What people call the columns that a table cannot do without: suggested, never taken unasked."""
+
+
+def _suggested(wanted: str, present: Sequence[str]) -> str | None:
+    """The column of the table that is most likely `wanted`."""
+    column = schema.BY_NAME[wanted]
+    likely = re.compile(_LIKELY[wanted])
+    near = (
+        found
+        for spelling in (wanted, *column.aliases)
+        if (found := schema.close(spelling, present, cutoff=0.8)) is not None and schema.alike(found, spelling)
+    )
+    return next(near, None) or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
+
+
+def _may_be(wanted: str, cells: pl.Series) -> bool:
+    """Whether a column could be `wanted` by its values: numbers, and for a setting few of them."""
+    import polars as pl
+
+    numbers = without_blanks(cells).cast(pl.Float64, strict=False) if not cells.dtype.is_nested() else cells.clear()
+    numbers = numbers.drop_nulls()
+    counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
+    return len(numbers) > 0 and not (counts and schema.BY_NAME[wanted].per_run)
+
+
+def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection[str]) -> None:
+    """Raise on columns that a table cannot do without, with the options that would give them."""
+    source = named.source
+    present = list(source.written.values())
+    wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
+    renamed: dict[str, str] = {}
+    values: dict[str, str] = {}
+    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    unset = {"problems_per_batch", schema.BATCH.name, "rollouts"}.isdisjoint((*named.known, *set_for_all))
+    for name in [*absent, *(["problems_per_batch"] if unset else [])]:
+        accepted = ("step", "rollouts") if name == "rollouts" else (name,)
+        left = [source.written[column] for column, cells in named.others.items() if _may_be(name, cells)]
+        left = [column for column in left if column not in renamed]
+        found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
+        if found is not None:
+            renamed[found[0]] = found[1]
+        elif name != "rollouts":
+            asked = batch if name == "problems_per_batch" else name
+            values[asked] = schema.PLACEHOLDERS[asked]
+    options = (
+        *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
+        *(f"--set {name}={value}" for name, value in values.items()),
+    )
+    guess = f"rename={renamed!r}" if renamed else ""
+    given = ", ".join(f"{name}=..." for name in values)
+    say = (
+        [f"If {', '.join(map(repr, renamed))} {'is' if len(renamed) == 1 else 'are'} it, pass {guess}"] if guess else []
+    )
+    say += [f"give one value for all rows as {given}"] if given else []
+    hint = "; ".join(say) or "Add a column step, or the rollouts as C"
+    in_shell = f"Add {' '.join(options)}." if options else f"{hint}. A column of another name: --rename THEIRS=step."
+    raise RecordError(
+        f"no column {' and no column '.join(wanted[name] for name in absent)}; the table has: {', '.join(present)}",
+        f"{hint[0].upper()}{hint[1:]}.",
+        options=options,
+    ).in_shell(in_shell)
+
+
+def measured_rows(named: Named) -> list[Rows]:
+    """For each metric the rows that hold a value of it, in order."""
+    import polars as pl
+
+    if "metric" in named.known:
+        keys = [named.known[name].cast(pl.String).alias(name) for name in ("metric", "eval_set") if name in named.known]
+        groups = pl.DataFrame(keys).with_row_index("row").group_by([one.name for one in keys]).agg("row")
+        return [rows.to_numpy().astype(np.intp) for rows in groups["row"]]
+    lone = [named.known["value"]] if "value" in named.known else []
+    numbers = (
+        one.cast(pl.Float64, strict=False) for one in (*named.others.values(), *lone) if not one.dtype.is_nested()
+    )
+    return [np.flatnonzero(one.is_not_null().to_numpy()) for one in numbers]
 
 
 def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: OnDuplicate) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from isocompute_sdk.campaigns.prediction_check import COMPARISON, Comparison
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.ingest.finding.log_sources import is_log
+from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns

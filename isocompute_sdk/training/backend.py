@@ -7,27 +7,31 @@ pin their own torch and vLLM.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
 
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict
 
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
 from isocompute_sdk.specs import RunSpec, Spec
-from isocompute_sdk.specs.syntax.complaints import close_match
+from isocompute_sdk.specs.base import Text
+from isocompute_sdk.specs.syntax.complaints import close_match, problem
 
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
 
+_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RESERVED = ("train", "validation", "train_probe", "default", "unknown")
+"""Names of evaluation sets that have a meaning here or in OpenRLHF."""
 Options = TypeVar("Options", bound=Spec)
 
 
@@ -43,6 +47,11 @@ class FrameworkOptions(Spec):
     def passes(cls, name: str) -> bool:
         """Whether a flag is handed through; `+` before a name adds a key, as in Hydra."""
         return any(fnmatchcase(name.lstrip("+"), pattern) for pattern in cls.PASSES)
+
+    @property
+    def loggers(self) -> list[str]:
+        """Loggers beside the framework's own that an option of their name turns on."""
+        return [name for name in ("tensorboard", "wandb", "mlflow") if getattr(self, name, False)]
 
     @property
     def passed(self) -> dict[str, str | int | float | bool]:
@@ -80,7 +89,7 @@ class BackendInfo:
     """What must be installed or present where the script runs."""
     algorithms: tuple[str, ...]
     """Values of `Recipe.algorithm` that it runs."""
-    options: tuple[BackendOption, ...]
+    options: tuple[BackendOption, ...] = ()
     """All accepted options."""
     install: tuple[str, ...] = ()
     """Shell commands that make an environment for it, in order."""
@@ -190,69 +199,29 @@ class Backend(Protocol):
         ...
 
 
-@runtime_checkable
-class TellsProgress(Protocol):
-    """Optional addition to the contract; the progress of other backends is read from metrics.jsonl."""
-
-    def progress(self, folder: str | Path) -> Progress | None:
-        """Progress of the run in one folder, from the end of its framework's logs; None before the first line.
-
-        Called repeatedly while the run trains, so it must be cheap.
-        """
-        ...
-
-
-@runtime_checkable
-class StatesNeeds(Protocol):
-    """Optional addition to the contract; runs of other backends need `hardware.gpus` GPUs where there are any."""
-
-    def needs(self, run: RunSpec) -> Needs:
-        """Devices of an accepted run."""
-        ...
-
-
-@runtime_checkable
-class MayExtend(Protocol):
-    """Optional addition to the contract; runs of other backends keep their length, and their options are not judged."""
-
-    @property
-    def extends(self) -> bool:
-        """Whether a finished run that is made longer goes on from its last checkpoint."""
-        ...
-
-    @property
-    def speed_options(self) -> frozenset[str] | None:
-        """Options that change no result; None if unknown."""
-        ...
-
-
-@runtime_checkable
-class StatesRequirements(Protocol):
-    """Optional addition to the contract; nothing is checked in advance for runs of other backends."""
-
-    def requires(self, run: RunSpec) -> Requires:
-        """What must be present where an accepted run starts."""
-        ...
+# Optional additions to the contract, each a method or an attribute of a backend that has it; `ScriptBackend` has all.
 
 
 def requires_of(backend: Backend, run: RunSpec) -> Requires | None:
-    """What must be present where an accepted run starts; None if the backend does not say."""
-    return backend.requires(run) if isinstance(backend, StatesRequirements) else None
+    """`backend.requires(run)`: what must be present where an accepted run starts; None if the backend does not say."""
+    requires = getattr(backend, "requires", None)
+    return None if requires is None else requires(run)
 
 
 def needs_of(backend: Backend, run: RunSpec) -> Needs:
-    """Devices of an accepted run; `hardware.gpus` GPUs, or the CPU if no GPU is visible, unless the backend says."""
-    return backend.needs(run) if isinstance(backend, StatesNeeds) else Needs(max(run.hardware.gpu_counts), or_cpu=True)
+    """`backend.needs(run)`: devices of an accepted run; else `hardware.gpus` GPUs, or the CPU if no GPU is visible."""
+    needs = getattr(backend, "needs", None)
+    return Needs(max(run.hardware.gpu_counts), or_cpu=True) if needs is None else needs(run)
 
 
 def extends_runs(backend: Backend) -> bool:
-    """Whether a finished run of this backend can be made longer."""
-    return isinstance(backend, MayExtend) and backend.extends
+    """`backend.extends`: whether a finished run that is made longer goes on from its last checkpoint."""
+    return bool(getattr(backend, "extends", False))
 
 
 def speed_options_of(backend: Backend) -> frozenset[str] | None:
-    """Options of this backend that change no result; None if unknown."""
-    return backend.speed_options if isinstance(backend, MayExtend) else None
+    """`backend.speed_options`: options that change no result; None if unknown."""
+    return getattr(backend, "speed_options", None)
 
 
 def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
@@ -262,8 +231,9 @@ def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
 
 
 def follow(backend: Backend, folder: str | Path) -> RunWatch:
-    """A `RunWatch` that reads progress through the backend if it can tell."""
-    return RunWatch(folder, backend.progress) if isinstance(backend, TellsProgress) else RunWatch(folder)
+    """A `RunWatch` that reads progress by `backend.progress(folder)`, which must be cheap; else from metrics.jsonl."""
+    progress = getattr(backend, "progress", None)
+    return RunWatch(folder) if progress is None else RunWatch(folder, progress)
 
 
 def write_launch(
@@ -313,7 +283,12 @@ def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
     refused = [note for note in notes if note.severity == "refuse"]
     if not refused:
         return
-    reasons = "\n".join(f"  [{note.code}] {note.message}" for note in refused)
+    reasons = "\n".join(
+        f"  [{note.code}: {note.data['field']}] {note.message}"
+        if "field" in note.data
+        else f"  [{note.code}] {note.message}"
+        for note in refused
+    )
     raise BackendError(
         f"backend {backend!r} cannot run {run_id!r} as specified:\n{reasons}",
         "Change the settings named above, or choose another backend (`isocompute backends` lists them).",
@@ -345,7 +320,8 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
                     "changed in the plan (`isocompute launch --change`) or in the study."
                 )
             message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
-            notes.append(Note("unknown-option", "refuse", message, {"option": name, "close_match": meant}))
+            data = {"field": f"options.{name}", "option": name, "close_match": meant}
+            notes.append(Note("unsupported", "refuse", message, data))
     if notes:
         return None, tuple(notes)
     if passed:
@@ -359,8 +335,31 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
 
 
 def invalid_option(error: SpecError) -> Note:
-    """`invalid-option`: the refusing note on an option with a wrong value."""
-    return Note("invalid-option", "refuse", str(error).replace("\n  ", " "))
+    """The refusing note on an option with a wrong value."""
+    message = re.sub(r"\b\w+Options\b", "options", str(error)).replace("\n  ", " ")
+    field = message.partition(":")[0].removeprefix("options.")
+    return Note("unsupported", "refuse", message, {"field": f"options.{field}" if field != "options" else field})
+
+
+def files_by_name(text: str | None) -> dict[str, str]:
+    """What `NamedFiles` holds, name -> file; empty for None."""
+    pairs = (entry.partition("=") for entry in text.split(",")) if text else ()
+    return {name.strip(): file.strip() for name, _, file in pairs}
+
+
+def _named_files(text: str) -> str:
+    files = files_by_name(text)
+    whole = len(files) == text.count(",") + 1 and all(files.values())
+    if not whole or not all(_SET_NAME.fullmatch(name) and name not in RESERVED for name in files):
+        raise problem(
+            accepted="name=file.jsonl, separated by commas, with new names of letters, digits, '.', '_' and '-' "
+            f"(reserved: {', '.join(RESERVED)})"
+        )
+    return text
+
+
+NamedFiles = Annotated[Text, AfterValidator(_named_files)]
+"""Further evaluation sets, such as `hard=hard.jsonl,easy=easy.jsonl`."""
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, document, flat, read_config, settings_in, translate
-from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
+from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.rendering import sh
 from isocompute_sdk.training.shell_words import commands

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 CHANGED: dict[str, list[Any]] = {
@@ -43,6 +44,18 @@ CHANGED: dict[str, list[Any]] = {
     "value_clip": [0.1],
 }
 """Other values of every field of a recipe that decides something (`name` and `based_on` do not)."""
+
+
+def keyed(notes: Iterable[Note], *severities: str) -> dict[str, Note]:
+    """Notes of these severities, or all, by code; refusals by the field that they refuse."""
+    chosen = severities or ("info", "warning", "refuse")
+    return {
+        note.data["field"] if note.code == "unsupported" else note.code: note
+        for note in notes
+        if note.severity in chosen
+    }
+
+
 CHANGES = [(field, value) for field, values in CHANGED.items() for value in values]
 
 

@@ -93,7 +93,7 @@ def by_openrlhf(run: Path, evaluations: dict[int, Scores]) -> None:
 
 
 def by_trl(run: Path, evaluations: dict[int, Scores]) -> None:
-    train, samples = load("train", trl), load("validation_samples")
+    train = load("train", trl)
     k = len(next(iter(evaluations.values()))[0])
     plan = {"group_size": 2, "problems_per_batch": 2, "update_steps": 100, "options": {}}
     request = {"run": {**plan, "evaluation": {"samples": k, "every_steps": 10}}}
@@ -101,7 +101,7 @@ def by_trl(run: Path, evaluations: dict[int, Scores]) -> None:
     book = train.Bookkeeper(run, request, journal, {}, SimpleNamespace())
     for step, scores in evaluations.items():
         records = [{"problem": str(i), "score": score} for i, group in enumerate(scores) for score in group]
-        samples.write(run, step, 1, records)
+        train.write_samples(run, step, 1, records)
         book.evaluated(step, {})
         checkpoint = run / "checkpoints" / f"checkpoint-{step}"
         checkpoint.mkdir(parents=True)

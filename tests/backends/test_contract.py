@@ -21,7 +21,8 @@ from isocompute_sdk.run_folders.store import write_spec
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, BackendInfo, run_folder
-from tests.backends.framework_runs import CHANGED
+from isocompute_sdk.training.framework import FrameworkBackend
+from tests.backends.framework_runs import CHANGED, CHANGES, run_maker
 
 HOSTILE = [
     "it's",
@@ -97,6 +98,22 @@ def strings(document: Any) -> set[str]:
 
 def test_the_changes_that_every_framework_is_tested_with_cover_every_field_of_a_recipe() -> None:
     assert set(CHANGED) | {"name", "based_on"} == set(Recipe.model_fields)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "cispo"])
+@pytest.mark.parametrize("name", ["openrlhf", "trl", "verl"])
+def test_no_field_of_a_recipe_is_dropped_in_silence(name: str, algorithm: str) -> None:
+    """Another value changes a flag, or it is noted or refused."""
+    backend, make = registry.load(name), run_maker(backend=name)
+    assert isinstance(backend, FrameworkBackend)
+    before = make(recipe={"algorithm": algorithm})
+    for field, value in CHANGES:
+        after = make(recipe={"algorithm": algorithm, field: value})
+        if after.recipe == before.recipe:
+            continue
+        notes, changed = backend.preflight(after), backend.sections(before) != backend.sections(after)
+        noted = {note.message for note in notes} != {note.message for note in backend.preflight(before)}
+        assert changed or noted or any(note.severity == "refuse" for note in notes), (field, value)
 
 
 def test_at_least_one_backend_is_registered() -> None:
@@ -228,12 +245,12 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(backend: Backen
     known = backend.describe().options[0].name
     run = run_for(backend, options={f"{known}x": 1})
     (note,) = [note for note in backend.preflight(run) if note.severity == "refuse"]
-    assert note.code == "unknown-option"
+    assert (note.code, note.data["field"]) == ("unsupported", f"options.{known}x")
     assert f"{known}x" in note.message
     assert f"Did you mean {known}?" in note.message
-    with pytest.raises(BackendError, match=r"\[unknown-option\]"):
+    with pytest.raises(BackendError, match=r"\[unsupported: options"):
         backend.script(run)
-    with pytest.raises(BackendError, match=r"\[unknown-option\]"):
+    with pytest.raises(BackendError, match=r"\[unsupported: options"):
         backend.prepare(run, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -315,10 +332,10 @@ def test_a_refused_run_writes_nothing_and_names_every_reason(backend: Backend, t
     run = run_for(
         backend, options=options, hardware=Hardware(gpus=8, divisible_by=1), group_size=3, problems_per_batch=35
     )
-    refused = [note.code for note in backend.preflight(run) if note.severity == "refuse"]
+    refused = [note.message for note in backend.preflight(run) if note.severity == "refuse"]
     with pytest.raises(BackendError) as caught:
         backend.prepare(run, tmp_path / "new")
-    assert all(f"[{code}]" in str(caught.value) for code in refused)
+    assert all(message in str(caught.value) for message in refused)
     assert not list(tmp_path.iterdir())
 
 

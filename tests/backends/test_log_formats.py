@@ -30,9 +30,6 @@ from isocompute_sdk.timing.logged import read_timings
 from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION
-from isocompute_verl.options import VeRLOptions
-from isocompute_verl.request import REQUEST_DOCUMENT as VERL_REQUEST
-from isocompute_verl.request import request_of as verl_request
 from tests.backends.openrlhf.inputs import start as start_openrlhf
 from tests.backends.openrlhf.inputs import write_inputs, write_site
 from tests.backends.openrlhf.real_parser import RealParser
@@ -80,9 +77,7 @@ def of_verl(top: Path) -> Path:
     known: dict[str, Any] = {"os": SimpleNamespace(getenv=None, path=os.path), "orjson": orjson, "print": str}
     exec(compile(ast.Module([logger], type_ignores=[]), "tracking.py", "exec"), known)
     (folder / "logs").mkdir(parents=True)
-    (folder / "request.json").write_text(
-        VERL_REQUEST.to_text(verl_request(run, VeRLOptions.model_validate(run.options)))
-    )
+    (folder / "request.json").write_text(registry.load("verl").documents(run)["request.json"])
     (folder / "claim_folder.py").write_text("")
     for attempt, steps in ((1, range(6)), (2, range(4, 8))):
         log = str(folder / "logs" / f"attempt-{attempt}.jsonl")
@@ -119,7 +114,7 @@ def of_trl(top: Path) -> Path:
     checkpoint.mkdir(parents=True)
     backend = registry.load("trl")
     (folder / "claim_folder.py").write_text("")
-    train, samples = (load(name, trl_payload) for name in ("train", "validation_samples"))
+    train = load("train", trl_payload)
     document = {"kind": "trl-run", "framework": "trl", "run": run.model_dump(mode="json"), "context": run.context()}
     (folder / "request.json").write_text(json.dumps(document))
     assert backend.name == "trl"
@@ -142,7 +137,7 @@ def of_trl(top: Path) -> Path:
             if step % 3 == 0:
                 for problem in "ab":
                     records = [{"problem": problem, "score": float(i < step % 4), "error": None} for i in range(4)]
-                    samples.write(folder, step, attempt, records)
+                    train.write_samples(folder, step, attempt, records)
                 book.evaluated(step, {"eval_reward": 0.5, "eval_runtime": 0.75})
                 history.append({"eval_reward": 0.5, "step": step})
     TrainerState(global_step=6, log_history=history).save_to_json(str(checkpoint / "trainer_state.json"))

@@ -298,7 +298,7 @@ def outcome_of(found: list[Triple], folder: Path) -> Outcome:
             settings = existing.settings_of(backend, triple.backend, run)
         except IsoComputeError as error:
             out.counts["refused"] += 1
-            if forbidden != ("[unknown-option]" in str(error)):
+            if forbidden != ("unknown option" in str(error)):
                 out.wrong.append(f"{label}: {error}")
             continue
         if forbidden:

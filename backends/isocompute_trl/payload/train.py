@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import sys
+import time
 import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import reward_calls
-import validation_samples
 from run_files import ROW_FILES, InputError, attempt_of, better, hold, note_evaluation, pin, record_best
 from run_journal import Journal, read
-from step_clock import StepClock
 
 EVAL_SET = "validation"
+SAMPLES = "samples"
+"""Folder of <step>.<attempt>.<process>.jsonl: one validation response a line, with problem, score and error."""
 STEP_METRICS = {
     "reward": "train_reward",
     "entropy": "entropy",
@@ -44,6 +48,39 @@ EVALUATION_METRICS = {
     "eval_completions/mean_length": "response_length",
     "eval_completions/clipped_ratio": "truncated_share",
 }
+
+
+class StepClock:
+    """Measures one update after the other; `now` returns seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self.now = now
+        self.parts: dict[str, float] = {}
+        self.started = now()
+        self.whole = 0.0
+
+    def begin(self) -> None:
+        """Start an update; parts measured before it, as in an evaluation, are dropped."""
+        self.parts = {}
+        self.started = self.now()
+
+    def end(self) -> None:
+        """End the update."""
+        self.whole = self.now() - self.started
+
+    @contextmanager
+    def part(self, name: str) -> Generator[None]:
+        """Add the time inside the context to part `name`."""
+        started = self.now()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + self.now() - started
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each part of the last update; their sum is the whole."""
+        rest = max(0.0, self.whole - sum(self.parts.values()))
+        return {name: round(value, 6) for name, value in {**self.parts, "training": rest}.items()}
 
 
 def main(argv: list[str]) -> int:
@@ -157,7 +194,7 @@ def reward_function(folder: Path, attempt: int, clock: StepClock) -> Any:
                 {"problem": name, "score": score, "error": error}
                 for name, (score, error) in zip(problem, found, strict=True)
             ]
-            validation_samples.write(folder, trainer_state.global_step, attempt, records)
+            write_samples(folder, trainer_state.global_step, attempt, records)
         return [score for score, _ in found]
 
     return reward
@@ -194,8 +231,8 @@ class Bookkeeper:
     def evaluated(self, step: int, logs: dict[str, Any]) -> None:
         """An evaluation was logged."""
         samples = self.request["run"]["evaluation"]["samples"]
-        scores = validation_samples.read(self.folder, step, self.journal.attempt)
-        metrics = validation_samples.metrics(scores, samples)
+        scores = read_samples(self.folder, step, self.journal.attempt)
+        metrics = sample_metrics(scores, samples)
         metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
         if self.saves(step):  # only a checkpoint that is saved can be the best one
             note_evaluation(self.folder, step, [group[:samples] for group in scores.values()])
@@ -224,6 +261,49 @@ class Bookkeeper:
         if rewards and better(self.folder, rewards[-1]):
             metric = f"avg@{self.request['run']['evaluation']['samples']}"
             record_best(self.folder, step, metric, rewards[-1], pin(checkpoint, self.folder / "best"))
+
+
+def write_samples(folder: Path, step: int, attempt: int, records: list[dict[str, Any]]) -> None:
+    """Append the responses that this process scored in one pass."""
+    (folder / SAMPLES).mkdir(exist_ok=True)
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    with (folder / SAMPLES / f"{step}.{attempt}.{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(lines)
+
+
+def read_samples(folder: Path, step: int, attempt: int) -> dict[str, list[float]]:
+    """Rewards of one evaluation, problem -> samples, from the files of all processes."""
+    scores: dict[str, list[float]] = {}
+    for path in sorted((folder / SAMPLES).glob(f"{step}.{attempt}.*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            scores.setdefault(record["problem"], []).append(record["score"])
+    return scores
+
+
+def sample_metrics(scores: dict[str, list[float]], samples: int) -> dict[str, float]:
+    """avg@k, best@k and worst@k for k = samples and the powers of two from 2 below, averaged over problems.
+
+    Raises:
+        RuntimeError: a problem has fewer than `samples` rewards.
+    """
+    # Padding of the last batch can repeat a problem; only its first samples count.
+    groups = [sorted(group[:samples]) for group in scores.values()]
+    if not groups or any(len(group) < samples for group in groups):
+        raise RuntimeError(f"an evaluation holds fewer than {samples} rewards of some problems")
+    found: dict[str, float] = {}
+    for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples}):
+        found[f"avg@{k}"] = math.fsum(map(math.fsum, groups)) / (samples * len(groups))
+        found[f"best@{k}"] = math.fsum(expected_best(group, k) for group in groups) / len(groups)
+        worst = (expected_best([-score for score in reversed(group)], k) for group in groups)
+        found[f"worst@{k}"] = -math.fsum(worst) / len(groups)
+    return found
+
+
+def expected_best(ascending: list[float], k: int) -> float:
+    """Expected largest of k values drawn without replacement: value i is it in C(i, k - 1) of C(N, k) draws."""
+    terms = (value * math.comb(i, k - 1) for i, value in enumerate(ascending))
+    return math.fsum(terms) / math.comb(len(ascending), k)
 
 
 def journal_callback(book: Bookkeeper) -> Any:

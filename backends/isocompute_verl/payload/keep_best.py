@@ -103,7 +103,9 @@ def main(argv: list[str]) -> int:
             note(run, log, attempt, noted)
         except OSError as error:
             sys.stderr.write(f"keep_best: {error}\n")
-        time.sleep(POLL_SECONDS if alive else 0)
+        ends = time.monotonic() + POLL_SECONDS
+        while time.monotonic() < ends and os.getppid() == trainer:
+            time.sleep(0.2)
     return 0
 
 

@@ -58,6 +58,6 @@ def allocate(
 
 def holds_fits(path: Path) -> bool:
     """Whether a file is named as saved fits are, and is no log that ends alike."""
-    from isocompute_sdk.ingest.finding.log_sources import is_log
+    from isocompute_sdk.ingest.paths import is_log
 
     return path.suffix == ".json" and not (path.is_file() and is_log(path))

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.specs import RunSpec

@@ -10,9 +10,10 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import FitError, SpecError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.forecast import Forecast
@@ -59,7 +60,7 @@ def forecast(
     """
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.ingest.finding.saved_checkpoints import find_checkpoints, of_run
+    from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
 
     factor = multiple(to)
     runs = reading.read(logs, reading.metric)

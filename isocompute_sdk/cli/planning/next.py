@@ -26,7 +26,7 @@ from isocompute_sdk.errors import PlanError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
     from isocompute_sdk.specs import Allocation, Study
 
@@ -226,7 +226,7 @@ class _Saved:
     @classmethod
     def of(cls, first: NextRuns, paths: Sequence[Path], named: Sequence[Path], fits: Fits | FitsSet | None) -> _Saved:
         """Checkpoints below the runs and in the folders that were named."""
-        from isocompute_sdk.ingest.finding.saved_checkpoints import find_checkpoints, of_run
+        from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
         from isocompute_sdk.records import RunSet
 
         places = (*(path for path in paths if not holds_fits(path)), *named)
@@ -260,7 +260,7 @@ def _model(fits: Fits | FitsSet | None) -> str | None:
 def _of_runs(fits: Fits | FitsSet | None) -> str:
     """`--backend NAME --train-data FILE` as the runs have them, each with a space before it."""
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.records.run_settings import values_of
+    from isocompute_sdk.records.comparable import values_of
     from isocompute_sdk.training.registry import backend_of
 
     first = _first(fits)

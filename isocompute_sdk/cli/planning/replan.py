@@ -69,7 +69,7 @@ def replan(
         isocompute replan wandb.csv --set n=8 --set problems_per_batch=32 --remaining 1M --json
     """
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.ingest.finding.saved_checkpoints import find_checkpoints, of_run
+    from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.specs import Hardware, Throughput, load_spec
 

@@ -13,8 +13,9 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.fitting_options import FittingOptions
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.phrases import printable
 
 LEFT_OUT = ("--budget", "--compare", "--output", "-o")
 """Options that commands on the page give anew."""

@@ -11,12 +11,13 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
 
 
 @with_option_groups

@@ -11,12 +11,13 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.mapping import RunMap
+    from isocompute_sdk.ingest.mapping import RunMap
     from isocompute_sdk.records import RunSet
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
@@ -44,11 +45,10 @@ def ingest(
     """Read logs (TensorBoard, W&B, MLflow, veRL, TRL, tinker, prime-rl, consoles) and plain tables as one table.
 
     Logs do not hold n and B_p. They come from the configuration saved beside a log, or from --set. For runs with odd
-    names, --propose collects what files and names say into one mapping, with evidence: correct and confirm it once,
+    names, --propose collects what files say into one mapping, with evidence: correct and confirm it once,
     then read everything with --map. Ambiguous values are questions in that file; none is guessed.
 
-    Consoles (*.log, *.out) and veRL's dumped responses beside a log restore attempts that the log has lost. Files
-    packed with gzip (.gz) are read too.
+    Files packed with gzip (.gz) are read too.
 
     Examples:
         isocompute ingest logs --output runs.parquet
@@ -87,7 +87,7 @@ def ingest(
         say(f"wrote {output}")
         if len(unsized) > 1:
             shown = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
-            say(f"n and B_p are unknown: collect what names and files say, {shown} --propose map.yaml")
+            say(f"n and B_p are unknown: collect what files say, {shown} --propose map.yaml")
         elif unsized:
             say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
         else:
@@ -143,7 +143,7 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
 
 def _refuse_source(output: Path, paths: list[Path]) -> None:
     """Raise if the output file is also an input, by name or through a glob."""
-    from isocompute_sdk.ingest.finding.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing
 
     if not output.is_file():
         return

@@ -11,9 +11,10 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -119,9 +120,7 @@ def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError 
 
 
 def _holds_logs(folder: Path) -> bool:
-    from isocompute_sdk.ingest.finding.log_sources import is_log
-    from isocompute_sdk.ingest.finding.paths import tables_among
-    from isocompute_sdk.ingest.finding.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
 
     listing = Listing.of(folder)
     return bool(tables_among(listing.files)) or any(map(is_log, listing.files))

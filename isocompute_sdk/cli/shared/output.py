@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,18 +57,6 @@ def terminal(**options: Any) -> Console:
 
     # Numbers and names would be coloured at random otherwise, and brackets in names read as styles.
     return Escaping(highlight=False, markup=False, **options)
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Text for a terminal: control characters of run names, line ends included, are shown as escapes.
-
-    Args:
-        text: anything.
-        keep: characters that stay as they are.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def for_shell(error: BaseException) -> str:

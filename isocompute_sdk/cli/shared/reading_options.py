@@ -14,7 +14,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.assistant.mapping import RunMap
+    from isocompute_sdk.ingest.mapping import RunMap
     from isocompute_sdk.records import RunSet
 
 PANEL = "What the columns mean"
@@ -82,7 +82,7 @@ class TableOptions:
         Raises:
             SpecError: the file is no mapping.
         """
-        from isocompute_sdk.ingest.assistant.mapping import RunMap
+        from isocompute_sdk.ingest.mapping import RunMap
 
         return RunMap.load(self.map or "").told(metric, **self.arguments())
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable, terminal
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, terminal
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.overview import BestSoFar, Overview, Spent

@@ -22,10 +22,9 @@ from isocompute_sdk.metrics import average_of
 from isocompute_sdk.run_folders.progress import Progress
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.attempts import Attempt, RunLog
+    from isocompute_sdk.ingest.attempts import RunLog
     from isocompute_sdk.ingest.stores.saved_config import Configuration
-    from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
-    from isocompute_sdk.notes import Note
+    from isocompute_sdk.ingest.tables import OnTruncated, RawTable
 
 StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts", "epochs"]
 STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts", "epochs")
@@ -79,6 +78,10 @@ METRICS: dict[str, str] = {
 """Our metrics with their meaning and unit, beside avg@k, best@k and worst@k."""
 LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|pass|acc|accuracy)([/_@0-9-].*)?", re.I)
 """Tags of no known framework that may hold an evaluation."""
+
+
+NUMBER = r"(?:[\w.]+\()?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))"
+"""A printed number, which may stand inside its type: np.float64(0.5)."""
 
 
 class Measure(NamedTuple):
@@ -180,26 +183,6 @@ class LogStore:
     """Files of one folder -> the files of each run, the newest run first, if a folder may hold those of several."""
 
 
-@dataclass
-class Added:
-    """The attempts of a log together with dumped responses."""
-
-    attempts: list[Attempt]
-    recovered: dict[Path, tuple[float, float]]
-    """Folder -> first and last step of what it says about attempts, or about their ends, that the log does not have."""
-    notes: list[Note]
-
-
-@dataclass(frozen=True)
-class Dumps:
-    """Responses that a framework writes to files, from which exact metrics and lost steps are computed."""
-
-    is_dump: Callable[[Path], bool]
-    """Whether a file is one."""
-    add: Callable[[RunLog, Sequence[Path]], Added]
-    """A log and the folders of dumps that belong to it -> both together."""
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """What the launch script of a backend leaves in the folder of a run."""
@@ -292,8 +275,8 @@ class LogFormat:
     """Files of its own; None if it logs to event files only."""
     console: Console | None = None
     """What it prints; None if consoles are not read."""
-    dumps: Dumps | None = None
-    """Responses that it dumps; None if they are not read."""
+    is_dump: Callable[[Path], bool] = lambda path: False
+    """Whether a file holds responses that it dumped, which are no table."""
     run_folder: RunFolder | None = None
     """What a launch script leaves; None if no backend writes scripts for this format."""
     journal: Journal | None = None

@@ -14,9 +14,8 @@ from typing import Any
 
 from isocompute_sdk.ingest.attempts import RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
-from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_object, read_objects, unpacked
 
 _LONGEST_FIRST_LINE = 1 << 20
 _OF_TINKER = ("env/", "test/env/", "progress/done_frac", "progress/batch")

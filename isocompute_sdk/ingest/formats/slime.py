@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries
-from isocompute_sdk.ingest.formats.log_format import Console, LogFormat, Printed, Tag, validation
-from isocompute_sdk.ingest.stores.console import NUMBER
+from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
 _LINE = re.compile(r"(?:^|[\s\]-])(rollout|eval) (\d+): \{(.*)\}\s*$")

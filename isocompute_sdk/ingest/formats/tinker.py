@@ -14,9 +14,8 @@ from pathlib import Path
 
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
-from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_object, read_objects, unpacked
 
 FILE = "metrics.jsonl"
 _PRE_RESUME = re.compile(r"metrics\.jsonl\.pre_resume_(\d+)")

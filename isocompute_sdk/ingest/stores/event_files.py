@@ -1,4 +1,4 @@
-"""TensorBoard event files: the scalars of each, what of it cannot be read, and the log that those of a folder make.
+"""TensorBoard event files: the scalars of each, what of it cannot be read, and how a file begins.
 
 A file is a chain of records: length (8 bytes), checksum of the length (4), a protobuf `Event` of that length, its
 checksum (4). The chain is walked here and not by TensorBoard's own loader, because that one stops silently at a damaged
@@ -9,18 +9,21 @@ those of the `tensorboard` package.
 from __future__ import annotations
 
 import os
+import re
 import struct
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order
-from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order
+from isocompute_sdk.ingest.stores import wire
+from isocompute_sdk.ingest.tables import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -55,7 +58,7 @@ def _read(path: Path, file: BinaryIO) -> Attempt | None:
         # Checksums in Python are slow: a long record without a scalar, such as a text, need not be right.
         matters = bool(scalars) or len(payload) <= _LONG_RECORD
         if event is None or scalars is None or (matters and format.checksum(payload) != checksum):
-            damage.skipped(offset)
+            damage.skips.append(offset)
             continue
         started = event.wall_time if started is None else started
         if event.session_log.status == format.session_start and event.step > 0:
@@ -65,7 +68,7 @@ def _read(path: Path, file: BinaryIO) -> Attempt | None:
             steps.append(event.step)
             walls.append(event.wall_time)
             values.append(value)
-    if started is None and not damage.found:
+    if started is None and not damage.skips and not damage.code:
         return None
     series = {
         tag: ScalarSeries(np.array(steps, dtype=np.int64), np.array(walls), np.array(values, dtype=np.float64))
@@ -84,71 +87,56 @@ def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple
     while offset < size:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
-            return damage.ended(offset, size)
+            return damage.ends("log-cut-off", offset, size)
         length, checksum = _HEADER.unpack(head)
         start = head[:8]
         if start not in checksum_of:
             checksum_of[start] = format.checksum(start)
         if checksum_of[start] != checksum:
-            return damage.lost(offset, size)
+            return damage.ends("log-damaged", offset, size)
         if length + _HEADER.size + _FOOTER.size > size - offset:
-            return damage.ended(offset, size)
+            return damage.ends("log-cut-off", offset, size)
         payload = file.read(length)
         yield offset, payload, _FOOTER.unpack(file.read(_FOOTER.size))[0]
         offset += _HEADER.size + length + _FOOTER.size
     return None
 
 
+@dataclass
 class _Damage:
     """What was met on the way through one file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.skips: list[int] = []
-        self.tail: tuple[str, int, int] | None = None
+    path: Path
+    skips: list[int] = field(default_factory=list[int])
+    """Where records stand that are unreadable, those behind which may be whole."""
+    code: str = ""
+    """`log-cut-off` if the file ends inside a record, `log-damaged` if the chain is broken."""
+    offset: int = 0
+    size: int = 0
 
-    @property
-    def found(self) -> bool:
-        return bool(self.skips) or self.tail is not None
-
-    def skipped(self, offset: int) -> None:
-        """One record is unreadable, those behind it may be whole."""
-        self.skips.append(offset)
-
-    def ended(self, offset: int, size: int) -> None:
-        """The file ends inside the record at `offset`."""
-        self.tail = ("log-cut-off", offset, size)
-
-    def lost(self, offset: int, size: int) -> None:
-        """From `offset` on the chain is broken."""
-        self.tail = ("log-damaged", offset, size)
+    def ends(self, code: str, offset: int, size: int) -> None:
+        """Nothing can be read from `offset` on."""
+        self.code, self.offset, self.size = code, offset, size
 
     def notes(self, kept: int) -> tuple[Note, ...]:
         """Coded notes; `kept` is the number of values that were read."""
-        found: list[Note] = []
+        notes: list[Note] = []
         data = {"file": str(self.path), "values_kept": kept}
         if self.skips:
             message = (
                 f"{self.path}: {len(self.skips)} records do not match their checksums (the first at byte "
                 f"{self.skips[0]}) and are left out; {kept:,} values are kept. Copy the file again if you can."
             )
-            found.append(Note("log-damaged", "warning", message, {**data, "records": len(self.skips)}))
-        if self.tail is not None:
-            code, offset, size = self.tail
-            data = {**data, "offset": offset, "size": size}
-            if code == "log-cut-off":
-                message = (
-                    f"{self.path} ends inside a record (byte {offset:,} of {size:,}), as when a run is writing or was "
-                    f"killed; the {kept:,} values before it are kept."
-                )
-                found.append(Note("log-cut-off", "info", message, data))
-            else:
-                message = (
-                    f"{self.path} is damaged from byte {offset:,} of {size:,} on: what follows cannot be read, the "
-                    f"{kept:,} values before it are kept. Copy the file again if you can."
-                )
-                found.append(Note("log-damaged", "warning", message, data))
-        return tuple(found)
+            notes.append(Note("log-damaged", "warning", message, {**data, "records": len(self.skips)}))
+        if self.code:
+            cut = self.code == "log-cut-off"
+            why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
+            message = (
+                f"{self.path} {why} at byte {self.offset:,} of {self.size:,}; the {kept:,} values before it are kept."
+            )
+            place = {"offset": self.offset, "size": self.size}
+            notes.append(Note(self.code, "info" if cut else "warning", message, {**data, **place}))
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -219,17 +207,38 @@ def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
     Raises:
         RecordError: there is none, one cannot be opened, or the package `tensorboard` is missing.
     """
-    target = Path(path)
-    paths = event_files(target)
-    if not paths:
-        beside = sorted(entry.name for entry in target.iterdir())[:10] if target.is_dir() else []
-        there = f"it holds: {', '.join(beside) or 'nothing'}" if target.is_dir() else "no such file or folder"
-        raise RecordError(
-            f"{target} holds no TensorBoard event files ({there}); accepted: files with {EVENT_MARK!r} in their names",
-            "Give the folder of one run; its events lie directly in it.",
+    return read_events(Path(path).name, Path(path), [Path(path)])
+
+
+def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:
+    """The log of a run whose event files are `parts`, or lie in them, with the arguments that the newest of them holds.
+
+    Raises:
+        RecordError: as `read_tensorboard`.
+        NothingMeasured: there is no file with a whole scalar.
+    """
+    files = [file for part in parts for file in event_files(part)]
+    read = [one for one in map(read_event_file, files) if one is not None]
+    attempts = in_order(one for one in read if one.series)
+    if not attempts:
+        raise NothingMeasured(
+            f"{source} holds no event files of TensorBoard with a whole scalar; {len(files)} with {EVENT_MARK!r} in "
+            "their names",
+            "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
-    attempts = in_order(one for one in map(read_event_file, paths) if one is not None)
-    return RunLog(target.name, target, "tensorboard", attempts, tuple(note for one in attempts for note in one.notes))
+    notes = tuple(note for one in read for note in one.notes)
+    starts = [
+        (start.path, start.arguments) for start in map(read_event_start, sorted(files, key=begun)) if start.arguments
+    ]
+    measured = {one.path for one in read if one.series}
+    settings = [one for one in starts if one[0] in measured]
+    return RunLog(name, source, "tensorboard", attempts, notes, settings=tuple(settings[-1:]))
+
+
+def begun(path: Path) -> tuple[float, str]:
+    """Order of event files: when each was begun, by its name; 0 if the name does not say."""
+    match = re.search(r"tfevents\.(\d+)", path.name)
+    return float(match[1]) if match else 0.0, path.name
 
 
 def event_files(path: Path) -> list[Path]:
@@ -239,3 +248,113 @@ def event_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     return sorted(entry for entry in path.iterdir() if EVENT_MARK in entry.name and entry.is_file())
+
+
+ARGUMENTS_TAG = "args/text_summary"
+_LONGEST_RECORD, _MOST_RECORDS = 16 << 20, 5000
+_STEP, _SUMMARY, _VALUE, _TAG, _TENSOR, _STRINGS = 2, 5, 1, 1, 8, 8
+_OF_RUN = (
+    "num_generations",
+    "generation_batch_size",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "num_iterations",
+    "learning_rate",
+    "lr_scheduler_type",
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "loss_type",
+    "scale_rewards",
+    "reward_weights",
+    "temperature",
+    "top_p",
+    "max_prompt_length",
+    "max_completion_length",
+    "seed",
+    "optim",
+    "weight_decay",
+    "max_grad_norm",
+)
+"""Arguments that are the same in a run and its resume; others, such as how long it is to train, may change."""
+
+
+@dataclass(frozen=True)
+class EventStart:
+    """The beginning of one event file."""
+
+    path: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """All arguments of the trainer; empty if the file holds none."""
+    first_step: int | None = None
+    """The first step at which an update was logged; None if there is none."""
+
+    def goes_on(self, before: EventStart) -> bool:
+        """Whether this start goes on with the run of an earlier one, and is no run of its own."""
+        if not self.arguments and not before.arguments:
+            return True
+        if _of_run(self.arguments) != _of_run(before.arguments):
+            return False
+        if self.arguments.get("resume_from_checkpoint"):
+            return True
+        # `train(resume_from_checkpoint=...)` leaves no trace in the arguments.
+        interval = self.arguments.get("logging_steps", 1)
+        first = max(1.0, float(interval)) if isinstance(interval, int | float) else 1.0
+        return self.first_step is not None and self.first_step > first
+
+
+def read_event_start(path: Path) -> EventStart:
+    """The arguments and the first step of an event file; what is damaged is left out, as the full reader reports it."""
+    arguments: dict[str, Any] = {}
+    try:
+        with open_bytes(path) as file:
+            for event in _beginning(file):
+                step, tags = _summary(event)
+                if ARGUMENTS_TAG in tags:
+                    arguments = _arguments(tags[ARGUMENTS_TAG])
+                # Evaluations may precede the first update.
+                if any(not tag.startswith(("eval", "args/", "model_config")) for tag in tags):
+                    return EventStart(path, arguments, step)
+    except (OSError, ValueError, *DAMAGED):
+        pass
+    return EventStart(path, arguments)
+
+
+def _of_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: arguments[key] for key in _OF_RUN if key in arguments}
+
+
+def _beginning(file: Any) -> Iterator[bytes]:
+    for _ in range(_MOST_RECORDS):
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size:
+            return
+        length = _HEADER.unpack(head)[0]
+        if length > _LONGEST_RECORD:
+            return
+        payload = file.read(length)
+        if len(payload) < length or len(file.read(_FOOTER.size)) < _FOOTER.size:
+            return
+        yield payload
+
+
+def _summary(event: bytes) -> tuple[int, dict[str, bytes]]:
+    """Step and summary values by their tags."""
+    step, tags = 0, dict[str, bytes]()
+    for number, value in wire.fields(event):
+        if number == _STEP and isinstance(value, int):
+            step = value
+        elif number == _SUMMARY and isinstance(value, bytes):
+            for kind, content in wire.fields(value):
+                if kind == _VALUE and isinstance(content, bytes):
+                    tags[wire.text(wire.first(content, _TAG))] = content
+    return step, tags
+
+
+def _arguments(value: bytes) -> dict[str, Any]:
+    try:
+        found: Any = parse_json(wire.text(wire.first(value, _TENSOR, _STRINGS)))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

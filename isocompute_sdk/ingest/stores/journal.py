@@ -7,7 +7,7 @@ problem stay in the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +20,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
     TRAIN_SET,
 )
-from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
-from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.tables import OnTruncated, RawTable, first_object, read_objects
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.run_folders import journal_records
 
@@ -71,17 +70,13 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             columns["metric"].extend(measured)
             columns["value"].extend(measured.values())
             origin.extend([line] * len(measured))
-    return RawTable(columns, _locator(path, origin), notes)
+    return RawTable(columns, lambda index: f"{path}:{origin[index]}", notes)
 
 
 def _measured(row: Mapping[str, Any], kind: str) -> dict[str, float]:
     mapping, beside = MEASURES[kind]
     found = {**row[mapping], **{name: row.get(name) for name in beside}}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _locator(path: Path, origin: Sequence[int]) -> Callable[[int], str]:
-    return lambda index: f"{path}:{origin[index]}"
 
 
 class Stopwatch:

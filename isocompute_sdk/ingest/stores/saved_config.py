@@ -7,16 +7,12 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import math
-import operator
 import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,8 +20,7 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json, parse_yaml
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import training_args
-from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
-from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
+from isocompute_sdk.ingest.tables import GZIP, LARGEST_CONFIG, as_kept, read_text, unpacked
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
@@ -160,7 +155,6 @@ def find_config(
     root: Path | None = None,
     held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
     measured: SavedConfig | None = None,
-    began: float | None = None,
     *,
     alone: bool = False,
     shares: bool = False,
@@ -172,7 +166,6 @@ def find_config(
         root: the highest folder to look in; the run's own if None.
         held: configurations that the log itself holds, each with its file.
         measured: what the log measured of its own sizes, which counts last.
-        began: when the log begins, seconds since 1970; None if it has no clock.
         shares: whether the folder holds the logs of several runs, so that a file there may be of another one than a log
             that says n and B_p itself.
         alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
@@ -180,7 +173,7 @@ def find_config(
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
     # A run whose events were asked for by their folder, such as `logs`, is called after the one above.
     folder = root if root is not None and folder in root.parents else folder
-    found += _by_hydra(folder, folder if root is None else root, None if found else began)
+    found += _by_hydra(folder, folder if root is None else root)
     here = folder
     while not here.is_dir() and here != here.parent:
         here = here.parent
@@ -210,13 +203,6 @@ def find_config(
 def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
     """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
     said: dict[int, Path] = {}
-    for path in (*here.glob(METADATA), *here.glob(f"wandb/*run-*/files/{METADATA}")):
-        try:
-            if dict(flat(document(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0]))).get("gpu_count") == 1:
-                # Nobody trains with several processes on one GPU.
-                said[1] = path
-        except (RecordError, ValueError, RecursionError):
-            continue
     for path in _any_name(here, run, alone):
         if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
             continue
@@ -242,7 +228,7 @@ def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
     found = [
         entry
         for entry in sorted(here.iterdir())
-        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh", ".py", ".ipynb")
+        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh")
         and entry.is_file()
         and entry.stat().st_size <= _LARGEST_UNNAMED
         and (own or entry.stem == run.name)
@@ -250,16 +236,11 @@ def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
     return found[:_MOST_UNNAMED]
 
 
-def _by_hydra(run: Path, root: Path, began: float | None) -> list[SavedConfig]:
-    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`.
-
-    It is that of the run if it names the run's experiment or folder, or if the program started shortly before the log
-    begins: names may have been those of a script.
-    """
+def _by_hydra(run: Path, root: Path) -> list[SavedConfig]:
+    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`, if it names the run's experiment or folder."""
     if not root.is_dir():
         return []
     found: list[SavedConfig] = []
-    started: dict[float, SavedConfig] = {}
     above = [folder for folder in (run, *run.parents) if folder == root or root in folder.parents]
     for path in sorted({one for folder in above for p in _HYDRA for one in folder.glob(p)})[-_MOST_HYDRA:]:
         one = read_config(path)
@@ -272,21 +253,7 @@ def _by_hydra(run: Path, root: Path, began: float | None) -> list[SavedConfig]:
         other = run.name in names and project is not None and run.parent != root and run.parent.name != str(project)
         if called and not (other and any(p.name == str(project) for p in root.iterdir())):
             found.append(one)
-        elif began is not None and (second := _hydra_start(path)) is not None and 0 <= began - second <= _START_UP:
-            started[second] = one
-    return found or ([started[max(started)]] if started else [])
-
-
-_START_UP = 3600.0
-"""Seconds that loading models may take before the first row of a log."""
-
-
-def _hydra_start(path: Path) -> float | None:
-    """When a program started, by the folder that Hydra made for it, in local time."""
-    try:
-        return datetime.strptime("/".join(path.parts[-4:-2]), "%Y-%m-%d/%H-%M-%S").timestamp()
-    except ValueError:
-        return None
+    return found
 
 
 def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
@@ -329,19 +296,18 @@ def settled(found: SavedConfig | None, told: Mapping[str, Any]) -> SavedConfig |
 
 
 def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
-    """A configuration that leaves open how many processes there were, with what a banner says of it.
+    """A trainer's configuration with B_p by more keys, such as the number of processes; unchanged if that gives none.
 
     Args:
         found: of a trainer.
-        more: keys that it does not have itself.
+        more: keys with their values.
         where: file that says them.
     """
-    own = {key: value for key, value in more.items() if key not in found.keys}
-    whole = translate(found.path, {**found.keys, **own})
+    whole = translate(found.path, {**found.keys, **more})
     said = None if whole is None else whole.fields.get("problems_per_batch")
-    if said is None or "problems_per_batch" in found.fields.keys() | found.disagreements.keys():
+    if said is None:
         return found
-    shown = ", ".join(f"{key} = {value}" for key, value in own.items())
+    shown = ", ".join(f"{key} = {value}" for key, value in more.items())
     added = Said(said.value, f"{said.evidence}; {where}: {shown}")
     return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
 
@@ -364,31 +330,22 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
     if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
         return found
-    whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
-    said = None if whole is None else whole.fields.get("problems_per_batch")
-    if said is None or "problems_per_batch" not in found.fields:
-        return found
-    added = Said(said.value, f"{said.evidence}; {where}: train_batch_size = {batch}")
-    return replace(found, fields={**found.fields, "problems_per_batch": added})
+    return completed(found, {"_n_gpu": batch // own}, where) if "problems_per_batch" in found.fields else found
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
-    # What a trainer saved of itself is more certain than what people wrote down.
-    yield from _newest_arguments(folder)
+    # What a trainer saved of itself, here or in its newest checkpoint, is more certain than what people wrote down.
+    checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
+    order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
+    saved = (where / training_args.FILE for where in (folder, *order))
+    newest = next((path for path in saved if read_config(path) is not None), None)
+    yield from [] if newest is None else [newest]
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
             yield kept
     # Of several runs none is this one in particular: if they differ, the reader is asked.
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
     yield from newest[:_MOST_UNNAMED]
-
-
-def _newest_arguments(folder: Path) -> Iterator[Path]:
-    """The saved arguments of a trainer: in the folder itself, else in its newest checkpoint that has some."""
-    checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
-    order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    found = (where / training_args.FILE for where in (folder, *order))
-    yield from (path for path in [next((one for one in found if read_config(one) is not None), None)] if path)
 
 
 def read_config(path: Path) -> SavedConfig | None:
@@ -410,83 +367,8 @@ def read_config(path: Path) -> SavedConfig | None:
 def _content(path: Path, text: str) -> object:
     if path.suffix == ".sh":
         return flags(text)
-    if path.suffix == ".ipynb":
-        notebook = cast("dict[str, Any]", parse_json(text))
-        cells = ("".join(cell.get("source", ())) for cell in notebook["cells"] if cell.get("cell_type") == "code")
-        # Lines for the notebook itself are no Python.
-        return in_source("\n".join(re.sub(r"^\s*[%!].*$", "pass", cell, flags=re.MULTILINE) for cell in cells))
-    return in_source(text) if path.suffix == ".py" else document(path, text)
+    return document(path, text)
 
-
-def in_source(text: str) -> dict[str, Any]:
-    """Arguments of the one call that makes a trainer's configuration in Python source, as far as they are constants.
-
-    Raises:
-        ValueError: the text is no Python.
-    """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, MemoryError) as error:
-        raise ValueError(str(error)) from error
-    names = _constants(tree)
-    found = [
-        {word.arg: value for word in node.keywords if word.arg and (value := _constant(word.value, names)) is not ...}
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CONFIGS
-    ]
-    if len(found) != 1:
-        return {}
-    n, batch = found[0].get("num_generations"), found[0].get(_PER_DEVICE)
-    if "unsloth" in text.lower() and isinstance(n, int) and isinstance(batch, int) and batch % n:
-        # Unsloth raises a batch that holds no whole group.
-        return {**found[0], _PER_DEVICE: n}
-    return found[0]
-
-
-def _constants(tree: ast.Module) -> dict[str, Any]:
-    """Names that a program assigns once, and a constant, -> their values."""
-    assigned: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, _TARGETS) else []
-        for one in (name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)):
-            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) and one in targets else None
-            assigned.setdefault(one.id, []).append(value or ast.Name("?"))
-    found: dict[str, Any] = {}
-    for name, values in assigned.items():
-        if len(values) == 1 and (value := _constant(values[0], found)) is not ...:
-            found[name] = value
-    return found
-
-
-_TARGETS = (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)
-
-
-def _constant(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """The value of an expression of constants, `names` and their products, sums and quotients; ... for any other."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return names.get(node.id, ...)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _constant(node.operand, names)
-        return -value if isinstance(value, int | float) else ...
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        left, right = _constant(node.left, names), _constant(node.right, names)
-        if isinstance(left, int | float) and isinstance(right, int | float):
-            with contextlib.suppress(ArithmeticError):
-                return _ARITHMETIC[type(node.op)](left, right)
-    return ...
-
-
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-}
-_PER_DEVICE = "per_device_train_batch_size"
-_CONFIGS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
 
 METADATA = "wandb-metadata.json"
 

@@ -16,9 +16,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.stores.packed import DAMAGED, LONGEST_LINE, open_bytes, unpacked
-from isocompute_sdk.ingest.tables.jsonl import read_objects
-from isocompute_sdk.ingest.tables.raw import read_text
+from isocompute_sdk.ingest.tables import DAMAGED, LONGEST_LINE, open_bytes, read_objects, read_text, unpacked
 from isocompute_sdk.notes import Note
 
 STATE_FILE = "trainer_state.json"

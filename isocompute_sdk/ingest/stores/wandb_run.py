@@ -26,8 +26,8 @@ from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, Sca
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores import wire
-from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes, unpacked
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
+from isocompute_sdk.ingest.tables import CUT_PACKING, DAMAGED, open_bytes, unpacked
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -38,7 +38,7 @@ FOLDER = re.compile(r"(?:offline-)?run-(?P<started>\d{8}_\d{6})-(?P<id>.+)")
 _BLOCK = 1 << 15
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_HISTORY, _CONFIG, _OUTPUT, _OUTPUT_RAW, _RUN, _EXIT, _ENVIRONMENT = 2, 5, 4, 13, 17, 18, 26
+_HISTORY, _CONFIG, _RUN, _ENVIRONMENT = 2, 5, 17, 26
 _ITEM, _KEY, _NESTED_KEY, _INTEGER, _NUMBER, _JSON = 1, 1, 2, 5, 6, 16
 STEP, TIMESTAMP, _RUNTIME = "_step", "_timestamp", "_runtime"
 _BEGINNING = 1 << 20
@@ -64,22 +64,17 @@ class WandbRun:
     """The same for every start of a run that was resumed; empty if its record is lost."""
     name: str
     """Name that people see."""
-    project: str
     started: float
     """Seconds since 1970; 0 if unknown."""
     columns: Mapping[str, WandbColumn]
     """Key -> its numbers; texts, images and tables are left out. Nested keys are joined with dots."""
     config: Mapping[str, Any]
     """The configuration with its latest values, nested as it was logged."""
-    console: tuple[str, ...]
-    """What was printed, in pieces as they were written."""
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
     """Command-line arguments of the program."""
-    gpus: int | None
+    gpus: int | None = None
     """GPUs of the machine; the run may have used fewer."""
-    ended: bool
-    """Whether it ended in order."""
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
     """What could not be read: `log-cut-off`, `log-damaged`."""
 
 
@@ -117,26 +112,14 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
             chain.broken.append(chain.offset)
         if only_description and found.rows:
             break
-    rows = found.rows
     columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
     run_id = found.run.get("run_id") or unpacked(path).stem.removeprefix("run-")
     started = found.started
     if not started and TIMESTAMP in columns:
         started = float(columns[TIMESTAMP].value_T[0])
-    return WandbRun(
-        path=path,
-        run_id=str(run_id),
-        name=str(found.run.get("name") or run_id),
-        project=str(found.run.get("project") or ""),
-        started=started,
-        columns=columns,
-        config=found.config,
-        console=tuple(found.console),
-        arguments=tuple(found.arguments),
-        gpus=found.gpus,
-        ended=found.ended,
-        notes=chain.notes(path, rows),
-    )
+    name = str(found.run.get("name") or run_id)
+    notes = chain.notes(path, found.rows)
+    return WandbRun(path, str(run_id), name, started, columns, found.config, tuple(found.arguments), found.gpus, notes)
 
 
 def _content(path: Path, size: int = -1) -> bytes:
@@ -160,11 +143,8 @@ class _Found:
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     run: dict[str, Any] = field(default_factory=dict[str, Any])
     started: float = 0.0
-    console: list[str] = field(default_factory=list[str])
     arguments: list[str] = field(default_factory=list[str])
     gpus: int | None = None
-    ended: bool = False
-    _names: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
     def take(self, record: bytes) -> None:
         """Add one record.
@@ -181,63 +161,38 @@ class _Found:
                 self._configure(value)
             elif kind == _RUN:
                 self._describe(value)
-            elif kind in (_OUTPUT_RAW, _OUTPUT):
-                self.console.append(wire.text(wire.first(value, 3)))
             elif kind == _ENVIRONMENT:
                 self._environment(value)
-            elif kind == _EXIT:
-                self.ended = True
 
     def _history(self, message: bytes) -> None:
-        """One call of `log`. Most items are shorter than 128 bytes, so that their lengths are single bytes."""
-        row, at, end = self.rows, 0, len(message)
+        """One call of `log`."""
+        for kind, item in wire.fields(message):
+            if kind == _ITEM and isinstance(item, bytes):
+                self._item(item)
         self.rows += 1
-        while at < end:
-            length = message[at + 1] if at + 1 < end else 0
-            if message[at] == 0x0A and length < 0x80 and at + 2 + length <= end:
-                item = message[at + 2 : at + 2 + length]
-                at += 2 + length
-                # The value comes last, after its key; its own length precedes it.
-                cut = item.rfind(b"\x82\x01")
-                if cut > 0 and cut + 3 + item[cut + 2] == length and item[cut + 2] < 0x80:
-                    self._number(item[:cut], item[cut + 3 :], row)
-                    continue
-                self._item(item, row)
-            else:
-                key, at = wire.varint(message, at)
-                if key & 7 != wire.BYTES:
-                    raise ValueError(f"wire type {key & 7} in a history")
-                size, at = wire.varint(message, at)
-                if at + size > end:
-                    raise ValueError("a history ends inside an item")
-                if key >> 3 == _ITEM:
-                    self._item(message[at : at + size], row)
-                at += size
 
-    def _item(self, item: bytes, row: int) -> None:
-        keys = b""
+    def _item(self, item: bytes) -> None:
+        keys: list[str] = []
         for number, value in wire.fields(item):
-            if number in (_KEY, _NESTED_KEY) and isinstance(value, bytes):
-                keys += bytes((number << 3 | wire.BYTES,)) + _length(value) + value
+            if number in (_KEY, _NESTED_KEY):
+                keys.append(wire.text(value))
             elif number == _JSON and isinstance(value, bytes):
-                self._number(keys, value, row)
+                self._value(".".join(keys), value)
             elif number == _INTEGER and isinstance(value, int):
-                self._append(keys, float(value - (1 << 64) if value >> 63 else value), row)
+                self._add(".".join(keys), float(value - (1 << 64) if value >> 63 else value))
             elif number == _NUMBER and isinstance(value, bytes):
-                self._append(keys, wire.float64(value), row)
+                self._add(".".join(keys), wire.float64(value))
 
-    def _number(self, keys: bytes, value: bytes, row: int) -> None:
+    def _value(self, name: str, value: bytes) -> None:
         try:
-            number = float(value)
+            self._add(name, float(value))
         except ValueError:
             if value[:1] == b"{":
-                self._nested(self._name(keys), value, row)
+                self._nested(name, value)
             elif value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
-                self._append(keys, float(value.strip(b'"')), row)
-            return
-        self._append(keys, number, row)
+                self._add(name, float(value.strip(b'"')))
 
-    def _nested(self, name: str, value: bytes, row: int) -> None:
+    def _nested(self, name: str, value: bytes) -> None:
         """A dictionary that was logged: its numbers under their joined keys."""
         try:
             content: Any = parse_json(value.decode())
@@ -247,24 +202,12 @@ class _Found:
         if not isinstance(content, dict) or "_type" in content:
             return
         for key, number in _flat(name, content):
-            self._add(key, number, row)
+            self._add(key, number)
 
-    def _append(self, keys: bytes, number: float, row: int) -> None:
-        self._add(self._name(keys), number, row)
-
-    def _add(self, name: str, number: float, row: int) -> None:
-        column = self.columns.get(name)
-        if column is None:
-            column = self.columns[name] = (array("q"), array("d"))
-        column[0].append(row)
-        column[1].append(number)
-
-    def _name(self, keys: bytes) -> str:
-        known = self._names.get(keys)
-        if known is None:
-            parts = [wire.text(value) for _, value in wire.fields(keys)]
-            known = self._names[keys] = ".".join(parts)
-        return known
+    def _add(self, name: str, number: float) -> None:
+        rows, values = self.columns.setdefault(name, (array("q"), array("d")))
+        rows.append(self.rows)
+        values.append(number)
 
     def _configure(self, message: bytes) -> None:
         for number, update in wire.fields(message):
@@ -286,7 +229,7 @@ class _Found:
                 here[keys[-1]] = value
 
     def _describe(self, message: bytes) -> None:
-        names = {1: "run_id", 3: "project", 8: "name"}
+        names = {1: "run_id", 8: "name"}
         for number, value in wire.fields(message):
             if number in names:
                 self.run[names[number]] = value if isinstance(value, int) else wire.text(value)
@@ -303,15 +246,6 @@ class _Found:
                 self.arguments.append(wire.text(value))
             elif number == 19 and isinstance(value, int):
                 self.gpus = value
-
-
-def _length(value: bytes) -> bytes:
-    """Length of a field as it stands before it."""
-    size, found = len(value), b""
-    while size >= 0x80:
-        found += bytes((size & 0x7F | 0x80,))
-        size >>= 7
-    return found + bytes((size,))
 
 
 def _flat(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from isocompute_sdk import files
 from isocompute_sdk.notes import by_severity
+from isocompute_sdk.phrases import printable
 from isocompute_sdk.reporting.page import Page
 
 _ASSETS = resources("isocompute_sdk.reporting.drawing") / "assets"
@@ -30,10 +31,16 @@ def _template() -> Template:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_as_text,
     )
     filters: dict[str, Any] = environment.filters
     filters["sort_notes"] = by_severity
     return environment.get_template("page.html.j2")
+
+
+def _as_text(value: object) -> object:
+    """What a template prints; text that is markup stays as it is."""
+    return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def render(page: Page) -> str:
@@ -77,8 +84,20 @@ def _data(page: Page) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     """JSON that can stand in a script element: no character of it can end the element or begin a comment."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    text = json.dumps(_shown(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _shown(value: Any) -> Any:
+    """The value with control characters of every text in it as escapes."""
+    if isinstance(value, str):
+        return printable(value, keep="\n\t")
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {printable(key): _shown(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in cast("Sequence[Any]", value)]
+    return value
 
 
 def _variables(palette: Mapping[str, Mapping[str, str]]) -> str:

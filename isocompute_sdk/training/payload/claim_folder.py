@@ -7,7 +7,6 @@ nothing trains there, that the inputs exist and, if RUN_FOLDER/started.json reco
 same run with the same inputs. Of the request it reads
 
 * framework, version: the package that must be installed;
-* earlier_releases (optional): [version, flags of the releases before it], ascending;
 * misread_in_paths (optional): texts that the folder's path must not contain;
 * run.data, and evaluation_sets (optional): name -> file;
 * identity: settings that every later start must have in common.
@@ -24,7 +23,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from importlib import metadata
@@ -54,7 +52,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
         InputError: an input is missing, or the folder cannot be used for this run.
     """
     request = read_json(run_folder / "request.json")
-    check_framework(request["framework"], request["version"], request.get("earlier_releases", []))
+    check_framework(request["framework"], request["version"])
     check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
     check_nobody_trains(run_folder)
     data = request["run"]["data"]
@@ -73,7 +71,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     note_start(run_folder)
 
 
-def check_framework(package: str, expected: str, earlier: list[tuple[str, str]]) -> None:
+def check_framework(package: str, expected: str) -> None:
     """Refuse another installed version of the framework: its settings differ."""
     try:
         found = metadata.version(package)
@@ -81,16 +79,10 @@ def check_framework(package: str, expected: str, earlier: list[tuple[str, str]])
         warn(f"this interpreter ({sys.executable}) has no record of an installed package {package}")
         return
     if found.partition("+")[0] != expected:
-        takes = next((f", which takes {what}" for end, what in earlier if numbers(found) < numbers(end)), "")
         raise InputError(
-            f"{package} {found} is installed in {sys.executable}{takes}; this script is written for {expected}. "
+            f"{package} {found} is installed in {sys.executable}; this script is written for {expected}. "
             f"Install {package}=={expected}, or set PYTHON to an interpreter that has it."
         )
-
-
-def numbers(version: str) -> list[int]:
-    """The first three numbers of a version, which order releases."""
-    return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
 def check_run_folder(folder: Path, package: str, misread: list[str]) -> None:

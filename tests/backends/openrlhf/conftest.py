@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend, payload
-from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS
+from isocompute_openrlhf.flags import MISREAD_IN_PATHS
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
 from tests.backends.framework_runs import run_maker
 from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
@@ -81,7 +81,7 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         settings = {name: request.pop(name, value) for name, value in settings.items()}
         settings |= {"data": data, "evaluation": {"n_problems": request.pop("validation_problems", None)}}
         own = {"chat_template": True, "evaluation_sets": {}, "probe_problems": 0, "nodes": 1} | request
-        framework = {"framework": "OpenRLHF", "version": "0.11.2", "earlier_releases": EARLIER_RELEASES}
+        framework = {"framework": "OpenRLHF", "version": "0.11.2"}
         framework |= {"misread_in_paths": MISREAD_IN_PATHS}
         document = {**framework, "run": settings, "identity": settings | own, **own}
         (folder / "request.json").write_text(json.dumps(document))

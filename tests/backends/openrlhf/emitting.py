@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from isocompute_openrlhf.flags import arguments, sections
-from isocompute_openrlhf.preflight import examine
+from isocompute_openrlhf.backend import OpenRLHFBackend, arguments
 from isocompute_sdk.specs import RunSpec
 
 FOLDER = "/data/runs/small"
@@ -14,11 +13,12 @@ FOLDER = "/data/runs/small"
 
 def emitted(run: RunSpec, folder: str = FOLDER) -> list[str]:
     """The arguments that OpenRLHF would get; the run must not be refused."""
-    notes, options, placement = examine(run)
+    backend = OpenRLHFBackend()
+    notes = backend.preflight(run)
     assert not [note for note in notes if note.severity == "refuse"], notes
-    assert options is not None
-    assert placement is not None
-    return arguments(sections(run, options, placement), folder, run.model)
+    return [
+        word for part in backend.sections(run) for flag in part.flags for word in arguments(flag, folder, run.model)
+    ]
 
 
 def check_what_the_parser_does_not(run: RunSpec, args: Any) -> None:

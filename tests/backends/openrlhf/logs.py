@@ -11,9 +11,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from isocompute_openrlhf import payload
-from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.request import REQUEST_DOCUMENT, request_of
+from isocompute_openrlhf import OpenRLHFBackend, payload
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import write_inputs
 from tests.backends.programs import load
@@ -33,10 +31,7 @@ class LoggedRun:
 
     def begin(self, from_step: int = 0) -> int:
         """What the script does before training starts; returns the number of the attempt."""
-        _, options, placement = examine(self.run)
-        assert options is not None
-        assert placement is not None
-        (self.folder / "request.json").write_text(REQUEST_DOCUMENT.to_text(request_of(self.run, options, placement)))
+        (self.folder / "request.json").write_text(OpenRLHFBackend().documents(self.run)["request.json"])
         if from_step:
             checkpoint = self.folder / "checkpoints" / "_actor" / f"global_step{from_step}"
             checkpoint.mkdir(parents=True)

@@ -33,25 +33,6 @@ def test_another_openrlhf_is_refused(prepare: Prepare, monkeypatch: pytest.Monke
         prepare()
 
 
-@pytest.mark.parametrize(
-    ("version", "flags"),
-    [
-        ("0.9.3", "flat flags"),
-        ("0.10.1.post2", "flat flags"),
-        ("0.10.2", "earlier dotted flags"),
-        ("0.11.1", "earlier dotted flags"),
-        ("0.12.0", ""),
-    ],
-)
-def test_the_flags_of_an_earlier_release_are_named(
-    prepare: Prepare, monkeypatch: pytest.MonkeyPatch, version: str, flags: str
-) -> None:
-    monkeypatch.setattr(claim_folder.metadata, "version", lambda name: version)
-    takes = rf", which takes {flags} \(--.*\)" if flags else ""
-    with pytest.raises(claim_folder.InputError, match=rf"OpenRLHF {version} is installed in [^,;]*{takes}; this"):
-        prepare()
-
-
 @pytest.mark.parametrize("name", ["a,b", "a@b", "a*", "a[1]", "x::y"])
 def test_a_folder_that_openrlhf_would_misread_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(claim_folder.InputError, match="OpenRLHF"):

@@ -191,19 +191,6 @@ def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedR
         BACKEND.read_records(logged.folder)
 
 
-@pytest.mark.parametrize(
-    ("flags", "version"),
-    [
-        ("--pretrain m --train_batch_size 128 --n_samples_per_prompt 8", "0.10.1 or earlier"),
-        ("--train.batch_size 128 --algo.advantage.is_correction_enable", "0.10.2 to 0.11.1"),
-    ],
-)
-def test_a_script_with_old_flags_is_recognised(tmp_path: Path, flags: str, version: str) -> None:
-    (tmp_path / "train.sh").write_text(f"python3 -m openrlhf.cli.train_ppo_ray {flags}\n")
-    with pytest.raises(RecordError, match=f"{version}.*0.11.2"):
-        BACKEND.read_records(tmp_path)
-
-
 def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: Path) -> None:
     evaluation = Evaluation(every_steps=2, samples=4)
     for n in (2, 4, 8):

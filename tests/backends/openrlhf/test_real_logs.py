@@ -93,22 +93,3 @@ def test_without_events_the_console_tells_the_same(resumed: Path, tmp_path: Path
     assert whole.select(keys).equals(console.select(keys))
     np.testing.assert_allclose(whole["value"].to_numpy(), console["value"].to_numpy(), rtol=1e-6)
     assert whole.select("rollouts", "gpu_seconds").equals(console.select("rollouts", "gpu_seconds"))
-
-
-def test_ingest_takes_from_the_console_what_the_events_of_the_real_loggers_lost(resumed: Path, tmp_path: Path) -> None:
-    """The generic reader, which knows nothing of attempts.jsonl and samples, and has the last attempt's events only."""
-    run = tmp_path / "tiny"
-    (run / "tensorboard").mkdir(parents=True)
-    shutil.copytree(resumed / "tensorboard" / "tiny", run / "tensorboard" / "tiny")
-    for console in resumed.glob("console.*.log"):
-        shutil.copy(console, run)
-    whole = iso.RunSet.read(run, n=2, bp=3).to_polars()
-    first, *_ = sorted((run / "tensorboard" / "tiny").iterdir(), key=lambda path: path.stat().st_mtime)
-    first.unlink()
-    runs = iso.RunSet.read(run, n=2, bp=3)
-    (note,) = [note for note in runs.notes if note.code == "attempts-recovered"]
-    assert [(a["first"], a["last"]) for a in note.data["attempts"]] == [(1, 5)]
-    assert runs.to_polars().drop("value").equals(whole.drop("value"))
-    np.testing.assert_allclose(runs.to_polars()["value"].to_numpy(), whole["value"].to_numpy(), rtol=1e-6)
-    (info,) = runs.runs()
-    assert (info.rollouts, info.rollouts_spent) == (7 * 6, 8 * 6)

@@ -12,19 +12,17 @@ from pathlib import Path
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.backend import OWN
-from isocompute_openrlhf.flags import arguments, sections
-from isocompute_openrlhf.preflight import examine
 from isocompute_sdk.specs import Data, Hardware, RunSpec
 from isocompute_sdk.training.backend import run_folder
 from isocompute_sdk.training.payload import SHARED
+from tests.backends.openrlhf.emitting import emitted
 from tests.backends.openrlhf.real_parser import RealParser
 
 MakeRun = Callable[..., RunSpec]
 Record = Callable[[str, Path], list[list[str]]]
 
 PROGRAMS = [("isocompute_sdk.training.payload", name) for name in SHARED]
-PROGRAMS += [("isocompute_openrlhf.payload", name) for name in OWN]
+PROGRAMS += [("isocompute_openrlhf.payload", name) for name in OpenRLHFBackend.PROGRAMS]
 HOSTILE = [
     "plain",
     'it\'s "both" quotes',
@@ -42,10 +40,7 @@ HOSTILE = [
 
 
 def meant(run: RunSpec, folder: Path) -> list[str]:
-    _, options, placement = examine(run)
-    assert options is not None
-    assert placement is not None
-    return arguments(sections(run, options, placement), str(folder / run_folder(run)), run.model)
+    return emitted(run, str(folder / run_folder(run)))
 
 
 def training(calls: list[list[str]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isocompute_simulator.truths.bandit import Bandit, draw_bandit, pass_rate, sampled_gradient, train_bandit
+from isocompute_simulator.bandit import Bandit, draw_bandit, pass_rate, sampled_gradient, train_bandit
 
 
 def copies(p: float, count: int, answers: int = 5) -> Bandit:

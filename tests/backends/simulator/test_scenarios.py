@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, Truth, draw_scenario
 from isocompute_simulator.design import draw_design
-from isocompute_simulator.observation.noise import Noise, evaluation_noise, measured_curve
-from isocompute_simulator.truths.processes import draw_process, learned
-from isocompute_simulator.truths.scenario_families import draw_family
-from isocompute_simulator.truths.truth import OCTAVES_X, SHAPES, log_slope, rise, rise_at
+from isocompute_simulator.families import draw_family, draw_process, learned
+from isocompute_simulator.observation import Noise, evaluation_noise, measured_curve
+from isocompute_simulator.truth import OCTAVES_X, SHAPES, log_slope, rise, rise_at
 
 
 def drawn_scenario(seed: int, family: str) -> Scenario:

@@ -14,8 +14,8 @@ import pytest
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_torch import TorchBackend
-from isocompute_torch.options import TorchOptions
-from isocompute_torch.runner.configuration import load_configuration
+from isocompute_torch.configuration import TorchOptions, load_configuration
+from tests.backends.framework_runs import keyed
 
 BACKEND = TorchBackend()
 
@@ -36,7 +36,7 @@ def make_run(**changes: Any) -> RunSpec:
 
 
 def codes(run: RunSpec, severity: str) -> set[str]:
-    return {note.code for note in BACKEND.preflight(run) if note.severity == severity}
+    return set(keyed(BACKEND.preflight(run), severity))
 
 
 def start(run: RunSpec, folder: Path) -> Path:
@@ -88,22 +88,22 @@ def test_a_script_starts_with_the_interpreter_that_wrote_it_unless_told_otherwis
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"hardware": Hardware(gpus=2)}, "one-device-only"),
-        ({"recipe": {"updates_per_batch": 2}}, "one-update-per-batch"),
-        ({"options": {"sampler": "sglang"}}, "invalid-option"),
-        ({"options": {"threads": 0}}, "invalid-option"),
-        ({"options": {"n_train": 8}}, "invalid-option"),
-        ({"options": {"n_train": 2}, "recipe": {"algorithm": "ppo"}}, "invalid-option"),
-        ({"options": {"eval_sets": "validation=x.jsonl"}}, "invalid-option"),
-        ({"options": {"sampler_": "torch"}}, "unknown-option"),
-        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data-format"),
-        ({"model": "~/models/mine"}, "home-not-expanded"),
+        ({"hardware": Hardware(gpus=2)}, "hardware.gpus"),
+        ({"recipe": {"updates_per_batch": 2}}, "recipe.updates_per_batch"),
+        ({"options": {"sampler": "sglang"}}, "options.sampler"),
+        ({"options": {"threads": 0}}, "options.threads"),
+        ({"options": {"n_train": 8}}, "options.n_train"),
+        ({"options": {"n_train": 2}, "recipe": {"algorithm": "ppo"}}, "options.n_train"),
+        ({"options": {"eval_sets": "validation=x.jsonl"}}, "options.eval_sets"),
+        ({"options": {"sampler_": "torch"}}, "options.sampler_"),
+        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data.train"),
+        ({"model": "~/models/mine"}, "model"),
     ],
 )
 def test_what_the_runner_cannot_do_is_refused_before_anything_runs(changes: dict[str, Any], code: str) -> None:
     run = make_run(**changes)
     assert codes(run, "refuse") == {code}
-    with pytest.raises(BackendError, match=rf"\[{code}\]"):
+    with pytest.raises(BackendError, match=rf"\[unsupported: {code}\]"):
         BACKEND.script(run)
 
 
@@ -144,7 +144,7 @@ def test_further_evaluation_sets_are_named_files() -> None:
     assert TorchOptions().evaluation_files() == {}
     for text in ("hard", "=x.jsonl", "a=x,a=y", "train_probe=x"):
         with pytest.raises(SpecError, match="eval_sets"):
-            TorchOptions(eval_sets=text).evaluation_files()
+            TorchOptions(eval_sets=text)
 
 
 def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import torch
 
-from isocompute_torch.sampling.sampler_choice import chosen_sampler
+from isocompute_torch.sampler_choice import chosen_sampler
 
 
 @pytest.mark.parametrize("wanted", ["torch", "vllm"])
@@ -31,7 +31,7 @@ def test_on_a_gpu_vllm_samples_where_it_is_installed_and_a_note_says_where_it_is
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_the_memory_of_a_gpu_is_read() -> None:
-    from isocompute_torch.runner.memory import memory_of
+    from isocompute_torch.memory import memory_of
 
     found = memory_of(torch.device("cuda"))
     assert 0 < found.free <= found.total == torch.cuda.get_device_properties(0).total_memory
@@ -40,7 +40,7 @@ def test_the_memory_of_a_gpu_is_read() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_full_gpu_raises_what_the_learner_takes_for_a_full_device() -> None:
-    from isocompute_torch.failures import is_out_of_memory
+    from isocompute_torch.configuration import is_out_of_memory
 
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8, device="cuda")

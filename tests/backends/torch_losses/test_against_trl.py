@@ -18,12 +18,12 @@ from isocompute_torch.losses import (
     Seen,
     cispo_loss,
     entropy_loss,
+    group_advantages,
     kl_loss,
     surrogate_loss,
     token_entropy,
     truncated_importance,
 )
-from isocompute_torch.losses.advantages import group_advantages
 
 # transformers and TRL warn about their own future; none of it concerns the numbers compared here.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

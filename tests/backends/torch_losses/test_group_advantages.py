@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from isocompute_sdk.errors import SpecError
-from isocompute_torch.losses.advantages import group_advantages
+from isocompute_torch.losses import group_advantages
 
 NAN = math.nan
 tenths = st.integers(-20, 20).map(lambda tenth: tenth / 10)

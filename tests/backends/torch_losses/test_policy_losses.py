@@ -11,8 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_torch.losses import Loss, Mean, cispo_loss, policy_ratio, surrogate_loss, truncated_importance
-from isocompute_torch.losses.advantages import group_advantages
+from isocompute_torch.losses import (
+    Loss,
+    Mean,
+    cispo_loss,
+    group_advantages,
+    policy_ratio,
+    surrogate_loss,
+    truncated_importance,
+)
 from tests.backends.torch_losses.batches import seeds, seen, token_mean
 
 CLIP: dict[str, Any] = {"clip": 0.2, "tis_cap": None}

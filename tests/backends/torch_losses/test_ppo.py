@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_torch.losses import value_loss
-from isocompute_torch.losses.advantages import generalised_advantages, normalised_over_tokens, token_rewards
+from isocompute_torch.losses import generalised_advantages, normalised_over_tokens, token_rewards, value_loss
 from tests.backends.torch_losses.batches import Batch, gradient, random_batch, seeds, seen, token_mean
 
 

@@ -18,8 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from isocompute_sdk.run_folders import journal_records, run_journal
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import train
-from isocompute_torch.policy.loading import load_policy
-from isocompute_torch.policy.model import Policy
+from isocompute_torch.policy import Policy, load_policy
 
 torch.set_num_threads(1)
 

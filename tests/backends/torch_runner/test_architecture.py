@@ -10,8 +10,8 @@ import pytest
 import torch
 import transformers
 
-from isocompute_torch.policy.architecture import SHORTEST_WINDOW, architecture_in, architecture_of
-from isocompute_torch.policy.model import Policy
+from isocompute_torch.architecture import SHORTEST_WINDOW, architecture_in, architecture_of
+from isocompute_torch.policy import Policy
 
 IDS = torch.tensor([[3, 4, 5, 13, 7, 8, 9, 2, 2, 6]])
 

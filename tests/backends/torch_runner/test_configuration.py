@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_torch.runner.configuration import derive_seed, load_configuration
+from isocompute_torch.configuration import derive_seed, load_configuration
 
 
 def test_the_schedule_is_even_unless_it_is_logarithmic(prepared: Callable[..., Path]) -> None:
@@ -61,7 +61,7 @@ def test_every_purpose_and_step_has_a_seed_of_its_own() -> None:
 
 def test_reading_a_run_folder_loads_no_torch(prepared: Callable[..., Path]) -> None:
     code = (
-        "import sys; from isocompute_torch.runner.configuration import load_configuration; "
+        "import sys; from isocompute_torch.configuration import load_configuration; "
         "from isocompute_sdk.run_folders import journal_records; load_configuration(sys.argv[1]); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
     )

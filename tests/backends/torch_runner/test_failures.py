@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from isocompute_torch.learning.optimiser import Optimiser
-from isocompute_torch.runner import checkpoint
+from isocompute_torch import checkpoint
+from isocompute_torch.learner import Optimiser
 from isocompute_torch.train import main
 from tests.backends.torch_runner.conftest import at_line
 
@@ -153,8 +153,8 @@ def test_what_is_refused_after_a_failure_is_told_instead_of_the_failure(
 def test_a_prompt_that_the_tokenizer_refuses_is_named(
     prepared: Callable[..., Path], start: Start, tmp_path: Path
 ) -> None:
-    from isocompute_torch.tasks.settings import ModelShape
-    from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+    from isocompute_torch.tasks.arithmetic import ModelShape
+    from isocompute_torch.tasks.build import build_model, build_tokenizer
 
     build_model(ModelShape(32, 1, 16), 0).save_pretrained(tmp_path / "digits")
     build_tokenizer().save_pretrained(tmp_path / "digits")

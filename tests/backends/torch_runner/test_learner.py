@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from isocompute_sdk.specs import Recipe
-from isocompute_torch.failures import RunFailed
-from isocompute_torch.learning import scoring
-from isocompute_torch.learning.learner import Learner
-from isocompute_torch.policy.loading import load_reference, load_value_model
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.sampling.sampler import Samples
-from isocompute_torch.sampling.torch_sampler import TorchSampler
+from isocompute_torch import learner as scoring
+from isocompute_torch.configuration import RunFailed
+from isocompute_torch.learner import Learner
+from isocompute_torch.policy import Policy, load_reference, load_value_model
+from isocompute_torch.sampler import Samples, TorchSampler
 
 PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
 GROUP = 24

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,21 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
-from isocompute_torch import train
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.rewards.pool import RewardPool
-from isocompute_torch.runner import assembly, loop
-from isocompute_torch.runner.evaluation import evaluate
-from isocompute_torch.runner.memory import Memory
-from isocompute_torch.runner.progress_display import RunConsole
-from isocompute_torch.runner.prompts import PromptSet
-from isocompute_torch.sampling.torch_sampler import TorchSampler
+from isocompute_torch import assembly, loop, train
+from isocompute_torch.loop import PromptSet, evaluate
+from isocompute_torch.memory import Memory
+from isocompute_torch.policy import Policy
+from isocompute_torch.progress_display import RunConsole
+from isocompute_torch.rewards import RewardPool
+from isocompute_torch.sampler import TorchSampler
 
 Start = Callable[..., tuple[int, str]]
 Records = Callable[..., list[dict[str, Any]]]
@@ -93,11 +89,11 @@ def test_training_raises_the_reward(prepared: Callable[..., Path], start: Start,
 
 
 def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    with RunConsole("r", 10, 4) as console:
-        console.step(5, 64, 0.25)
-        console.step(6, 64, 0.5)
-        console.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
-        console.step(10, 64, 0.75)
+    console = RunConsole("r", 10, 4)
+    console.step(5, 64, 0.25)
+    console.step(6, 64, 0.5)
+    console.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
+    console.step(10, 64, 0.75)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["r: step 5/10", "r: step 6/10", "r: step 10/10"]
     assert "reward 0.250" in lines[0]
@@ -110,31 +106,16 @@ def test_the_time_left_counts_evaluations_and_follows_the_newest_updates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("isocompute_torch.runner.progress_display.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("isocompute_torch.runner.progress_display.time.monotonic", lambda: now[0])
-    with RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100)) as console:
-        now[0] = 60.0
-        console.evaluation(0, "validation", {"avg@4": 0.5})
-        for step in range(1, 31):
-            now[0] += 1.0 if step <= 10 else 3.0
-            console.step(step, 64, 0.25)
+    monkeypatch.setattr("isocompute_torch.progress_display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("isocompute_torch.progress_display.time.monotonic", lambda: now[0])
+    console = RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100))
+    now[0] = 60.0
+    console.evaluation(0, "validation", {"avg@4": 0.5})
+    for step in range(1, 31):
+        now[0] += 1.0 if step <= 10 else 3.0
+        console.step(step, 64, 0.25)
     # 70 updates of 3 s; evaluations at 50, at 100, and of the best policy.
     assert capsys.readouterr().out.splitlines()[-1].endswith("6:30 left")
-
-
-def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr(
-        "isocompute_torch.runner.progress_display.Console",
-        lambda **_: Console(file=screen, force_terminal=True, width=120),
-    )
-    with RunConsole("r", 10, 0) as console:
-        console.step(5, 64, 0.25)
-        console.note("a line that stays")
-    shown = screen.getvalue()
-    assert "5/10 steps" in shown
-    assert "reward 0.250" in shown
-    assert "a line that stays" in shown
 
 
 def test_the_best_policy_is_there_when_training_ends(
@@ -173,7 +154,7 @@ def test_notes_of_the_start_stand_in_the_next_record(
     prepared: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, records: Records
 ) -> None:
     short = Memory(total=2**40, free=0.0, workspace=0.0)
-    folders = [prepared("plenty", run_id="run"), prepared("short", run_id="run")]
+    folders = [prepared(name, run_id="run", update_steps=2) for name in ("plenty", "short")]
     assert train.main([str(folders[0])]) == 0
     monkeypatch.setattr(assembly, "memory_of", lambda _: short)
     assert train.main([str(folders[1])]) == 0

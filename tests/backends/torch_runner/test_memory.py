@@ -18,20 +18,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.specs import Recipe
-from isocompute_torch.failures import InputError
-from isocompute_torch.learning.optimiser import Optimiser
-from isocompute_torch.options import TorchOptions
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.runner import memory as memory_module
-from isocompute_torch.runner.memory import GIB, Memory, memory_of
-from isocompute_torch.runner.memory_estimate import (
+from isocompute_torch import memory as memory_module
+from isocompute_torch.configuration import InputError, TorchOptions
+from isocompute_torch.learner import Optimiser
+from isocompute_torch.memory import (
+    GIB,
+    MOST_TOKENS,
+    Memory,
     Sizes,
+    Sizing,
     estimate,
     largest_that_fits,
+    memory_of,
     refuse_what_cannot_fit,
     row_bytes,
+    size_run,
 )
-from isocompute_torch.runner.sizing import MOST_TOKENS, Sizing, size_run
+from isocompute_torch.policy import Policy
 from tests.backends.torch_runner.conftest import configurations
 from tests.backends.torch_runner.test_learner import gradient, learner_for, rollouts
 
@@ -270,7 +273,7 @@ def test_the_gradient_does_not_depend_on_the_size_of_micro_batches(
 @pytest.fixture(scope="module")
 def any_policy(model_folder: Callable[[str], Path]) -> Policy:
     """A policy whose weights no test changes."""
-    from isocompute_torch.policy.loading import load_policy
+    from isocompute_torch.policy import load_policy
 
     return load_policy(str(model_folder("qwen3")), torch.device("cpu"), torch.float32)
 
@@ -281,10 +284,10 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from isocompute_sdk.specs import Recipe
-from isocompute_torch.learning.learner import Learner
-from isocompute_torch.policy.loading import load_policy
-from isocompute_torch.runner.memory import keep_freed_memory
-from isocompute_torch.sampling.sampler import Samples
+from isocompute_torch.learner import Learner
+from isocompute_torch.policy import load_policy
+from isocompute_torch.memory import keep_freed_memory
+from isocompute_torch.sampler import Samples
 
 policy = load_policy(sys.argv[1], torch.device("cpu"), torch.float32)
 rows, tokens = 256, 200

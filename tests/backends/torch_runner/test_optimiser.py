@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from isocompute_torch.learning.optimiser import Optimiser
+from isocompute_torch.learner import Optimiser
 
 
 def test_bfloat16_weights_follow_float32_adamw_on_the_same_gradients() -> None:

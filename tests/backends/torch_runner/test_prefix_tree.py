@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isocompute_torch.learning.layout import Layout, Rows, plain_layout
-from isocompute_torch.learning.prefix_tree import SHORTEST, tree_layout
-from isocompute_torch.learning.scoring import score
-from isocompute_torch.policy.architecture import KNOWN
-from isocompute_torch.policy.model import Policy
+from isocompute_torch.architecture import KNOWN
+from isocompute_torch.learner import score
+from isocompute_torch.policy import Policy
+from isocompute_torch.rows import SHORTEST, Layout, Rows, plain_layout, tree_layout
 
 PAD = 0
 

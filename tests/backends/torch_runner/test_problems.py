@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.training.payload.problem_files import Problem
-from isocompute_torch.failures import InputError
-from isocompute_torch.policy.text import TextCodec
-from isocompute_torch.runner.problems import BatchOrder, probe_subset, read_problems
+from isocompute_torch.configuration import InputError
+from isocompute_torch.problems import BatchOrder, TextCodec, probe_subset, read_problems
 from tests.backends.torch_runner.conftest import tokenizer
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_torch.failures import InputError, RunFailed
-from isocompute_torch.rewards import function as function_module
-from isocompute_torch.rewards import pool as pool_module
-from isocompute_torch.rewards.function import RewardFunction
-from isocompute_torch.rewards.pool import RewardPool
+from isocompute_torch import rewards as function_module
+from isocompute_torch import rewards as pool_module
+from isocompute_torch.configuration import InputError, RunFailed
+from isocompute_torch.rewards import RewardFunction, RewardPool
 from tests.processes import HANG_SECONDS, Clock
 
 Make = Callable[..., RewardFunction]

@@ -10,9 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from isocompute_torch.tasks import PreparedTask
-from isocompute_torch.tasks.label import pass_rates, sampled_passes
-from isocompute_torch.tasks.problem_families import MAX_RESPONSE_TOKENS, problems
-from isocompute_torch.tasks.tiny_model import build_tokenizer, encode
+from isocompute_torch.tasks.arithmetic import MAX_RESPONSE_TOKENS, problems
+from isocompute_torch.tasks.build import build_tokenizer, encode, pass_rates, sampled_passes
 
 TOKENIZER = build_tokenizer()
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isocompute_sdk.errors import IsoComputeError, SpecError
 from isocompute_sdk.specs import Data
-from isocompute_torch.failures import InputError, RunFailed
+from isocompute_torch.configuration import InputError, RunFailed
 from isocompute_torch.tasks import PreparedTask, TaskSettings, WarmUp, build, load, prepare
 from isocompute_torch.tasks.__main__ import main
 from tests.backends.torch_tasks.conftest import contents, hasty

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from isocompute_sdk.errors import SpecError
-from isocompute_torch.tasks.problem_families import ANSWER_DIGITS, FAMILIES, families, problems
+from isocompute_torch.tasks.arithmetic import ANSWER_DIGITS, FAMILIES, families, problems
 
 RULES = {
     "mul31": (r"(\d{3})\*(\d)=", lambda a, b: str(a * b).zfill(4)),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_torch.failures import RunFailed
+from isocompute_torch.configuration import RunFailed
 from isocompute_torch.tasks import KINDS, Kind
-from isocompute_torch.tasks.sets import choose
+from isocompute_torch.tasks.build import choose
 
 
 def pool(seed: int, problems: int = 400) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.cli.quickstart.closed_loop import SMOLLM2, make_study
-from isocompute_torch.failures import InputError
+from isocompute_torch.configuration import InputError
 from isocompute_torch.tasks import ModelShape, smollm2
-from isocompute_torch.tasks.prepare import digest_of
+from isocompute_torch.tasks.arithmetic import digest_of
+from isocompute_torch.tasks.build import build_model, build_tokenizer
 from isocompute_torch.tasks.sums_reward import reward
-from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isocompute_sdk.errors import SpecError
 from isocompute_torch.tasks import ModelShape, PreparedTask
-from isocompute_torch.tasks.problem_families import FAMILIES, problems
-from isocompute_torch.tasks.tiny_model import ALPHABET, EOS, PAD, VOCABULARY, build_model, build_tokenizer, encode
+from isocompute_torch.tasks.arithmetic import FAMILIES, problems
+from isocompute_torch.tasks.build import ALPHABET, EOS, PAD, VOCABULARY, build_model, build_tokenizer, encode
 
 TOKENIZER = build_tokenizer()
 

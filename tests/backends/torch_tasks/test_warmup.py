@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from isocompute_torch.failures import RunFailed
+from isocompute_torch.configuration import RunFailed
 from isocompute_torch.tasks import ModelShape, WarmUp
-from isocompute_torch.tasks.label import pass_rates
-from isocompute_torch.tasks.problem_families import problems
-from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer, encode
-from isocompute_torch.tasks.warmup import WarmedUp, warm_up
+from isocompute_torch.tasks.arithmetic import problems
+from isocompute_torch.tasks.build import WarmedUp, build_model, build_tokenizer, encode, pass_rates, warm_up
 
 FEW = encode(problems("mul31")[:16], build_tokenizer())
 

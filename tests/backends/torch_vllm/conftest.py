@@ -14,8 +14,8 @@ from isocompute_sdk.specs import RunSpec
 if TYPE_CHECKING:
     import torch
 
-    from isocompute_torch.policy.model import Policy
-    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+    from isocompute_torch.policy import Policy
+    from isocompute_torch.vllm_sampler import VLLMSampler
 
 LONGEST = 24
 """Most tokens of prompt and response that the engine is started for."""
@@ -27,7 +27,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     import transformers
 
-    from isocompute_torch.tasks.tiny_model import build_tokenizer
+    from isocompute_torch.tasks.build import build_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models") / "qwen2"
@@ -58,7 +58,7 @@ def policy(model_folder: Path) -> Policy:
     """The policy whose weights the engine holds."""
     import torch
 
-    from isocompute_torch.policy.loading import load_policy
+    from isocompute_torch.policy import load_policy
 
     return load_policy(str(model_folder), torch.device("cpu"), torch.float32)
 
@@ -75,7 +75,7 @@ def engines() -> Iterator[list[VLLMSampler]]:
 @pytest.fixture
 def sampler(engines: list[VLLMSampler], policy: Policy, model_folder: Path) -> VLLMSampler:
     """The engine; without vLLM this fails, and so do all tests that ask for it."""
-    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+    from isocompute_torch.vllm_sampler import VLLMSampler
 
     if not engines:
         engines.append(VLLMSampler(policy, str(model_folder), longest=LONGEST))

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+    from isocompute_torch.vllm_sampler import VLLMSampler
 
 pytestmark = pytest.mark.vllm
 
 PROGRAM = """
 import json, os, random, signal, sys, threading
 import numpy as np, torch, transformers
-from isocompute_torch.failures import InputError
-from isocompute_torch.policy.loading import load_policy
-from isocompute_torch.policy.model import Policy
-from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+from isocompute_torch.configuration import InputError
+from isocompute_torch.policy import load_policy
+from isocompute_torch.policy import Policy
+from isocompute_torch.vllm_sampler import VLLMSampler
 
 torch.set_num_threads(1)
 folder, refused_folder, llama_folder = sys.argv[1:]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.run_folders import journal_records
-from isocompute_torch.runner.checkpoint import latest_step
-from isocompute_torch.runner.prompts import PromptSet
+from isocompute_torch.checkpoint import latest_step
+from isocompute_torch.loop import PromptSet
 from tests.processes import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.vllm
@@ -36,8 +36,8 @@ def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
     prepared: Callable[[str, str], Path], model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from isocompute_torch import train
-    from isocompute_torch.learning.learner import Learner
-    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+    from isocompute_torch.learner import Learner
+    from isocompute_torch.vllm_sampler import VLLMSampler
 
     engines: list[Any] = []
     seen: dict[str, list[bool]] = {"update": [], "sample": []}
@@ -72,11 +72,10 @@ def test_a_model_that_vllm_does_not_run_is_sampled_from_by_torch_unless_vllm_was
     import torch
     import transformers
 
-    from isocompute_torch.failures import InputError
-    from isocompute_torch.policy.loading import load_policy
-    from isocompute_torch.runner import assembly
-    from isocompute_torch.runner.configuration import load_configuration
-    from isocompute_torch.sampling.torch_sampler import TorchSampler
+    from isocompute_torch import assembly
+    from isocompute_torch.configuration import InputError, load_configuration
+    from isocompute_torch.policy import load_policy
+    from isocompute_torch.sampler import TorchSampler
 
     config: Any = transformers.AutoConfig.from_pretrained(model_folder)
     config.num_attention_heads = config.num_key_value_heads = 4  # of 16 each, which vLLM's kernels do not take

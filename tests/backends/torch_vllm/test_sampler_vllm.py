@@ -9,14 +9,12 @@ import pytest
 import torch
 from scipy import stats
 
-from isocompute_torch.failures import InputError
-from isocompute_torch.sampling.sampler import Sampler, Samples, log_distribution
-from isocompute_torch.sampling.torch_sampler import TorchSampler
-from isocompute_torch.sampling.vllm_engine import CPU_TOKENS_AT_ONCE
-from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+from isocompute_torch.configuration import InputError
+from isocompute_torch.sampler import Sampler, Samples, TorchSampler, log_distribution
+from isocompute_torch.vllm_sampler import CPU_TOKENS_AT_ONCE, VLLMSampler
 
 if TYPE_CHECKING:
-    from isocompute_torch.policy.model import Policy
+    from isocompute_torch.policy import Policy
 
 pytestmark = pytest.mark.vllm
 
@@ -249,7 +247,7 @@ def test_a_temperature_that_vllm_would_change_is_refused(sampler: VLLMSampler) -
 
 
 def test_a_number_format_that_vllm_lacks_is_refused(model_folder: Any) -> None:
-    from isocompute_torch.policy.loading import load_policy
+    from isocompute_torch.policy import load_policy
 
     policy = load_policy(str(model_folder), torch.device("cpu"), torch.float64)
     with pytest.raises(InputError, match=r"torch\.float64"):
@@ -259,7 +257,7 @@ def test_a_number_format_that_vllm_lacks_is_refused(model_folder: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_sleeping_engine_gives_the_memory_of_a_gpu_back(model_folder: Any) -> None:
-    from isocompute_torch.policy.loading import load_policy
+    from isocompute_torch.policy import load_policy
 
     policy = load_policy(str(model_folder), torch.device("cuda"), torch.bfloat16)
     sampler = VLLMSampler(policy, str(model_folder), longest=24, memory_share=0.3)

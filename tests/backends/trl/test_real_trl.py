@@ -26,7 +26,7 @@ from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_sdk.timing.spending import spending
 from isocompute_sdk.training.backend import Launch
 from isocompute_trl import TRLBackend
-from isocompute_trl.flags import LOSS_TYPES, processes, trainer_settings
+from isocompute_trl.flags import LOSS_TYPES
 from isocompute_trl.options import TRLOptions
 from tests.processes import wait_for
 
@@ -296,9 +296,8 @@ def test_the_real_configuration_takes_what_every_generated_run_means(tmp_path: P
 
     for run in generated_runs(300, 0):
         assert not [note for note in TRLBackend().preflight(run) if note.severity == "refuse"]
-        options = TRLOptions.model_validate(run.options)
-        OnManyGPUs.count = count = processes(run, options)
-        settings = trainer_settings(run, options) | {"use_cpu": True, "bf16": False, "output_dir": str(tmp_path)}
+        OnManyGPUs.count = count = TRLBackend().case(run).processes
+        settings = TRLBackend().trainer_settings(run) | {"use_cpu": True, "bf16": False, "output_dir": str(tmp_path)}
         size = run.evaluation.samples * max(1, 64 // run.evaluation.samples)
         config = OnManyGPUs(**settings, per_device_eval_batch_size=size)
         per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * count

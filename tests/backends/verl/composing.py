@@ -12,14 +12,13 @@ from omegaconf import OmegaConf
 
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
-from isocompute_verl.flags import sections
-from isocompute_verl.options import VeRLOptions
+from isocompute_verl.backend import VeRLBackend, override
 from tests.backends.programs import load
 
 
 def words(run: RunSpec, folder: str = "/data/runs/small", attempt: int = 1) -> list[str]:
     """The overrides that veRL's program receives."""
-    written = [word for part in sections(run, VeRLOptions.model_validate(run.options)) for word in part.words]
+    written = [override(flag) for part in VeRLBackend().sections(run) for flag in part.flags]
     return load("start_training", own).arguments(written, Path(folder), run.model, attempt)
 
 

@@ -16,8 +16,6 @@ from isocompute_sdk.metrics import best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
-from isocompute_verl.options import VeRLOptions
-from isocompute_verl.request import REQUEST_DOCUMENT, request_of
 
 MakeRun = Callable[..., RunSpec]
 
@@ -29,9 +27,7 @@ class Trainer:
         self.run, self.folder, self.attempt = run, folder, attempt
         for name in ("logs", f"validation/{attempt}"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / "request.json").write_text(
-            REQUEST_DOCUMENT.to_text(request_of(run, VeRLOptions.model_validate(run.options)))
-        )
+        (folder / "request.json").write_text(VeRLBackend().documents(run)["request.json"])
         self.log = folder / "logs" / f"attempt-{attempt}.jsonl"
         self.log.write_text("")
 

@@ -20,8 +20,6 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
-from isocompute_verl.options import VeRLOptions
-from isocompute_verl.request import REQUEST_DOCUMENT, request_of
 from tests.backends.verl.composing import generated_runs, words
 
 pytestmark = pytest.mark.slow
@@ -78,7 +76,7 @@ def test_what_verls_own_loggers_write_is_read_back_exactly(
     run = make_run(evaluation=Evaluation(samples=4))
     folder = tmp_path / "run"
     (folder / "logs").mkdir(parents=True)
-    (folder / "request.json").write_text(REQUEST_DOCUMENT.to_text(request_of(run, VeRLOptions())))
+    (folder / "request.json").write_text(VeRLBackend().documents(run)["request.json"])
     rng = np.random.default_rng(0)
     rewards = {step: rng.integers(0, 2, (30, 4)).astype(float) for step in (0, 10, 20)}
     # The second start goes on from step 10 and evaluates it again.

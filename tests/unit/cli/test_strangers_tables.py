@@ -425,18 +425,18 @@ def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None
     assert unasked(RunSet.read(tmp_path / "t.csv"), None)[0] == "eval/reward"
 
 
-def test_a_file_for_each_run_gives_n_by_its_name(isocompute: Command, tmp_path: Path) -> None:
+def test_a_file_for_each_run_is_asked_for_its_n(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     for n in (8, 16):
-        rows = [json.dumps({"step": step, "eval_acc": 0.3 + step / 100}) + "\n" for step in range(8)]
+        rows = [json.dumps({"step": step, "eval_acc": 0.3 + step / 100 + n / 1000}) + "\n" for step in range(8)]
         (tmp_path / "logs" / f"G{n}_seed1.jsonl").write_text("".join(rows))
     done = isocompute("allocate", "logs", "--budget", "100k")
     assert done.returncode == 1
     assert "group_size=N" not in done.stderr
     (command,) = re.findall(r"isocompute (ingest .*)$", done.stderr, re.MULTILINE)
     assert isocompute(*shlex.split(command), "--set", "problems_per_batch=64").returncode == 0
-    runs = RunMap.load(tmp_path / "map.yaml").runs
-    assert {name: run.group_size for name, run in runs.items()} == {"G8_seed1": 8, "G16_seed1": 16}
+    (question,) = RunMap.load(tmp_path / "map.yaml").open_questions()
+    assert (question.field, set(question.runs)) == ("group_size", {"G8_seed1", "G16_seed1"})
 
 
 def test_files_of_one_name_are_runs_by_their_folders_with_the_settings_beside_them(

@@ -16,7 +16,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import Note, RunSet
 from isocompute_sdk.health.advice import ADVICE
 from isocompute_sdk.health.detectors import findings
-from isocompute_simulator.observation.vitals import FAULTS, healthy_vitals
+from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
 

@@ -11,7 +11,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import RunSet
-from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, find_checkpoints
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from isocompute_sdk.planning import Planner, Replan
 
 STEPS = np.arange(0, 1001, 20.0)

@@ -10,7 +10,7 @@ from isocompute_sdk import api
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'n' {b} & @n8"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'n' {b} & @n8 \u202e8=n"
 """A name that would run if any part of the page took it for markup."""
 
 

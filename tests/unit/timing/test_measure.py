@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import FitError, RunSet, Throughput
-from isocompute_simulator.observation.clock import Clock, timed_logs
+from isocompute_simulator.observation import Clock, timed_logs
 
 PROBE = [(8, 32), (8, 128), (8, 512)]
 

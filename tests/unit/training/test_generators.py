@@ -15,7 +15,8 @@ import pytest
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Data, ProblemSource
-from isocompute_sdk.training import generators, problem_sets
+from isocompute_sdk.training import problem_sets
+from isocompute_sdk.training import problem_sets as generators
 
 PACKAGE = """
 import random

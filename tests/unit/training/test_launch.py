@@ -159,7 +159,7 @@ def test_what_is_said_of_a_warm_up_is_what_the_schedule_does(warmup: int, update
     expected = (
         []
         if rates[0] > 0
-        else ["no-learning"]
+        else ["unsupported"]
         if max(rates) == 0
         else ["warmup-longer-than-run"]
         if rates[-1] < 1

@@ -15,9 +15,10 @@ import typer
 from isocompute_sdk.cli.running.watch.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, printable, say
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun

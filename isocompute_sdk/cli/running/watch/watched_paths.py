@@ -32,9 +32,8 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
         logs: files, folders and globs.
         map: a mapping in their place.
     """
-    from isocompute_sdk.ingest.finding.log_sources import find_logs
-    from isocompute_sdk.ingest.finding.paths import find_files, holds_journals
-    from isocompute_sdk.ingest.finding.walking import Listing
+    from isocompute_sdk.ingest.find import find_logs
+    from isocompute_sdk.ingest.paths import Listing, find_files, holds_journals
 
     if map is not None:
         return {str(map.absolute()): Together([map], [map, *_searched(map)])}, {}
@@ -63,7 +62,7 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
 def _searched(map: Path) -> list[Path]:
     """The files behind a mapping."""
     from isocompute_sdk.ingest import RunMap
-    from isocompute_sdk.ingest.finding.walking import Listing
+    from isocompute_sdk.ingest.paths import Listing
 
     return sorted({file for one in RunMap.load(map).searched for file in Listing.of(map.parent / one).files})
 
@@ -74,8 +73,7 @@ def refuse_hopeless(path: Path) -> None:
     Raises:
         RecordError: its parent folder does not exist, or it is a file of an unknown format.
     """
-    from isocompute_sdk.ingest.finding.log_sources import is_log
-    from isocompute_sdk.ingest.finding.paths import format_of
+    from isocompute_sdk.ingest.paths import format_of, is_log
 
     home = _home(path)
     if not home.is_dir():

@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, RunSet
 from isocompute_sdk.fitting.frontier_laws import one_way
+from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import draw_scenario
-from isocompute_simulator.truths.scenario_families import FAMILIES
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e7, 25)])

@@ -21,6 +21,10 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def messy(tmp_path: Path) -> Path:
+    for name, n in (("n16_bp32", 16), ("n8_bp32", 8)):
+        (tmp_path / name).mkdir()
+        sizes = {"n_samples_per_prompt": n, "rollout_batch_size": 32, "train_batch_size": 32 * n}
+        (tmp_path / name / "args.json").write_text(json.dumps(sizes))
     write_events(tmp_path / "n16_bp32", range(1, 58), OPENRLHF)
     write_events(tmp_path / "n16_bp32", range(41, 101), OPENRLHF, began=1000)
     write_events(tmp_path / "n8_bp32", range(201, 231), OPENRLHF)
@@ -54,7 +58,7 @@ def test_what_looks_wrong_comes_with_what_to_do(messy: Path) -> None:
     assert "earlier part" in found["n8_bp32"].advice[0]
     assert "ends inside this line" in found["log"].problems[0]
     assert not found["n8_b64"].readable
-    assert "batch in the name" in found["n8_b64"].problems[0]
+    assert "not known: n; B_p" in found["n8_b64"].problems[0]
     assert any("cut.csv:4: the file ends inside this line" in problem for problem in found["c"].problems)
     assert not found["g"].problems
     assert all(len(one.problems) == len(one.advice) for one in found.values())

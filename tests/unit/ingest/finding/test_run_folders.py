@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.request import REQUEST_DOCUMENT, request_of
+from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
-from isocompute_sdk.ingest.finding.launched import MARKS
+from isocompute_sdk.ingest.find import MARKS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.starts import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec
-from isocompute_verl.options import VeRLOptions
-from isocompute_verl.request import REQUEST_DOCUMENT as VERL_REQUEST
-from isocompute_verl.request import request_of as verl_request
+from isocompute_verl import VeRLBackend
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl
 
 RUN = RunSpec(
@@ -48,14 +45,11 @@ JOURNAL = [
 
 
 def of_openrlhf(run: RunSpec) -> str:
-    _, options, placement = examine(run)
-    assert options is not None
-    assert placement is not None
-    return REQUEST_DOCUMENT.to_text(request_of(run, options, placement))
+    return OpenRLHFBackend().documents(run)["request.json"]
 
 
 def of_verl(run: RunSpec) -> str:
-    return VERL_REQUEST.to_text(verl_request(run, VeRLOptions()))
+    return VeRLBackend().documents(run)["request.json"]
 
 
 def launched(folder: Path, request: Callable[[RunSpec], str] = of_openrlhf) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,62 +12,11 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.ingest.stores.console import printed_configurations
 from isocompute_sdk.ingest.stores.saved_config import flags
 from isocompute_sdk.records import RunSet
 from tests.processes import need
-from tests.unit.ingest.log_files import write_events
 from tests.unit.ingest.stores.test_console_logs import HISTORY, trainer_console
-from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, state, verl_configuration
-
-TRANSFORMERS = """\
-***** Running training *****
-  Num examples = 7,473
-  Num Epochs = 1
-  Instantaneous batch size per device = 4
-  Total train batch size (w. parallel, distributed & accumulation) = 64
-  Gradient Accumulation steps = 2
-  Total optimization steps = 10
-"""
-UNSLOTH = r"""
-==((====))==  Unsloth - 2x faster free finetuning | Num GPUs used = 8
-   \\   /|    Num examples = 7,473 | Num Epochs = 1 | Total steps = 10
-O^O/ \_/ \    Batch size per device = 4 | Gradient accumulation steps = 2
-\        /    Data Parallel GPUs = 8 | Total batch size (4 x 2 x 8) = 64
- "-____-"     Trainable parameters = 119,734,272 of 3,205,672,960 (3.74% trained)
-"""
-
-
-@pytest.mark.parametrize("text", [TRANSFORMERS, UNSLOTH])
-def test_a_banner_says_how_large_an_update_is(tmp_path: Path, text: str) -> None:
-    (tmp_path / "train.log").write_text(text)
-    sizes = {"total_train_batch_size": 64, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    assert banner(tmp_path / "train.log") == sizes
-
-
-@pytest.mark.parametrize("text", [TRANSFORMERS, UNSLOTH])
-def test_processes_that_no_argument_says_are_those_of_the_banner(tmp_path: Path, text: str) -> None:
-    checkpoint = tmp_path / "out" / "checkpoint-10"
-    state(checkpoint, range(1, 11))
-    sizes = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    save(checkpoint / "training_args.bin", **EVERY, **sizes, reward_weights=None)
-    (tmp_path / "out" / "train.log").write_text(text)
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch, found.rollouts) == ("8", "8", 640)
-
-
-@pytest.mark.parametrize("text", [TRANSFORMERS, UNSLOTH])
-def test_with_a_banner_alone_only_n_is_asked(tmp_path: Path, text: str) -> None:
-    console = tmp_path / "train.log"
-    console.write_text(text + trainer_console(range(1, 11), 10))
-    (found,) = diagnose(console).runs
-    assert found.group_size == "?"
-    assert not any("B_p" in problem for problem in found.problems)
-    (info,) = RunSet.read(console, group_size=16).runs()
-    assert (info.group_size, info.problems_per_batch, info.rollouts) == (16, 4, 640)
-    with pytest.raises(RecordError):
-        RunSet.read(console, group_size=7)
-
 
 PRINTED = {
     "namespace": "Namespace(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2, "
@@ -122,20 +70,6 @@ def test_a_wandb_folder_that_lost_its_run_file_is_read_by_its_console_and_metada
     (files / "output.log").write_text(trainer_console(range(1, 11), 10))
     (found,) = diagnose(tmp_path).runs
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
-
-
-def test_hydras_folder_is_matched_by_the_start_of_the_log(tmp_path: Path) -> None:
-    began = datetime(2026, 1, 2, 10, 5).timestamp()
-    for hour, n in (("09-00-00", 2), ("10-00-00", 8), ("11-00-00", 4)):
-        hydra = tmp_path / "outputs" / "2026-01-02" / hour / ".hydra"
-        hydra.mkdir(parents=True)
-        (hydra / "config.yaml").write_text(verl_configuration(n, 16, "name_of_the_script"))
-    tags = {"critic/score/mean": lambda step: step / 10, "training/global_step": float}
-    write_events(tmp_path / "tb" / "renamed", range(1, 11), tags, began=began)
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch) == ("8", "16")
-    write_events(tmp_path / "tb" / "later", range(1, 11), tags, began=began + 86400)
-    assert {Path(one.name).name: one.group_size for one in diagnose(tmp_path).runs} == {"renamed": "8", "later": "?"}
 
 
 def test_configurations_of_several_wandb_runs_that_differ_are_asked_about(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.saved_config import in_source
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 from tests.unit.ingest.log_files import write_events, write_verl
@@ -78,44 +77,6 @@ def test_rows_of_a_trainer_one_on_each_line(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(20)) + '{"step": 21, "epo')
     (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION}))
     assert only(tmp_path) == ("8", "4", 640)
-
-
-SOURCE = """\
-%pip install unsloth
-from trl import GRPOConfig
-max_steps = 250
-training_args = GRPOConfig(
-    num_generations = 8, # decrease if out of memory
-    per_device_train_batch_size = 4,
-    gradient_accumulation_steps = 2,
-    max_steps = max_steps,
-)
-"""
-
-
-def test_constants_of_the_program_that_made_the_configuration(tmp_path: Path) -> None:
-    plain = SOURCE.replace("%pip install unsloth\n", "")
-    assert in_source(plain) == SIZES | {"max_steps": 250}
-    # A name that is set twice may be either.
-    assert in_source("max_steps = 9\n" + plain) == SIZES
-    assert in_source(plain.replace("= 250", "= 2 * 125 - 1"))["max_steps"] == 249
-    assert in_source(plain + "other = GRPOConfig(num_generations=4)\n") == {}
-    write_state(tmp_path, 10)
-    (tmp_path / "train_grpo.py").write_text(plain)
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch) == ("8", "?")
-    (tmp_path / "accelerate.yaml").write_text("compute_environment: LOCAL_MACHINE\nnum_processes: 4\n")
-    assert only(tmp_path) == ("8", "4", 320)
-    (found,) = diagnose(tmp_path).runs
-    assert found.context["updates_per_batch"] == 1
-
-
-def test_a_notebook_beside_its_outputs(tmp_path: Path) -> None:
-    write_state(tmp_path / "outputs" / "checkpoint-10", 10)
-    cells = [{"cell_type": "code", "source": SOURCE.splitlines(keepends=True)}, {"cell_type": "markdown", "source": []}]
-    (tmp_path / "outputs" / "Qwen_GRPO.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
-    (tmp_path / "outputs" / "launch_on_4.sh").write_text("accelerate launch --num_processes 4 train.py\n")
-    assert only(tmp_path) == ("8", "4", 320)
 
 
 def wandb_run(folder: Path, name: str, config: dict[str, Any], steps: range, tags: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import diagnose, propose
-from isocompute_sdk.ingest.stores.saved_config import in_source, translate
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.finding.test_strangers_folders import GENERATION, SIZES, rows, write_state
 from tests.unit.ingest.formats.test_other_frameworks import write_rows
@@ -55,12 +55,6 @@ def test_several_gpus_in_one_process_show_in_the_state(tmp_path: Path) -> None:
     save(path.with_name("training_args.bin"), **EVERY, **SIZES, **GENERATION, _n_gpu=4)
     (tmp_path / "out" / "args.json").unlink()
     assert sizes(tmp_path) == [("8", "16", 1280.0)]
-
-
-def test_unsloth_raises_a_batch_that_holds_no_whole_group() -> None:
-    call = "GRPOConfig(num_generations=6, per_device_train_batch_size=1, gradient_accumulation_steps=1)"
-    assert in_source(f"import unsloth\n{call}")["per_device_train_batch_size"] == 6
-    assert in_source(f"import trl\n{call}")["per_device_train_batch_size"] == 1
 
 
 def test_an_evaluation_is_named_by_its_own_number_of_samples(tmp_path: Path) -> None:
@@ -240,19 +234,6 @@ def test_rows_of_two_trainers_in_one_folder_are_told_apart(tmp_path: Path) -> No
     assert sizes(tmp_path) == [("4", "4", 160.0), ("8", "2", 320.0)]
 
 
-def test_one_gpu_is_one_process(tmp_path: Path) -> None:
-    write_state(tmp_path, 10)
-    old = {**EVERY, **SIZES, "reward_weights": None, "loss_type": "bnpo"}
-    (tmp_path / "args.json").write_text(json.dumps(old))
-    assert sizes(tmp_path) == [("8", "?", None)]
-    files = tmp_path / "wandb" / "run-20260102_100000-abc" / "files"
-    files.mkdir(parents=True)
-    (files / "wandb-metadata.json").write_text(json.dumps({"gpu_count": 1, "gpu": "Tesla T4", "args": []}))
-    assert sizes(tmp_path) == [("8", "1", 80.0)]
-    (files / "wandb-metadata.json").write_text(json.dumps({"gpu_count": 2, "args": []}))
-    assert sizes(tmp_path) == [("8", "?", None)]
-
-
 def test_of_a_batch_that_was_counted_only_n_is_asked(tmp_path: Path) -> None:
     found = [{"step": i, "env/all/total_episodes": 128, "env/all/reward/total": i / 9} for i in range(6)]
     write_rows(tmp_path / "metrics.jsonl", found)
@@ -310,24 +291,6 @@ def test_checkpoints_of_an_earlier_run_into_the_same_folder_are_another_run(tmp_
     assert sizes(tmp_path) == [("4", "4", 320.0), ("8", "4", 256.0)]
 
 
-def test_a_program_alone_tells_no_release_of_trl(tmp_path: Path) -> None:
-    found = [
-        {"step": i, "reward": i / 20, "rewards/accuracy_reward": 0.5, "completion_length": 9.0} for i in range(1, 11)
-    ]
-    (tmp_path / "checkpoint-10").mkdir()
-    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
-    (tmp_path / "launch.sh").write_text("accelerate launch --num_processes 1 train.py\n")
-    call = "GRPOConfig(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2)"
-    (tmp_path / "train.py").write_text(f"import trl\n{call}\n")
-    # In TRL 0.14 the batch would be 8 prompts, after it 2.
-    (question,) = propose(tmp_path).questions.values()
-    assert (question.field, set(question.candidates)) == ("problems_per_batch", {"2", "8"})
-    for row in found:
-        row["num_tokens"] = 1000.0 * row["step"]
-    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
-    assert sizes(tmp_path) == [("4", "2", 80.0)]
-
-
 @pytest.mark.parametrize("n", [4, 8])
 def test_an_answer_about_n_decides_which_source_is_believed(tmp_path: Path, n: int) -> None:
     path = write_state(tmp_path / "checkpoint-4", 4)
@@ -339,3 +302,11 @@ def test_an_answer_about_n_decides_which_source_is_believed(tmp_path: Path, n: i
     (found,) = diagnose(tmp_path, set={"group_size": n}).runs
     assert (found.group_size, found.metric) == (str(n), f"avg@{n}")
     assert f"avg@{n}" in RunSet.read(tmp_path, group_size=n, problems_per_batch=4).metrics
+
+
+def test_the_console_of_one_run_configures_no_other(tmp_path: Path) -> None:
+    for name, n in (("run1", 4), ("run10", 8)):
+        write_verl(tmp_path / f"{name}.jsonl", range(1, 11))
+        command = f"python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n={n} data.train_batch_size=16\n"
+        (tmp_path / f"{name}.log").write_text(command)
+    assert sizes(tmp_path) == [("4", "16", 640.0), ("8", "16", 1280.0)]

@@ -8,7 +8,7 @@ import pytest
 
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.records import RunSet
-from tests.unit.ingest.log_files import Tags, write_events, write_verl
+from tests.unit.ingest.log_files import Tags, write_events, write_hydra, write_verl
 
 VERL: Tags = {
     "training/global_step": float,
@@ -26,9 +26,8 @@ def logged_twice(tmp_path: Path) -> Path:
 
 
 def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice: Path) -> None:
-    mapping = propose(logged_twice)
+    mapping = propose(logged_twice, set={"n": 8, "bp": 32})
     assert sorted(run.skip for run in mapping.runs.values()) == [False, True]
-    assert not mapping.confirmed
     confirmed = mapping.replace(confirmed=True, searched=(str(logged_twice),))
     assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
     (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
@@ -42,10 +41,12 @@ def test_reading_two_logs_of_one_run_is_noted(logged_twice: Path) -> None:
     assert note.severity == "warning"
 
 
-@pytest.mark.parametrize("name", ["n16_bp32", "n8_bp64"])
-def test_another_configuration_is_another_run_whatever_it_measured(tmp_path: Path, name: str) -> None:
-    write_verl(tmp_path / "n8_bp32.jsonl", range(61))
-    write_events(tmp_path / name, range(61), VERL)
+@pytest.mark.parametrize(("n", "problems"), [(16, 32), (8, 64)])
+def test_another_configuration_is_another_run_whatever_it_measured(tmp_path: Path, n: int, problems: int) -> None:
+    write_hydra(tmp_path / "a", 8, 32)
+    write_verl(tmp_path / "a" / "log.jsonl", range(61))
+    write_hydra(tmp_path / "b", n, problems)
+    write_events(tmp_path / "b", range(61), VERL)
     assert not any(run.skip for run in propose(tmp_path).runs.values())
 
 

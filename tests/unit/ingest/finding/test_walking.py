@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.finding.walking import files_below
+from isocompute_sdk.ingest.paths import files_below
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, write_events
 

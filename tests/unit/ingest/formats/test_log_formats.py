@@ -57,7 +57,7 @@ def test_files_of_other_kinds_are_not_taken_for_its_own(form: LogFormat, tmp_pat
     for name, text in (("a.jsonl", '{"n": 8}\n'), ("b.csv", "n\n8\n"), ("1.jsonl", "{broken"), ("c.txt", "")):
         (tmp_path / name).write_text(text)
         assert form.store is None or not form.store.holds(tmp_path / name)
-        assert form.dumps is None or not form.dumps.is_dump(tmp_path / name)
+        assert not form.is_dump(tmp_path / name)
         assert form.journal is None or not form.journal.holds(tmp_path / name)
     if form.console is not None:
         assert form.console.parse("epoch 1, loss 0.5") is None

@@ -12,7 +12,7 @@ from isocompute_sdk.auditing.measure_choice import choose_measure
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
-from isocompute_sdk.ingest.assistant.doctor import diagnose_map
+from isocompute_sdk.ingest.doctor import diagnose_map
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import unasked
 
@@ -33,6 +33,14 @@ def sweep(tmp_path: Path) -> Path:
         folder.mkdir(parents=True)
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": rows, "global_step": 40}))
     return tmp_path / "sweep"
+
+
+@pytest.fixture
+def sized(sweep: Path) -> Path:
+    """The sweep with what says n and not B_p beside each run."""
+    for n in (4, 8, 32):
+        (sweep / f"run-n{n}" / "args.json").write_text(json.dumps({"num_generations": n}))
+    return sweep
 
 
 @pytest.fixture
@@ -62,9 +70,9 @@ def test_the_metric_names_the_evaluation_of_a_log(sweep: Path, metric: str) -> N
     assert {len(one.value_T) for one in runs.series(metric)} == {4}
 
 
-def test_a_mapping_takes_what_the_options_say(sweep: Path, tmp_path: Path) -> None:
+def test_a_mapping_takes_what_the_options_say(sized: Path, tmp_path: Path) -> None:
     target = tmp_path / "map.yaml"
-    propose(sweep, tmp_path).save(target)
+    propose(sized, tmp_path).save(target)
     target.write_text(target.read_text().replace("confirmed: false", "confirmed: true"))
     with pytest.raises(RecordError, match="open"):
         read_mapped(target)
@@ -77,24 +85,24 @@ def test_a_mapping_takes_what_the_options_say(sweep: Path, tmp_path: Path) -> No
         ReadingOptions(map=target, set_=["no such=1"]).read(None)
 
 
-def test_runs_of_several_n_are_asked_for_their_completions(sweep: Path, tmp_path: Path) -> None:
-    found = diagnose(sweep)
+def test_runs_of_several_n_are_asked_for_their_completions(sized: Path, tmp_path: Path) -> None:
+    found = diagnose(sized)
     assert found.question is not None
     assert "--set rollouts_per_batch=R" in found.question
-    (question,) = propose(sweep).open_questions()
+    (question,) = propose(sized).open_questions()
     assert question.field == "rollouts_per_batch"
     target = tmp_path / "map.yaml"
-    propose(sweep, tmp_path).save(target)
+    propose(sized, tmp_path).save(target)
     text = target.read_text().replace("confirmed: false", "confirmed: true")
     target.write_text(text.replace("answer: null", f"answer: {COMPLETIONS}"))
     assert {run.rollouts for run in read_mapped(target).runs()} == {40.0 * COMPLETIONS}
     sizes = {f"run-n{n}": {"group_size": n} for n in (4, 8, 32)}
     with pytest.raises(RecordError) as refused:
-        RunSet.read(sweep, runs=sizes)
+        RunSet.read(sized, runs=sizes)
     assert refused.value.options == ("--set rollouts_per_batch=R",)
     with pytest.raises(RecordError) as refused:
-        RunSet.read(sweep)
-    assert not refused.value.options
+        RunSet.read(sized, runs={"run-n4": {"group_size": 4}})
+    assert refused.value.options
 
 
 def test_a_table_of_several_n_is_asked_for_its_completions(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, counted_from_one, scalar_series
-from isocompute_sdk.ingest.run_logs.log_table import Reading, tabulate
+from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.records import RunSet
 
 ARGUMENTS = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.mlflow_runs import is_database, read_folder, read_from_database, runs_in_database
+from isocompute_sdk.ingest.stores.databases import MLFLOW
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 
@@ -51,11 +51,11 @@ def test_a_metric_line_that_is_cut_is_left_out_with_a_note(folder_store: Path, t
     try:
         metric = run / "metrics" / "critic" / "score" / "mean"
         metric.write_bytes(metric.read_bytes()[:-9])
-        found = read_folder(run)
-        assert found.metrics["critic/score/mean"].step_T.tolist() == list(range(1, 10))
-        assert [note.code for note in found.notes] == ["log-cut-off"]
-        assert np.isnan(found.metrics["bad"].value_T).all()
-        assert found.params["actor_rollout_ref/rollout/n"] == "4"
+        log = MLFLOW.read([run], "run")
+        assert log.series("critic/score/mean").step_T.tolist() == list(range(1, 10))
+        assert [note.code for note in log.notes] == ["log-cut-off"]
+        assert np.isnan(log.series("bad").value_T).all()
+        assert dict(log.settings[0][1])["actor_rollout_ref.rollout.n"] == 4
     finally:
         run.rename(meta.parent)
 
@@ -75,11 +75,12 @@ def test_a_database_is_read_and_not_changed_while_another_process_writes(tmp_pat
     assert writer.stdout is not None
     assert writer.stdout.readline() == "waiting\n"
     before = path.read_bytes()
-    (run,) = runs_in_database(path)
-    assert read_from_database(path, run).metrics["critic/score/mean"].step_T.tolist() == list(range(1, 11))
+    assert MLFLOW.runs_of is not None
+    (run,) = MLFLOW.runs_of(path)
+    assert MLFLOW.read([run.part], run.name).series("critic/score/mean").step_T.tolist() == list(range(1, 11))
     assert path.read_bytes() == before
     writer.communicate()
-    assert is_database(path)
+    assert MLFLOW.holds(path)
     check(path)
     (tmp_path / "unrelated.db").write_bytes(b"SQLite format 3\0 and no more")
-    assert not is_database(tmp_path / "unrelated.db")
+    assert not MLFLOW.holds(tmp_path / "unrelated.db")

@@ -144,10 +144,10 @@ def test_a_file_that_was_never_written_to_is_no_attempt(tmp_path: Path) -> None:
     assert len(read_tensorboard(tmp_path).attempts) == 1
 
 
-def test_a_folder_without_events_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+def test_a_folder_without_events_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name, [scalar("reward", 1, 1.0)])
-    with pytest.raises(RecordError, match="a, b"):
+    with pytest.raises(RecordError, match="no event files"):
         read_tensorboard(tmp_path)
 
 

@@ -61,12 +61,11 @@ def test_a_copy_that_followed_links_counts_once(logged: Path, tmp_path: Path) ->
     assert spent == {"first": 10 * 32, "second": 22 * 32}
 
 
-def test_one_file_says_what_was_logged_configured_and_printed(logged: Path) -> None:
+def test_one_file_says_what_was_logged_and_configured(logged: Path) -> None:
     first, second = (read_wandb_run(path) for path in run_files(logged, "kept"))
-    assert (first.run_id, first.name, first.project, first.ended) == ("kept", "second", "p", True)
+    assert (first.run_id, first.name) == ("kept", "second")
     assert first.config["num_generations"] == 8
     assert first.config["learning_rate"] == 1e-6
-    assert "done at 12" in "".join(first.console)
     assert second.columns["nested.deep.x"].value_T.tolist() == [15, 20]
     assert np.isnan(first.columns["nan"].value_T).all()
     assert "text" not in first.columns

@@ -20,10 +20,9 @@ import pytest
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import propose
-from isocompute_sdk.ingest.stores import packed
+from isocompute_sdk.ingest import tables as packed
 from isocompute_sdk.ingest.stores.event_files import read_event_file
 from isocompute_sdk.ingest.stores.training_args import read_training_args
-from isocompute_sdk.ingest.tables import raw
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Study, Throughput, load_spec
 
@@ -52,7 +51,7 @@ def _ragged_jsonl(path: Path) -> None:
 
 def _wide_parquet(path: Path) -> None:
     # polars takes seconds to write as many as in the other files; it reads their names in one piece.
-    names = [f"m{i}" for i in range(raw.MOST_COLUMNS)]
+    names = [f"m{i}" for i in range(packed.MOST_COLUMNS)]
     pl.DataFrame({**{name: [value] for name, value in ROW.items()}, **{name: [0.5] for name in names}}).write_parquet(
         path
     )
@@ -98,9 +97,9 @@ def test_what_a_small_packed_file_holds_is_bounded_too(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv.gz"
     path.write_bytes(gzip.compress(b"8,32,1,0.5\n" * 50_000))
     assert path.stat().st_size < 10_000
-    assert len(raw.read_text(path, largest=550_000)[0]) == 550_000
+    assert len(packed.read_text(path, largest=550_000)[0]) == 550_000
     with pytest.raises(RecordError, match=r"runs\.csv\.gz"):
-        raw.read_text(path, largest=549_999)
+        packed.read_text(path, largest=549_999)
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "runs.jsonl"])
@@ -124,7 +123,7 @@ def test_a_line_without_end_is_refused_in_little_memory(tmp_path: Path, name: st
 
 
 def test_a_parquet_file_that_unpacks_to_billions_of_cells_is_refused(tmp_path: Path) -> None:
-    rows = raw.MOST_CELLS // 4 + 1
+    rows = packed.MOST_CELLS // 4 + 1
     frame = pl.DataFrame({"n": [8], "bp": [32], "step": [1], "avg@4": [0.5]}).select(pl.all().repeat_by(rows).explode())
     frame.write_parquet(tmp_path / "runs.parquet")
     del frame

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.tables import csv as csv_files
-from isocompute_sdk.ingest.tables import jsonl
+from isocompute_sdk.ingest import tables
 from isocompute_sdk.records import RunSet
 
 odd = ["", " ", '"', '""', '"a"', '"a,b"', '"a""b"', "a;b", '"a\nb"', "\r", "\t", "8", "0.5", "é"]
@@ -22,10 +21,10 @@ rows = st.lists(st.lists(cells, min_size=1, max_size=3).map(",".join), min_size=
 @example("n,C", ["1", "3", "4,5,6"], "\n", True)
 def test_what_is_read_fast_is_what_is_read_carefully(header: str, lines: list[str], end: str, ended: bool):
     text = end.join([header, *lines]) + (end if ended else "")
-    plain = csv_files.read_plain(text)
+    plain = tables.read_plain(text)
     if plain is None:
         return
-    careful, numbers, broken = csv_files._split(Path("runs.csv"), text)
+    careful, numbers, broken = tables._split(Path("runs.csv"), text)
     assert broken is None
     assert [name.strip() for name in careful[0]] == list(plain)
     assert careful[1:] == [[cell or "" for cell in row] for row in zip(*plain.values(), strict=True)]
@@ -34,31 +33,11 @@ def test_what_is_read_fast_is_what_is_read_carefully(header: str, lines: list[st
 
 @pytest.mark.parametrize("text", ["n,C\n1,2\n", "n,C\r\n1,2\r\n", 'n,C\n"a",2\n', "n;C\n;0.5\n"])
 def test_clean_csv_is_read_fast(text: str):
-    assert csv_files.read_plain(text) is not None
-
-
-values = st.one_of(
-    st.none(), st.integers(-5, 5), st.floats(-1, 1), st.sampled_from(["", "a", '"', ":null", '":', " :", "é"])
-)
-objects = st.lists(st.dictionaries(st.sampled_from(["n", "C", "m", "a b"]), values), min_size=1, max_size=6)
-
-
-@settings(deadline=None, max_examples=300)
-@given(objects, st.booleans())
-def test_json_lines_read_fast_say_the_same(lines: list[dict[str, object]], ended: bool):
-    text = "\n".join(map(json.dumps, lines)) + ("\n" if ended else "")
-    plain = jsonl.read_plain(text)
-    if plain is None:
-        return
-    for index, line in enumerate(lines):
-        for name in plain.columns:
-            read, said = plain[name][index], line.get(name)
-            # A column of numbers and texts is text, whoever reads it.
-            assert read == said or (isinstance(read, str) and float(read) == said)
+    assert tables.read_plain(text) is not None
 
 
 def test_a_key_that_appears_only_in_the_middle_is_not_lost(tmp_path: Path):
-    lines = [{"n": 8, "C": i, "avg@4": 0.5} for i in range(3 * jsonl.SAMPLE_LINES)]
+    lines = [{"n": 8, "C": i, "avg@4": 0.5} for i in range(3000)]
     lines[len(lines) // 2]["best@4"] = 0.75
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
@@ -66,7 +45,7 @@ def test_a_key_that_appears_only_in_the_middle_is_not_lost(tmp_path: Path):
 
 
 def test_a_whole_number_may_become_a_fraction_far_down(tmp_path: Path):
-    lines = [{"n": 8, "C": i, "avg@4": 1} for i in range(3 * jsonl.SAMPLE_LINES)]
+    lines = [{"n": 8, "C": i, "avg@4": 1} for i in range(3000)]
     lines[len(lines) // 2]["avg@4"] = 0.75
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -140,20 +143,8 @@ def test_runs_describe_any_file_that_has_run_ids(tmp_path: Path):
     path.write_text("run,step,avg@4\na,1,0.5\nb,1,0.6\n")
     described = {"a": {"n": 8, "bp": 32}, "b": {"n": 16, "bp": 32}}
     assert [info.rollouts for info in read(path, runs=described).runs()] == [256.0, 512.0]
-    with pytest.raises(RecordError, match=r"'b'.*runs="):
+    with pytest.raises(RecordError, match=r"group_size of run 'b'"):
         read(path, runs={"a": described["a"]})
-
-
-def test_runs_without_run_ids_are_refused(folder: Path):
-    with pytest.raises(RecordError, match="run_id"):
-        read(folder / "easy.csv", runs={"a": {"n": 8}})
-
-
-def test_what_a_file_says_cannot_be_said_again_in_runs(tmp_path: Path):
-    path = tmp_path / "runs.csv"
-    path.write_text("run,n,bp,step,avg@4\na,8,32,1,0.5\n")
-    with pytest.raises(RecordError, match="group_size"):
-        read(path, runs={"a": {"n": 8}})
 
 
 def test_rename_and_ignore_need_not_fit_every_file(folder: Path):
@@ -167,3 +158,12 @@ def test_a_misspelt_option_is_refused(folder: Path):
         RunSet.read(folder / "easy.csv", problem_per_batch=32)
     with pytest.raises(RecordError, match=r"on_truncated.*'keep'"):
         RunSet.read(folder / "easy.csv", on_truncated="keep")
+
+
+def test_a_plain_table_loads_no_log_format_and_no_backend(tmp_path: Path):
+    path = tmp_path / "runs.csv"
+    path.write_text("n,B_p,C,avg@4\n8,32,0,0.3\n8,32,2560,0.4\n")
+    program = f"import sys, isocompute_sdk as iso; iso.read({str(path)!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in loaded if name.startswith(("isocompute_sdk.ingest.f", "isocompute_sdk.ingest.stores"))]
+    assert not [name for name in loaded if re.fullmatch(r"isocompute_(?!sdk).*", name)]

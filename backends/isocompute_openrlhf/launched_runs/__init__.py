@@ -1,1 +1,0 @@
-"""Runs that our launch script started: their logs, consoles and samples."""

@@ -1,0 +1,363 @@
+"""Families of simulated tasks: six by formulas, `PROCESSES` by a model of training or as in digitised curves.
+
+In the formulas the gain of training, and when it comes, depend on the group size. Numbers are near those of the paper:
+rewards of the base model and plateaus of fig. 6, midpoints that come later for larger n (section 4), a low plateau of
+n* on hard problems (fig. 7), overfitting on few problems (section 6).
+
+No process uses the curve shapes of the fits. They have features of digitised and recorded curves that the formula
+families lack: late declines whose onset depends on n, rises in two stages, early dips, exponents that depend on n.
+
+Constants and where they come from:
+
+- `DECLINE`: share of the gain lost per e-fold of compute after the peak. Qwen3-4B Easy: n = 64 gains .164 and falls
+  from .622 at 165k to .514 at 400k (.12 per e-fold, .73 of its gain), n = 128 from .594 at 173k to .534 (.53), n = 8
+  does not fall. D = 6,000 (Qwen2.5-7B): n = 8 .28, n = 256 .34, n = 512 .35. Digitised panels in
+  `isocompute_sdk/laws/data/panels`.
+- `ONSET_PER_OCTAVE`: change of the onset's ln C per octave of n. Qwen3-4B Easy: 0 from n = 64 to 128; D = 6,000: .28
+  from n = 8 to 512; with D = 500 large n decline first (finding 5 of the paper), hence also negative.
+- `GAIN`: .14 to .25 on Easy, .05 to .13 on Hard (fig. 6 of the paper).
+- `skills`: learning rate proportional to sqrt(n B_p) (recipe of section 3), so that progress goes as C / sqrt(n B_p);
+  advantage signal sqrt(p (1 - p)) where the group is mixed; unsolved problems are pushed back by updates for others
+  (interference, section 6), less for larger n.
+- Evaluation noise: .010 to .012 on Easy, .004 on Hard (README of the panels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from isocompute_simulator.design import SweepDesign
+from isocompute_simulator.truth import OCTAVES_X, SHAPES, Array, TabulatedTruth, Truth, log_grid, rise_at
+
+FAMILIES = ("easy", "hard", "unsaturated", "insensitive", "overfitting", "rough")
+"""Names of the families."""
+
+
+def draw_family(rng: np.random.Generator) -> str:
+    """One of the families, all equally likely."""
+    return FAMILIES[int(rng.integers(len(FAMILIES)))]
+
+
+def draw_truth(family: str, design: SweepDesign, rng: np.random.Generator) -> Truth:
+    """A task of a family, placed so that the sweep sees a third to all of the rise."""
+    return _DRAW[family](design, rng)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _task(
+    design: SweepDesign,
+    rng: np.random.Generator,
+    *,
+    relative_X: Array,
+    gain: tuple[float, float],
+    slope: float,
+    seen: tuple[float, float],
+    steepness: tuple[float, float] = (0.85, 2.0),
+    base: tuple[float, float] = (0.2, 0.5),
+    rough_midpoint_X: Array | None = None,
+    **overfit: float | int,
+) -> Truth:
+    """A task with amplitudes proportional to `relative_X` and midpoints that rise by `slope` per octave.
+
+    Its gain is drawn from `gain`; the middle n reaches a share of it, drawn from `seen`, at the end of the sweep.
+    """
+    shape = SHAPES[int(rng.integers(3))]
+    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
+    centre = 0.5 * (low + high)
+    h = np.exp(rng.uniform(*np.log(steepness)))
+    steepness_X = h * np.exp(rng.normal(0, 0.02) * (OCTAVES_X - centre))
+    share = rng.uniform(*seen)
+    # The delay keeps growing beyond the largest n, where runs have too few updates.
+    midpoint_X = slope * (OCTAVES_X - centre) + 0.5 * rng.uniform(0, 0.06) * (OCTAVES_X - centre) ** 2
+    midpoint_X = midpoint_X + np.log(design.largest_rollouts) - rise_at(shape, share) / h
+    if rough_midpoint_X is not None:
+        midpoint_X = midpoint_X + rough_midpoint_X
+    allowed = (low <= OCTAVES_X) & (high + 1 >= OCTAVES_X)
+    height = np.exp(rng.uniform(*np.log(gain))) / float(relative_X[allowed].max())
+    return Truth(
+        shape=shape,
+        base_reward=float(rng.uniform(*base)),
+        amplitude_X=height * relative_X,
+        midpoint_X=midpoint_X,
+        steepness_X=steepness_X,
+        problems_per_batch=design.problems_per_batch[0],
+        problems_delay=float(rng.normal(0.15, 0.15)),
+        **overfit,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _saturating(design: SweepDesign, rng: np.random.Generator) -> Array:
+    """Relative amplitude: a sigmoid of log2 n from a floor to 1."""
+    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
+    floor = rng.uniform(0.3, 0.7)
+    return floor + (1 - floor) * _sigmoid(rng.uniform(0.6, 1.3) * (OCTAVES_X - rng.uniform(low + 1, high + 0.5)))
+
+
+def _easy(design: SweepDesign, rng: np.random.Generator) -> Truth:
+    return _task(
+        design,
+        rng,
+        relative_X=_saturating(design, rng),
+        gain=(0.05, 0.4),
+        slope=rng.uniform(0.3, 0.65),
+        seen=(0.4, 0.98),
+    )
+
+
+def _hard(design: SweepDesign, rng: np.random.Generator) -> Truth:
+    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
+    peak = rng.uniform(0.5 * (low + high), high + 0.3)
+    fall = rng.uniform(0.15, 0.5) * np.maximum(OCTAVES_X - peak, 0) ** rng.uniform(1.0, 1.6)
+    return _task(
+        design,
+        rng,
+        relative_X=_saturating(design, rng) * np.exp(-fall),
+        gain=(0.05, 0.2),
+        slope=rng.uniform(0.2, 0.55),
+        seen=(0.33, 0.9),
+        base=(0.02, 0.25),
+    )
+
+
+def _unsaturated(design: SweepDesign, rng: np.random.Generator) -> Truth:
+    low = np.log2(design.levels[0])
+    return _task(
+        design,
+        rng,
+        relative_X=1 + rng.uniform(0.25, 0.6) * np.maximum(OCTAVES_X - low, -1.5),
+        gain=(0.1, 0.4),
+        slope=rng.uniform(0.25, 0.55),
+        seen=(0.15, 0.55),
+        steepness=(0.5, 1.1),
+    )
+
+
+def _insensitive(design: SweepDesign, rng: np.random.Generator) -> Truth:
+    trend = rng.normal(0, 0.004) * OCTAVES_X
+    return _task(
+        design,
+        rng,
+        relative_X=1 + trend,
+        gain=(0.05, 0.4),
+        slope=rng.uniform(0.0, 0.03),
+        seen=(0.33, 0.98),
+    )
+
+
+def _overfitting(design: SweepDesign, rng: np.random.Generator) -> Truth:
+    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
+    n_problems = int(rng.choice([200, 300, 500, 1000, 2000]))
+    begin = np.log(design.largest_rollouts) + rng.uniform(1.0, 4.0)
+    return _task(
+        design,
+        rng,
+        relative_X=_saturating(design, rng),
+        gain=(0.05, 0.4),
+        slope=rng.uniform(0.25, 0.55),
+        seen=(0.4, 0.98),
+        n_problems=n_problems,
+        overfit_at=float(begin - np.log(n_problems / 1000.0)),
+        overfit_cap=float(rng.uniform(low + 1, high - 0.5)),
+        overfit_haste=float(rng.uniform(0.5, 1.5)),
+        overfit_rate=float(rng.uniform(0.6, 1.5)),
+    )
+
+
+def _rough(design: SweepDesign, rng: np.random.Generator) -> Truth:
+    octaves = np.arange(0.0, 15.0)
+    amplitude = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.06, 0.14), octaves.size))
+    midpoint = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.1, 0.3), octaves.size))
+    return _task(
+        design,
+        rng,
+        relative_X=_saturating(design, rng) * np.exp(amplitude),
+        gain=(0.05, 0.4),
+        slope=rng.uniform(0.25, 0.55),
+        seen=(0.4, 0.95),
+        rough_midpoint_X=midpoint,
+    )
+
+
+_DRAW: dict[str, Callable[[SweepDesign, np.random.Generator], Truth]] = {
+    "easy": _easy,
+    "hard": _hard,
+    "unsaturated": _unsaturated,
+    "insensitive": _insensitive,
+    "overfitting": _overfitting,
+    "rough": _rough,
+}
+
+
+PROCESSES = ("skills", "memorising", "declining", "two-stage", "dipping", "tilted")
+"""Names of the families."""
+GAIN = (0.05, 0.3)
+BASE = (0.05, 0.5)
+DECLINE = (0.2, 0.75)
+ONSET_PER_OCTAVE = (0.05, 0.25)
+"""Mean and standard deviation."""
+SKILLS = 40
+"""Problems that stand for a set."""
+TIME_PER_UNIT = 16
+"""Integration steps per unit of log time."""
+
+
+def draw_process(family: str, design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """A task of a family, placed so that the sweep sees a quarter to all of the rise."""
+    return _DRAW_PROCESS[family](design, rng)
+
+
+def _skills(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """Problems learned one by one, by expected policy gradient on their success rates."""
+    progress_XT, time_T = learned(rng)
+    # Progress depends on C / sqrt(n B_p), so larger n reach the same progress at larger C.
+    lag_X = 0.5 * np.log(2.0) * _centred(design)
+    return _placed(design, rng, _scaled(progress_XT, design, rng), time_T, seen=(0.3, 0.97), lag_X=lag_X)
+
+
+def _memorising(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """Skills on few problems: after some epochs the validation reward falls."""
+    truth = _skills(design, rng)
+    return _with_decline(truth, design, rng, n_problems=int(rng.choice([300, 500, 1000, 2000, 6000])))
+
+
+def _declining(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """Curves as in the digitised panels: an exponential rise, then a decline linear in ln C."""
+    x = _centred(design)
+    plateau_X = 1.0 + rng.uniform(0.0, 0.14) * x - rng.uniform(0.0, 0.02) * np.maximum(x, 0.0) ** 2
+    plateau_X = np.maximum(plateau_X, 0.2)
+    time_T = log_grid(1.0)
+    rise_T = -np.expm1(-np.exp(rng.uniform(0.75, 1.1) * time_T))
+    gain_XT = _scaled(plateau_X[:, None] * rise_T, design, rng)
+    truth = _placed(design, rng, gain_XT, time_T, seen=(0.6, 0.995), lag_X=rng.uniform(0.1, 0.5) * x)
+    return _with_decline(truth, design, rng, n_problems=None)
+
+
+def _two_stage(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """Two groups of problems: the second is learned after the first."""
+    x = _centred(design)
+    second = rng.uniform(0.25, 0.6)
+    second_X = second * np.maximum(1.0 + rng.uniform(-0.02, 0.2) * x, 0.1)
+    later_X = rng.uniform(1.3, 3.2) + rng.uniform(-0.25, 0.1) * x
+    time_T = log_grid(1.0)
+    speed, speed_later = rng.uniform(0.9, 2.0, 2)
+    gain_XT = (1.0 - second) / (1.0 + np.exp(-speed * time_T[None, :]))
+    gain_XT = gain_XT + second_X[:, None] / (1.0 + np.exp(-speed_later * (time_T[None, :] - later_X[:, None])))
+    gain_XT = _scaled(gain_XT, design, rng)
+    return _placed(design, rng, gain_XT, time_T, seen=(0.35, 0.95), lag_X=rng.uniform(0.1, 0.5) * x)
+
+
+def _dipping(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """Validation declines a little before it rises, as when the format of answers changes first."""
+    truth = _skills(design, rng)
+    depth, width = rng.uniform(0.01, 0.05), rng.uniform(0.5, 1.0)
+    where_X = np.log(design.largest_rollouts) - rng.uniform(2.5, 4.5) + rng.uniform(0.0, 0.4) * _centred(design)
+    late_XT = (truth.log_compute_T[None, :] - where_X[:, None]) / width
+    dip_XT = min(depth, 0.6 * truth.base_reward) * np.exp(-0.5 * late_XT**2)
+    return replace(truth, gain_XT=truth.gain_XT - dip_XT)
+
+
+def _tilted(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
+    """A power-law approach to the plateau with an exponent that depends on n: some n rise long after others stopped."""
+    x = _centred(design)
+    exponent_X = np.exp(rng.uniform(-1.2, 0.3) + np.clip(rng.normal(0.1, 0.2), -0.4, 0.4) * x)
+    top_X = np.maximum(1.0 + rng.uniform(-0.02, 0.08) * x, 0.3)
+    time_T = log_grid(1.0)
+    gain_XT = top_X[:, None] * (1.0 - (1.0 + np.exp(time_T[None, :])) ** -exponent_X[:, None])
+    gain_XT = _scaled(gain_XT, design, rng)
+    return _placed(design, rng, gain_XT, time_T, seen=(0.25, 0.9), lag_X=rng.uniform(0.1, 0.5) * x)
+
+
+def learned(rng: np.random.Generator) -> tuple[Array, Array]:
+    """Gain in the mean success rate of a set of problems, shape (X, T), and ln of C / sqrt(n B_p), shape (T,).
+
+    Each problem's logit z follows dz/dt = s(p, n) - q n^-g (1 - p) mean(s) - k (z - z0), with s the expected size of a
+    group-normalised advantage.
+    """
+    spread = rng.uniform(0.8, 2.4)
+    start_P = rng.normal(rng.normal(-0.8, 1.0), spread, SKILLS)
+    talent_P = np.exp(rng.normal(0.0, rng.uniform(0.3, 1.2), SKILLS))
+    interference = rng.uniform(0.5, 4.0) * 2.0 ** (-rng.uniform(0.2, 0.8) * OCTAVES_X[:, None])
+    pull = rng.uniform(0.01, 0.25)
+    sizes = 2.0 ** OCTAVES_X[:, None]
+
+    def speed(logit_XP: Array) -> Array:
+        p = 1.0 / (1.0 + np.exp(-np.clip(logit_XP, -30.0, 30.0)))
+        mixed = 1.0 - p**sizes - (1.0 - p) ** sizes
+        signal = talent_P * np.sqrt(p * (1.0 - p)) * np.maximum(mixed, 0.0)
+        others = signal.mean(axis=1, keepdims=True)
+        return signal - interference * (1.0 - p) * others - pull * (logit_XP - start_P)
+
+    time_T = np.asarray(np.arange(-5.0, 9.0, 1.0 / TIME_PER_UNIT), dtype=np.float64)
+    logit_XP = np.repeat(start_P[None, :], len(OCTAVES_X), axis=0)
+    mean_XT = np.empty((len(OCTAVES_X), len(time_T)))
+    for t, now in enumerate(time_T):
+        step = np.exp(now) - (np.exp(time_T[t - 1]) if t else 0.0)
+        rate = speed(logit_XP)
+        stiff = np.maximum((rate - speed(logit_XP + 1e-4)) / 1e-4, 0.0)
+        # Linearly implicit: equilibria are reached without overshoot however long a step is.
+        logit_XP = logit_XP + np.clip(step * rate / (1.0 + step * stiff), -0.5, 0.5)
+        mean_XT[:, t] = (1.0 / (1.0 + np.exp(-logit_XP))).mean(axis=1)
+    return mean_XT - float((1.0 / (1.0 + np.exp(-start_P))).mean()), time_T
+
+
+def _with_decline(
+    truth: TabulatedTruth, design: SweepDesign, rng: np.random.Generator, n_problems: int | None
+) -> TabulatedTruth:
+    """The same task with a decline whose onset lies around the end of the pilot."""
+    x = _centred(design)
+    onset_X = np.log(design.largest_rollouts) + rng.uniform(-1.3, 1.8) + rng.normal(*ONSET_PER_OCTAVE) * x
+    decline_X = rng.uniform(*DECLINE) * np.exp(rng.normal(0.0, 0.08) * x)
+    return replace(
+        truth,
+        n_problems=n_problems,
+        onset_X=np.asarray(onset_X),
+        onset_problems=n_problems,
+        decline_X=np.asarray(decline_X),
+    )
+
+
+def _placed(
+    design: SweepDesign,
+    rng: np.random.Generator,
+    gain_XT: Array,
+    time_T: Array,
+    *,
+    seen: tuple[float, float],
+    lag_X: Array,
+) -> TabulatedTruth:
+    """A task from curves over `time_T`, shifted so that the middle n reaches a share of its gain at the pilot's end."""
+    middle = int(np.argmin(np.abs(_centred(design))))
+    wanted = rng.uniform(*seen) * float(gain_XT[middle].max())
+    at = float(time_T[int(np.argmax(gain_XT[middle] >= wanted))])
+    log_compute_T = log_grid(float(design.largest_rollouts))
+    own_XT = log_compute_T[None, :] - np.log(design.largest_rollouts) + at - lag_X[:, None]
+    table_XT = np.stack([np.interp(own, time_T, row, left=0.0) for own, row in zip(own_XT, gain_XT, strict=True)])
+    base, delay = float(rng.uniform(*BASE)), float(rng.normal(0.2, 0.12))
+    return TabulatedTruth(base, log_compute_T, table_XT, design.problems_per_batch[0], delay)
+
+
+def _scaled(gain_XT: Array, design: SweepDesign, rng: np.random.Generator) -> Array:
+    """Gains scaled so that the best n up to an octave above the grid has a gain as published."""
+    allowed = np.log2(design.levels[-1]) + 1 >= OCTAVES_X
+    return gain_XT * rng.uniform(*GAIN) / float(gain_XT[allowed].max())
+
+
+def _centred(design: SweepDesign) -> Array:
+    """Octaves from the middle of the grid."""
+    return OCTAVES_X - 0.5 * (np.log2(design.levels[0]) + np.log2(design.levels[-1]))
+
+
+_DRAW_PROCESS: dict[str, Callable[[SweepDesign, np.random.Generator], TabulatedTruth]] = {
+    "skills": _skills,
+    "memorising": _memorising,
+    "declining": _declining,
+    "two-stage": _two_stage,
+    "dipping": _dipping,
+    "tilted": _tilted,
+}

@@ -1,1 +1,0 @@
-"""Simulated tasks: noise-free rewards as a function of compute, group size and problems per batch."""

@@ -1,0 +1,173 @@
+"""Checkpoints: everything a run needs to resume bit for bit. A kill leaves the old checkpoint or the new one.
+
+RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file checkpoints/latest names
+the newest folder; a finished run drops both unless it keeps its state. best/ holds the policy with the best validation
+reward so far. No generator state is saved: every draw is seeded by the run's seed and the step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isocompute_sdk.files import write_text
+from isocompute_sdk.interrupts import interrupts_later
+from isocompute_sdk.training.payload.run_files import better, record_best
+from isocompute_torch.configuration import InputError
+from isocompute_torch.learner import Learner
+from isocompute_torch.policy import Policy, load_model
+
+FOLDER = "checkpoints"
+BEST_FOLDER = "best"
+LATEST = "latest"
+STATE = "state.pt"
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Counters:
+    """Progress of a run."""
+
+    step: int = 0
+    """Updates done."""
+    rollouts: int = 0
+    """Training rollouts generated, C."""
+    tokens: int = 0
+    """Training tokens sampled."""
+
+
+def latest_step(run_folder: Path) -> int | None:
+    """Update step of the newest checkpoint; None without a checkpoint."""
+    pointer = run_folder / FOLDER / LATEST
+    if not pointer.exists():
+        return None
+    name = pointer.read_text(encoding="utf-8").strip()
+    return int(name.rpartition("-")[2]) if (pointer.parent / name / STATE).is_file() else None
+
+
+@interrupts_later()  # torch.save turns an interrupt inside its writes into a RuntimeError, or ends the process.
+def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
+    """Write a checkpoint and remove the older ones.
+
+    Raises:
+        OSError: the disk is full; the older checkpoint is kept.
+    """
+    folder = run_folder / FOLDER
+    final = folder / f"step-{counters.step:06d}"
+    temporary = folder / f".step-{counters.step:06d}.new"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        with (temporary / STATE).open("wb") as file:
+            torch.save(_state(learner, counters), file)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    write_text(folder / LATEST, final.name + "\n")
+    for old in folder.glob("*step-*"):
+        if old != final:
+            shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+@interrupts_later()
+def keep_best(run_folder: Path, learner: Learner, step: int, metric: str, reward: float) -> None:
+    """Save the policy in Hugging Face's form if its reward is the best so far, and name it in best.json.
+
+    Raises:
+        OSError: the disk is full; the earlier best is kept.
+    """
+    if step == 0 or not better(run_folder, reward):
+        return
+    folder = run_folder / BEST_FOLDER / f"step-{step:06d}"
+    save_model(learner.policy, folder)
+    record_best(run_folder, step, metric, reward, folder)
+    for old in folder.parent.glob("*step-*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load_best(policy: Policy, folder: Path) -> None:
+    """Copy the weights of a checkpoint in Hugging Face's form into the policy."""
+    policy.model.load_state_dict(load_model(str(folder), torch.device("cpu"), policy.dtype).state_dict())
+
+
+def save_model(policy: Policy, folder: Path) -> None:
+    """Write the policy and its tokenizer in Hugging Face's form, in one step."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        policy.save(temporary)
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def saved_dtype(run_folder: Path, step: int) -> torch.dtype:
+    """Number format of the policy in a checkpoint.
+
+    Raises:
+        InputError: the checkpoint cannot be read.
+    """
+    with _usable(_path(run_folder, step)) as path:
+        weights = torch.load(path, map_location="cpu", mmap=True, weights_only=True)["policy"]
+        return next(weight.dtype for weight in weights.values() if weight.is_floating_point())
+
+
+def load(run_folder: Path, step: int, learner: Learner) -> Counters:
+    """Load a checkpoint into the learner; returns its counters.
+
+    Raises:
+        InputError: the checkpoint cannot be read, or belongs to another model.
+    """
+    with _usable(_path(run_folder, step)) as path:
+        state = torch.load(path, map_location=learner.policy.device, weights_only=True)
+        if state["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {state['schema_version']}; this release reads {SCHEMA_VERSION}")
+        learner.policy.model.load_state_dict(state["policy"])
+        learner.optimiser.load_state(state["optimiser"])
+        if learner.value_model is not None and learner.value_optimiser is not None:
+            learner.value_model.load_state_dict(state["value_model"])
+            learner.value_optimiser.load_state(state["value_optimiser"])
+    return Counters(**state["counters"])
+
+
+def _path(run_folder: Path, step: int) -> Path:
+    return run_folder / FOLDER / f"step-{step:06d}" / STATE
+
+
+@contextmanager
+def _usable(path: Path) -> Generator[Path]:
+    try:
+        yield path
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
+        raise InputError(
+            f"the checkpoint {path} is unusable: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"Remove {path.parent} to start from the base model.",
+        ) from error
+
+
+def _state(learner: Learner, counters: Counters) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "counters": asdict(counters),
+        "policy": learner.policy.model.state_dict(),
+        "optimiser": learner.optimiser.state(),
+    }
+    if learner.value_model is not None and learner.value_optimiser is not None:
+        state["value_model"] = learner.value_model.state_dict()
+        state["value_optimiser"] = learner.value_optimiser.state()
+    return state

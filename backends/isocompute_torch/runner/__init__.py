@@ -1,1 +1,0 @@
-"""One run: its configuration, the training loop, evaluation, journal, checkpoints and what the terminal shows."""

@@ -1,0 +1,473 @@
+"""`diagnose`: one finding per run of a folder, and per file that cannot be read: what is there and what to do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.collect import Collection, collect, told_of
+from isocompute_sdk.ingest.formats.registry import broken
+from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.mapping import RunMap
+from isocompute_sdk.ingest.paths import as_paths
+from isocompute_sdk.ingest.reader import read
+from isocompute_sdk.phrases import listed
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.cells import Options
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
+from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.copies import told
+from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, undecided
+from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.trends import no_rise, no_rise_note
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MIN_EVALUATIONS = 4
+"""Fewer evaluations than this say little about a curve."""
+MAX_NAMED = 20
+"""Tables that a command names one by one."""
+_RATE = "learning_rate"
+_FIELDS = {
+    "group_size": "n",
+    "problems_per_batch": "B_p",
+    BATCH.name: "n B_p (completions of an update, over all GPUs)",
+    "step_unit": "the unit of the steps",
+    "metrics": "the evaluation among the values",
+    "eval_samples": "the samples per problem in the evaluation",
+    "updates_per_batch": "the optimiser updates per batch of rollouts",
+}
+"""What a question is about, in words."""
+_ADVICE = {
+    "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
+    "log-damaged": "copy the file again",
+    "text-not-utf8": "save the file as UTF-8",
+    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
+    "log-starts-late": "add the log of the earlier part",
+    "configuration-changed": "leave out the parts after the change",
+    "values-not-finite": "use only what came before, if the run failed there",
+    "evaluation-samples-unknown": "add --set eval_samples=K",
+    "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
+    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
+    "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
+    "runs-told-apart-by-step": "add a column with run ids, or a seed",
+}
+
+
+@dataclass(frozen=True)
+class RunFinding:
+    """One run, or one file that is not a run."""
+
+    name: str
+    """Run, or file that cannot be read."""
+    source: str
+    """Where it was read from."""
+    group_size: str = "?"
+    """n; several values if it changes; `?` if unknown."""
+    problems_per_batch: str = "?"
+    """B_p, as `group_size`."""
+    rollouts: float | None = None
+    """C at the last evaluation."""
+    rollouts_spent: float | None = None
+    """C paid for, attempts that were given up included."""
+    metric: str | None = None
+    """The evaluation that a fit would use."""
+    evaluations: int = 0
+    """How many values of it there are."""
+    attempts: int = 1
+    """How often the run was started, as far as its log shows."""
+    context_group: int | None = None
+    """Runs of one number may be pooled; None if the run cannot be read."""
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Context fields that are known."""
+    problems: tuple[str, ...] = ()
+    """What looks wrong."""
+    advice: tuple[str, ...] = ()
+    """What to do about it, in the same order."""
+    runs: RunSet | None = None
+    """What was measured; None if nothing was, or of a copy."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether something was measured that a fit can use."""
+        return self.metric is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {
+            **{name: value for name, value in vars(self).items() if name != "runs"},
+            "context": dict(self.context),
+            "problems": list(self.problems),
+            "advice": list(self.advice),
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings, and what to do next."""
+
+    runs: tuple[RunFinding, ...]
+    groups: tuple[Mapping[str, Any], ...]
+    """Context of each group, in the order of `RunFinding.context_group` from 1 on."""
+    next: str
+    """The command to give next, which works when pasted; why there is none, if nothing is usable."""
+    usable: bool
+    """Whether a run can be read, or could be once what its log leaves open is answered."""
+    verdict: Literal["ready", "question", "unusable"] = "ready"
+    """Whether all that is there can be read, or what stands in the way."""
+    question: str | None = None
+    """What has to be answered first; None unless the verdict is `question`."""
+    remarks: tuple[str, ...] = ()
+    """What is to be known before any number: no rise anywhere, several models, files that were not looked at."""
+
+
+def diagnose(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    metric: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,
+) -> Diagnosis:
+    """Look at every run at or below `paths`; whatever cannot be read is a finding and never an error.
+
+    Args:
+        paths: files, folders or globs.
+        metric: what a column `reward` of a table holds.
+        rename: name in the files -> name to use.
+        ignore: columns and tags to leave out.
+        set: column -> value for all runs.
+
+    Raises:
+        RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
+    """
+    every = as_paths(paths)
+    told = {"metric": metric, "rename": dict(rename or {}), "ignore": tuple(ignore), "set": dict(set or {})}
+    found = collect(every, told)
+    return _diagnosis(found, found.mapping(every), [str(path) for path in every])
+
+
+def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
+    """Look at every run of a mapping.
+
+    Args:
+        path: its file; what it searched is relative to its folder.
+        mapping: its contents, if already loaded.
+
+    Raises:
+        SpecError: the file is no mapping.
+        RecordError: there is nothing at all.
+    """
+    mapping = RunMap.load(path) if mapping is None else mapping
+    found = collect([Path(path).parent / searched for searched in mapping.searched], told_of(mapping))
+    found.logs = {name: one for name, one in found.logs.items() if name in mapping.runs}
+    looked = _diagnosis(found, mapping, [])
+    next_ = f"isocompute ingest --map {shlex.quote(str(path))} --output runs.parquet"
+    try:
+        mapping.readings(str(path))
+    except IsoComputeError as error:
+        return replace(looked, verdict="question", question=error.message, next=next_, usable=True)
+    return replace(looked, next=next_, verdict="ready" if looked.usable else "unusable", question=None)
+
+
+def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
+    asked: str | None = found.told["metric"]
+    findings = [finding for path, runs in found.tables.items() for finding in _of_table(runs, path, asked)]
+    findings += [_of_log(name, run.log, mapping, asked) for name, run in found.logs.items()]
+    findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
+    for note in broken():
+        name = f"log format {note.data['format']}"
+        findings.append(RunFinding(name, "-", problems=(note.message,), advice=("repair or remove it",)))
+    for path, runs, of in found.copies:
+        one = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
+        advice = ("nothing: it is left out",)
+        findings.append(replace(one, problems=(told(of),), advice=advice, runs=None))
+    findings, groups = _grouped(findings)
+    remarks = _remarks(findings)
+    if found.unread:
+        counts = ", ".join(f"{count} {ending}" for ending, count in found.unread.most_common())
+        remarks.append(f"not looked at: {counts}. Name them to try.")
+    verdict, question, next_ = _next(found, mapping, findings, paths)
+    return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
+
+
+def _next(
+    found: Collection, mapping: RunMap, findings: Sequence[RunFinding], paths: Sequence[str]
+) -> tuple[Literal["ready", "question", "unusable"], str | None, str]:
+    """Verdict, question and the command to give next."""
+    mend = next((error for error in found.unreadable.values() if _options(error)), None)
+    if mend is not None:
+        words = _words(found.told)
+        options = [text for text in _options(mend) if text not in words]
+        if any(text.startswith("--metric") for text in options):
+            words = _words({**found.told, "metric": None})
+        return "question", _of_options(options), _command("doctor", paths, [*words, *options])
+    if not mapping.confirmed and any(not run.skip for run in mapping.runs.values()):
+        words = [*_words(found.told), "--propose map.yaml"]
+        return "question", _question(mapping), _command("ingest", paths, words)
+    if asked := _rewards_asked(found):
+        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
+        words = [*_words(found.told), f"--metric {shlex.quote(asked[0])}"]
+        return "question", question, _command("doctor", paths, words)
+    ready = {one.name for one in findings if one.readable and one.runs is not None}
+    if ready:
+        return "ready", None, _reading(found, len(ready), paths)
+    return "unusable", None, "nothing here can be read: see what each line says"
+
+
+def _command(command: str, paths: Sequence[str], words: Sequence[str]) -> str:
+    return " ".join(["isocompute", command, shlex.join(paths), *words])
+
+
+def _words(told: Mapping[str, Any]) -> list[str]:
+    """What was said about all runs, as options."""
+    return [
+        *(f"--set {shlex.quote(f'{name}={value}')}" for name, value in told["set"].items()),
+        *(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in told["rename"].items()),
+        *(f"--ignore {shlex.quote(name)}" for name in told["ignore"]),
+        *([f"--metric {shlex.quote(told['metric'])}"] if told["metric"] is not None else []),
+    ]
+
+
+def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
+    """A command that reads every run which is ready.
+
+    All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
+    audit where two tables have runs of one name, since it gives them other names.
+    """
+    words = _words(found.told)
+    tables = list(map(str, found.tables))
+    for named in (paths, tables if not found.logs and len(tables) <= MAX_NAMED else []):
+        try:
+            if named and len(read(named, **found.told, on_truncated="drop").run_ids) >= ready:
+                return _command("ingest", named, [*words, "--output runs.parquet"])
+        except IsoComputeError:
+            continue
+    try:
+        if found.tables:
+            join([runs.to_polars() for runs in found.tables.values()], tables, "error")
+    except RecordError:
+        return _command("audit", paths, words)
+    return _command("ingest", paths, [*words, "--propose map.yaml"])
+
+
+def _remarks(findings: Sequence[RunFinding]) -> list[str]:
+    """What all runs together show."""
+    measured = [(one.runs, one.metric, one) for one in findings if one.runs is not None and one.metric is not None]
+    curves: dict[str, list[NDArray[np.float64]]] = {}
+    for runs, metric, _ in measured:
+        sets = runs.filter(metric=metric).eval_sets
+        curves.setdefault(metric, []).extend(one.value_T for where in sets for one in runs.series(metric, where))
+    found = [no_rise_note(name, len(values)).message for name, values in curves.items() if no_rise(values)]
+    for field_ in ("model", "train_data"):
+        counts = Counter(str(one.context[field_]) for _, _, one in measured if one.context.get(field_) is not None)
+        if len(counts) > 1:
+            listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
+            found.append(
+                f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute ingest --where "
+                f"{field_}=... keeps its runs."
+            )
+    return found
+
+
+def _rewards_asked(found: Collection) -> list[str]:
+    """Metrics of tables of which one may be the reward, where no name says which and nobody did."""
+    if found.told["metric"] is not None:
+        return []
+    frames = [runs.to_polars().select("metric", "eval_set").unique() for runs in found.tables.values()]
+    return undecided({(metric, where) for frame in frames for metric, where in frame.iter_rows()})
+
+
+def _options(error: IsoComputeError) -> tuple[str, ...]:
+    """Options that would make a file readable as they are; none where a number is still to be filled in."""
+    return () if any(option.endswith(_OPEN) for option in error.options) else error.options
+
+
+_OPEN = tuple(f"={place}" for place in PLACEHOLDERS.values())
+
+
+def _of_options(options: Sequence[str]) -> str:
+    """What options say about columns, as a question."""
+    said: list[str] = []
+    for flag, value in map(shlex.split, options):
+        theirs, _, ours = value.partition("=")
+        if flag == "--rename":
+            symbol = f" ({_FIELDS[ours]})" if ours in ("group_size", "problems_per_batch") else ""
+            said.append(f"column {theirs!r} is {ours}{symbol}")
+        else:
+            said.append({"--ignore": f"column {value!r} is left out", "--metric": f"{value} is meant"}[flag])
+    return f"is it right that {'; '.join(said)}?"
+
+
+def _question(mapping: RunMap) -> str:
+    """Everything that is open, as one question, and how to answer it at once if all runs share the answer."""
+    asked = mapping.open_questions()
+    if not asked:
+        return "is the mapping right? The file shows each value with its evidence."
+    fields = list(dict.fromkeys(question.field for question in asked))
+    runs = list(dict.fromkeys(run for question in asked for run in question.runs))
+    nouns = [_FIELDS.get(one, one) for one in fields]
+    named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
+    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
+    answer = f"{about} Answer in the file that the next command writes"
+    if not {*fields} <= PLACEHOLDERS.keys():
+        return f"{answer}."
+    return f"{answer}; or, if all runs share it, add {' '.join(f'--set {one}={PLACEHOLDERS[one]}' for one in fields)}."
+
+
+def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
+    # A note about a run stands with it; one about the file with the first of them.
+    findings: list[RunFinding] = []
+    for (name,), part in runs.to_polars().partition_by("run_id", as_dict=True).items():
+        owners = (name,) if findings else (None, name)
+        about = [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
+        findings.append(_measured(name, str(path), RunSet(part, about), 1, asked))
+    return findings
+
+
+def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
+    entry = mapping.runs[name]
+    asked = [question.field for question in mapping.open_questions() if name in question.runs]
+    source, attempts = str(log.source), len(log.extents)
+    sizes = (_or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
+    open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
+    if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
+        notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
+        problems, advice = (
+            (open_, *(one for one, _ in notes)),
+            ("answer it in the proposed mapping", *(a for _, a in notes)),
+        )
+        return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
+    try:
+        # Each run on its own: what the others lack is no reason not to look at this one.
+        table = tabulate(log, mapping.reading(name))
+        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
+    except IsoComputeError as error:
+        if not entry.skip:
+            return _unreadable(Path(source), error, name, attempts)
+        finding = RunFinding(name, source, *sizes)
+    more = [(open_, "confirm it in the proposed mapping")] if asked else []
+    more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
+    return replace(
+        finding,
+        problems=(*finding.problems, *(problem for problem, _ in more)),
+        advice=(*finding.advice, *(advice for _, advice in more)),
+        runs=None if "skip" in entry.evidence else finding.runs,
+    )
+
+
+def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
+    infos = runs.runs()
+    metric, count = _headline(runs, asked)
+    problems, advice = _looks(runs, metric, count)
+    spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
+    return RunFinding(
+        name=name,
+        source=source,
+        group_size=", ".join(str(info.group_size) for info in infos),
+        problems_per_batch=", ".join(_or_unknown(info.problems_per_batch) for info in infos),
+        rollouts=max(info.rollouts for info in infos),
+        rollouts_spent=max(spent, default=None),
+        metric=metric,
+        evaluations=count,
+        attempts=attempts,
+        context={key: value for key, value in infos[0].context.items() if value is not None},
+        problems=problems,
+        advice=advice,
+        runs=runs,
+    )
+
+
+def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
+    """The metric that was asked for, or that a fit would most likely take, and its number of values."""
+    frame = runs.to_polars()
+    if asked in runs.metrics:
+        return asked, int((frame["metric"] == asked).sum())
+    names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
+    found = headline(names)
+    return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
+
+
+def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found: list[tuple[str, str]] = [
+        (note.message, _ADVICE.get(note.code, "see docs/notes.md"))
+        for note in runs.notes
+        if note.severity != "info" or note.code in _ADVICE
+    ]
+    if metric is None:
+        found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
+    elif is_training_reward(metric) or runs.filter(metric=metric).eval_sets == (TRAIN_SET,):
+        found.append(
+            (
+                "only the training reward was logged, which keeps rising where a validation reward falls",
+                "evaluate on held-out problems; until then read every answer as one about the training reward",
+            )
+        )
+    elif count < MIN_EVALUATIONS:
+        found.append((f"only {count} values of {metric}", "evaluate more often"))
+    if metric is not None:
+        measured = runs.filter(metric=metric)
+        sets = sorted(measured.eval_sets)
+        if len(sets) > 1:
+            found.append(
+                (
+                    f"{metric} on several sets: {', '.join(sets)}",
+                    f"choose one, --eval-set {'validation' if 'validation' in sets else sets[0]}",
+                )
+            )
+        values = measured.to_polars()["value"].to_list()
+        low, high = min(values), max(values)
+        if metric.startswith("avg@") and not -1e-9 <= low <= high <= 1 + 1e-9:
+            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", "give its range to fit, --bounds LOW HIGH"))
+    if any(info.problems_per_batch is None for info in runs.runs()):
+        found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
+    return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
+
+
+def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
+    hint = error.shell_hint or error.hint or "see the message"
+    return RunFinding(name or str(path), str(path), attempts=attempts, problems=(error.message,), advice=(hint,))
+
+
+def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
+    """Findings with the number of their context group; runs that differ in samples per problem only share one."""
+    alike: dict[tuple[Any, ...], list[RunFinding]] = {}
+    for one in findings:
+        if one.readable:
+            key = tuple(one.context.get(name) for name in CONTEXT_FIELDS if name not in (_RATE, "eval_samples"))
+            alike.setdefault(key, []).append(one)
+    keys: dict[int, tuple[Any, ...]] = {}
+    contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for i, cell in enumerate(alike.values()):
+        rule = _learning_rate_rule(cell)
+        samples = {one.context.get("eval_samples") for one in cell}
+        aside = {"eval_samples"} if len(samples) > 1 else set[str]()
+        for one in cell:
+            rate = f"follows {rule}" if rule else one.context.get(_RATE)
+            keys[id(one)] = (i, rate)
+            stated = {**one.context, **({_RATE: rate} if rule else {})}
+            contexts.setdefault((i, rate), {name: value for name, value in stated.items() if name not in aside})
+    number = {key: count for count, key in enumerate(contexts, start=1)}
+    told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
+    return told, list(contexts.values())
+
+
+def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
+    """The rule that all learning rates of a cell follow; None if there is none, or if n or B_p changes."""
+    if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
+        return None
+    known = [info for one in cell if one.runs is not None for info in one.runs.runs()]
+    return learning_rate_rule(known) or None
+
+
+def _or_unknown(value: object) -> str:
+    return "?" if value is None else str(value)

@@ -1,0 +1,575 @@
+"""Which runs' logs lie at or below a path: folders of launch scripts, event files, consoles, files of frameworks' own.
+
+The suffix of a file decides first: a table (`paths.NEVER_LOGS`) is not opened here, and no log format is loaded for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.files import read_text as read_document
+from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one
+from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
+from isocompute_sdk.ingest.formats.registry import formats, journals
+from isocompute_sdk.ingest.paths import Listing, may_be_log
+from isocompute_sdk.ingest.stores import databases, wandb_run
+from isocompute_sdk.ingest.stores.console import (
+    CONSOLE,
+    is_console_log,
+    launches,
+    printed_configurations,
+    read_console_log,
+)
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventStart, event_files, read_event_start, read_events
+from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
+from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, as_kept, is_sealed, unpacked
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.rewards import rank
+
+TENSORBOARD = "tensorboard"
+"""Store of event files, which every format may be read from."""
+REQUEST = "request.json"
+MARKS = (REQUEST, "claim_folder.py")
+"""Files in every run folder that a launch script of this package made."""
+_CONSOLE_NAME = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)
+_OF_QUEUES = re.compile(r"\.[oe]\d+")
+"""Endings that job queues give, such as `train.o48213`."""
+# Folders that the Hugging Face Trainer makes for every start, and those that programs put around their events.
+_STARTED_AT = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+|\d{9,}(\.\d+)?")
+_WRAPPERS = ("runs", "tensorboard", "tensorboard_log", "tensorboard_logs", "tb", "tb_logs", "logs", "events")
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """The log of one run, not read yet."""
+
+    name: str
+    """Name of the run: its folder, relative to the path that was asked for."""
+    format: str
+    """A member of `log_formats()`: the store of the log."""
+    folder: Path
+    """Folder of the run, where its saved configuration may lie; of a veRL log its path without the ending."""
+    paths: tuple[Path, ...]
+    """Folders of events, or files."""
+    root: Path = Path()
+    """The path that was asked for; a configuration is not looked for above it."""
+    events: tuple[Path, ...] = ()
+    """Folders of events of the same run, beside a trainer state."""
+    consoles: tuple[Path, ...] = ()
+    """Captured consoles of the run, which may show its configuration."""
+    notes: tuple[Note, ...] = ()
+    """What was seen when it was looked for."""
+    launch: int | None = None
+    """Which of several launches in its console it is, from 0 on."""
+    shares: bool = False
+    """Whether its folder holds several launches, so that a configuration there may be that of another one."""
+    alone: bool = False
+    """Whether no other run was found where it was looked for."""
+    launched: LogFormat | None = None
+    """The format of a run that a launch script of this package started: its folder says everything about it."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are read, sorted; a run that goes on may add some."""
+        if self.launched is not None and self.launched.run_folder is not None:
+            patterns = self.launched.run_folder.files
+            return sorted({file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file()})
+        # A run of a database lies in the file above it.
+        parts = {part if part.exists() else part.parent for part in (*self.paths, *self.events)}
+        return sorted({file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))})
+
+    def read(self) -> tuple[RunLog, SavedConfig | None]:
+        """The log, and what is configured for its run.
+
+        Raises:
+            RecordError: it cannot be read.
+        """
+        log = counted_from_one(self._read())
+        refuse_supervised(log)
+        log = replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
+        config = None if self.launched is not None else self._configuration(log)
+        return with_generations(log, config), config
+
+    def _configuration(self, log: RunLog) -> SavedConfig | None:
+        """What is configured; consoles, which are long, are searched only if n or B_p is in no other place."""
+        measured = logged_sizes(log)
+        where = {"alone": self.alone, "shares": self.shares}
+        config = find_config(self.folder, self.root, log.settings, measured, **where)
+        if config is not None and log.device_batch is not None:
+            config = on_devices(config, log.device_batch, log.source)
+        known = set[str]() if config is None else config.fields.keys() | config.disagreements.keys()
+        if not {"group_size", "problems_per_batch"} <= known:
+            printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
+            if printed:
+                config = find_config(self.folder, self.root, (*log.settings, *printed), measured, **where)
+        return _by_release(log, config)
+
+    def _read(self) -> RunLog:
+        if self.launched is not None and self.launched.run_folder is not None:
+            return self._launched(self.launched.run_folder)
+        if self.format == TENSORBOARD:
+            return read_events(self.name, self.folder, self.paths)
+        if self.format == CONSOLE:
+            return read_console_log(self.paths[0], self.name, self.launch)
+        log = _stores()[self.format].read(self.paths, self.name)
+        return self._with_events(log) if self.events else log
+
+    def _with_events(self, log: RunLog) -> RunLog:
+        """A log together with the event files of the same run."""
+        try:
+            events = read_events(self.name, self.folder, self.events)
+        except RecordError as error:
+            message = f"run {self.name!r}: its event files were not read: {error.message}. What {log.source} holds is."
+            note = Note("events-not-read", "warning", message, {"run_id": self.name, "folder": str(self.folder)})
+            return replace(log, notes=(*log.notes, note))
+        settings = (*log.settings, *events.settings)
+        # A state keeps every digit but only what was saved; the events also have what came after that.
+        if events.extents[-1].last > log.extents[-1].last:
+            return events
+        return replace(log, other_extents=events.extents, settings=settings)
+
+    def _launched(self, folder: RunFolder) -> RunLog:
+        log = folder.read(self.folder)
+        if not any(one.series or one.exact for one in log.attempts):
+            raise NothingMeasured(
+                f"{self.folder}: run {log.name!r} has not measured anything yet",
+                "Wait for its first update; the console in its folder says what happens.",
+            )
+        return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
+
+
+def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
+    """A log with all rollouts that were generated, if it says how often a batch was generated for each update."""
+    tag = None if log.framework is None else log.framework.generations_tag
+    if tag is None or tag not in log.tags or log.rollouts is not None:
+        return log
+    times = log.series(tag)
+    if (times.value_T == 1).all() and (saved is None or saved.generated is None):
+        return log
+    if saved is None or saved.generated is None:
+        message = (
+            f"run {log.name!r}: {tag} says that up to {times.value_T.max():g} batches were generated for an update, "
+            "and nothing how large they were: C is a lower limit. Put the configuration of the run beside its log."
+        )
+        note = Note("generations-not-counted", "warning", message, {"run_id": log.name, "tag": tag})
+        return replace(log, notes=(*log.notes, note))
+    generated = replace(times, value_T=np.cumsum(times.value_T * float(saved.generated.value)))
+    return replace(log, rollouts=generated)
+
+
+_OF_RELEASES = ("reward_weights", "num_iterations", "loss_type", "generation_batch_size", "steps_per_generation")
+
+
+def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+    """A few arguments of TRL with what they mean in 0.14 and after it, if neither they nor the log tell the release."""
+    size, problems = (
+        None if found is None else found.fields.get(name) for name in ("group_size", "problems_per_batch")
+    )
+    if found is None or size is None or problems is None or log.framework is None or log.framework.name != "trl":
+        return found
+    whole = "adam_beta1" in found.keys and "max_grad_norm" in found.keys
+    if whole or _counts_completions(log) or any(name in found.keys for name in _OF_RELEASES):
+        return found
+    meant = (
+        Said(problems.value, f"{problems.evidence}; TRL from 0.15 on, whose batches count completions"),
+        Said(problems.value * size.value, f"{problems.evidence}; TRL 0.14, whose batches count prompts"),
+    )
+    fields = {name: said for name, said in found.fields.items() if name != "problems_per_batch"}
+    return replace(found, fields=fields, disagreements={**found.disagreements, "problems_per_batch": meant})
+
+
+def _counts_completions(log: RunLog) -> bool:
+    """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
+    names = {tag.removeprefix("train/") for tag in log.tags}
+    return bool(names & {"completions/mean_length", "num_tokens", "clip_ratio", "frac_reward_zero_std"})
+
+
+def logged_sizes(log: RunLog) -> SavedConfig | None:
+    """Sizes n and B_p as far as the log itself measures or names them, and they never change; None without any."""
+    form = log.framework
+    if form is None:
+        return None
+    found: dict[str, Said] = {}
+    named = re.compile(form.group_size_tag or "(?!)")
+    sizes = {int(match["n"]): tag for tag in log.tags if (match := named.fullmatch(tag)) is not None}
+    if len(sizes) == 1:
+        ((size, tag),) = sizes.items()
+        found["group_size"] = Said(size, f"{log.source}: {tag}")
+    total: Said | None = None
+    problems, batch = _constant(log, form.problems_tag), _constant(log, form.batch_tag)
+    if problems is not None:
+        found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
+        if batch is not None and "group_size" not in found and batch[1] % problems[1] == 0:
+            shown = f"{log.source}: {batch[0]} = {batch[1]}, {problems[0]} = {problems[1]}"
+            found["group_size"] = Said(batch[1] // problems[1], shown)
+    elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
+        shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
+        found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
+    elif batch is not None and problems is None:
+        total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
+    return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
+
+
+def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
+    """A tag and its one whole number; None if there is no such tag or it changes."""
+    tag = None if pattern is None else next((tag for tag in log.tags if re.fullmatch(pattern, tag)), None)
+    values = {float(value) for one in log.attempts if tag in one.series for value in one.series[str(tag)].value_T}
+    number = values.pop() if len(values) == 1 else 0.0
+    return (str(tag), int(number)) if number >= 1 and number == int(number) else None
+
+
+class NoRewardLearning(NothingMeasured):
+    """A run of another kind of training, which has no reward."""
+
+
+_SUPERVISED = {"mean_token_accuracy", "token_acc", "train_mean_nll"}
+_PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
+
+
+def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
+    """Refuse the log of a training without a reward of its own, by what it measures.
+
+    Args:
+        log: the log.
+        columns: further names of its file, such as those of rows without a step.
+
+    Raises:
+        NoRewardLearning: supervised fine-tuning, preferences or distillation.
+    """
+    every = {*log.tags, *columns}
+    names = every | {re.sub(r"^(train|eval)[/_]", "", tag) for tag in every}
+    kind = next(
+        (
+            kind
+            for kind, marks in (
+                ("supervised fine-tuning", _SUPERVISED),
+                ("training on preferences", _PREFERENCES),
+                ("distillation", {"teacher_kl"}),
+            )
+            if names & marks
+        ),
+        None,
+    )
+    losses = {name for name in names if name.endswith("loss")}
+    if kind is None and losses and log.framework is None and all(rank(name, VALIDATION) is None for name in names):
+        kind = "training without a reward, such as supervised fine-tuning,"
+    half = log.framework is not None and log.framework.name == "prime-rl"
+    if half and not any("reward" in tag or tag.startswith("eval/") for tag in log.tags):
+        kind = "the trainer's part of a run of prime-rl, whose rewards the orchestrator logs,"
+    if kind is not None and not names & {"reward", "env/all/reward/total"}:
+        raise NoRewardLearning(
+            f"{log.source}: run {log.name!r} is {kind} and logs no reward; accepted: runs of reinforcement learning",
+            "Leave it out.",
+        )
+
+
+def log_formats() -> tuple[str, ...]:
+    """Formats of logs that say nothing about n and B_p themselves, as `format=` takes them."""
+    return (TENSORBOARD, CONSOLE, *_stores())
+
+
+def _stores() -> dict[str, LogStore]:
+    """Stores of frameworks' own, and those that runs of any framework log to."""
+    own = {one.store.name: one.store for one in formats() if one.store is not None}
+    return own | {one.name: one for one in (wandb_run.STORE, databases.MLFLOW, databases.TRACKIO)}
+
+
+def holds_log(path: Path) -> bool:
+    """Whether a file is part of a framework's log, by its name and content."""
+    stores = any(store.holds(path) for store in _stores().values())
+    return EVENT_MARK in path.name or stores or any(one.is_dump(path) for one in formats())
+
+
+def is_console(path: Path) -> bool:
+    """Whether a file is named as captured consoles are."""
+    return _CONSOLE_NAME.fullmatch(unpacked(path).name) is not None
+
+
+def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
+    """Every run whose log is among the files of `listing`, sorted by name.
+
+    Args:
+        listing: where to look.
+        format: one of `log_formats()`, or `auto` for all of them.
+    """
+    base = Path() if len(listing.below) > 1 else None
+    sources = [
+        source
+        for root, files in listing.below.items()
+        if format != "auto" or any(map(may_be_log, files))
+        for source in _below(root, files, root if base is None else base, format)
+    ]
+    # A glob that matches a folder and what lies in it finds the same runs twice.
+    single = {(source.paths, source.launch): source for source in sources}
+    alone = len(single) == 1
+    return sorted((replace(one, alone=alone, root=listing.path) for one in single.values()), key=lambda one: one.name)
+
+
+def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
+    launched = _launched_among(files) if format == "auto" else {}
+    runs = [
+        LogSource(name, form.store.name if form.store else TENSORBOARD, folder, (folder,), launched=form)
+        for name, folder, form in _named(launched, base)
+    ]
+    free = [file for file in files if launched.keys().isdisjoint(file.parents)]
+    others = _unlaunched(root, free, base, format)
+    if runs or others or format not in ("auto", CONSOLE) or (root.is_dir() and any(map(_is_table, free))):
+        consoles = [file for file in free if is_console(file)]
+        return [*runs, *(replace(one, consoles=_own_consoles(one, others, consoles)) for one in others)]
+    # A console tells less than any log, and is read where there is nothing else.
+    possible = [file for file in free if may_be_log(file) and (file == root or _may_be_console(file))]
+    return [one for file in possible if is_console_log(file) for one in _in_console(file, base)]
+
+
+def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Sequence[Path]) -> tuple[Path, ...]:
+    """Consoles of the only run; of several those in the folder of a run, or that are named after it."""
+    folders = {one.folder for one in sources}
+    if len({folder.name for folder in folders}) == 1:
+        return tuple(consoles)
+
+    def owner(console: Path) -> Path | None:
+        inside = [folder for folder in folders if folder in console.parents]
+        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", unpacked(console).name)]
+        return max(
+            inside, key=lambda one: len(one.parts), default=max(named, key=lambda one: len(one.name), default=None)
+        )
+
+    return tuple(one for one in consoles if owner(one) == source.folder)
+
+
+def _may_be_console(path: Path) -> bool:
+    bare = unpacked(path)
+    return is_console(path) or bare.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(bare.suffix) is not None
+
+
+def _is_table(path: Path) -> bool:
+    return unpacked(path).suffix.lower() in TABLE_SUFFIXES
+
+
+def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
+    """The run in a console, or the launches of one that was appended to."""
+    source = LogSource(_name(file.with_suffix(""), base), CONSOLE, file.parent, (file,))
+    count = launches(file)
+    if count < 2:
+        yield source
+        return
+    for i in range(count):
+        yield replace(source, name=f"{source.name}/{i + 1}", launch=i, shares=True)
+
+
+def _request(folder: Path) -> Mapping[str, Any]:
+    """The request of a launch script; empty without one."""
+    try:
+        raw = parse_json(read_document(folder / REQUEST, what="a run's request"))
+    except (IsoComputeError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _launched_among(files: Iterable[Path]) -> dict[Path, LogFormat]:
+    """Folders of runs that launch scripts started -> their format; those with a journal are read as tables."""
+    kinds = {file.parent: _request(file.parent).get("kind") for file in files if file.name == REQUEST}
+    by_kind = {one.run_folder.kind: one for one in (formats() if kinds else ()) if one.run_folder is not None}
+    return {folder: by_kind[kind] for folder, kind in kinds.items() if kind in by_kind}
+
+
+def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str, Path, LogFormat]]:
+    """Folders of launch scripts with the name of the run in each, or that of the folder if two have the same."""
+    runs: dict[Path, str] = {}
+    for folder in launched:
+        run = _request(folder).get("run")
+        runs[folder] = str(run["run_id"]) if isinstance(run, dict) and "run_id" in run else _name(folder, base)
+    counts = Counter(runs.values())
+    for folder, form in launched.items():
+        yield runs[folder] if counts[runs[folder]] == 1 else _name(folder, base), folder, form
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a launch script made the folder."""
+    return all((folder / name).is_file() for name in MARKS)
+
+
+def run_folder_of(path: Path, root: Path) -> Path | None:
+    """The folder of a run that `path` is or lies in, at or below `root`; None if there is none."""
+    inside = (here for here in (path, *path.parents) if here == root or root in here.parents)
+    return next((here for here in inside if is_run_folder(here)), None)
+
+
+def belongs_to_journal(file: Path, root: Path) -> bool:
+    """Whether a file lies in or below a folder with a journal, at or below `root`."""
+    above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
+    kinds = [one.journal for one in journals() if one.journal is not None]
+    return any(one.holds(as_kept(folder / one.file)) for folder in above for one in kinds)
+
+
+def has_journal(folder: Path) -> bool:
+    """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
+    return any(one.journal is not None and as_kept(folder / one.journal.file).exists() for one in journals())
+
+
+@dataclass
+class _Parts:
+    """Files by the run that they are of."""
+
+    events: dict[Path, list[Path]] = field(default_factory=dict[Path, list[Path]])
+    """Run -> folders of event files, or event files that were named themselves."""
+    logs: dict[str, dict[Path, list[Path]]] = field(default_factory=dict[str, dict[Path, list[Path]]])
+    """Store -> run -> files."""
+    names: dict[Path, str] = field(default_factory=dict[Path, str])
+    """Run -> its name, if its store says it."""
+
+    def take_events(self, file: Path, root: Path) -> None:
+        """Add an event file; one that was named is read alone, a folder is one run."""
+        here = file if file == root else file.parent
+        of_run = self.events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
+        of_run.extend([here] if here not in of_run else [])
+
+    def take(self, file: Path, root: Path, store: LogStore) -> None:
+        """Add a file of a store."""
+        runs = self.logs.setdefault(store.name, {})
+        inside = None if store.with_events else run_folder_of(file.parent, root)
+        if store.runs_of is None or inside is not None:
+            runs.setdefault(inside or store.run_of(file), []).append(file)
+            return
+        for one in store.runs_of(file):
+            runs.setdefault(one.folder, []).append(one.part)
+            self.names[one.folder] = one.name
+
+    def name_of(self, run: Path, base: Path) -> str:
+        """Name of a run; with its id if another has the same."""
+        name = self.names.get(run)
+        if name is None:
+            return _name(run, base)
+        return name if list(self.names.values()).count(name) == 1 else f"{name} ({run.name})"
+
+
+def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
+    stores = {name: store for name, store in _stores().items() if format in ("auto", name)}
+    with_events = format in ("auto", TENSORBOARD) or any(store.with_events for store in stores.values())
+    parts = _Parts()
+    for file in (one for one in files if not is_sealed(one)):
+        if EVENT_MARK in file.name:
+            if with_events:
+                parts.take_events(file, root)
+            continue
+        store = next(
+            (one for name, one in stores.items() if (format == name and file == root) or one.holds(file)), None
+        )
+        if store is not None:
+            parts.take(file, root, store)
+    started = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
+    found: list[LogSource] = []
+    for name, runs in parts.logs.items():
+        for run, every in runs.items():
+            apart = stores[name].apart
+            own, *others = [every] if apart is None else apart(every)
+            for other in others:
+                # What an earlier run left in the same folder says everything in its own.
+                folder = max(other).parent
+                found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
+            # A state that was saved is that of the launch that wrote last.
+            beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
+            found.append(
+                LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths, notes=beside.notes)
+            )
+    if format in ("auto", TENSORBOARD):
+        found += [_of_launch(_name(run, base), run, one) for run, every in started.items() for one in every]
+    return found
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """The event files of one run."""
+
+    paths: tuple[Path, ...]
+    """Folders or files."""
+    label: str = ""
+    """What sets it apart from others in the same folder."""
+    notes: tuple[Note, ...] = ()
+
+
+def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
+    label = f"/{launch.label}" if launch.label else ""
+    return LogSource(f"{name}{label}", TENSORBOARD, run, launch.paths, notes=launch.notes, shares=bool(label))
+
+
+def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
+    """The event files of a folder by run: one that was started anew with other arguments is another run."""
+    files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
+    starts = sorted(map(read_event_start, files), key=lambda one: (_second(one.path), one.path.name))
+    if len(starts) < 2 or not any(one.arguments for one in starts):
+        yield _Launch(tuple(parts))
+        return
+    empty = [one for one in starts if one.first_step is None]
+    groups: list[list[EventStart]] = []
+    for start in (one for one in starts if one.first_step is not None):
+        if groups and start.goes_on(groups[-1][-1]):
+            groups[-1].append(start)
+        else:
+            groups.append([start])
+    if len(groups) < 2:
+        yield _Launch(tuple(parts))
+        return
+    names = [str(group[0].arguments.get("run_name") or "") for group in groups]
+    apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
+    notes = _empty_launches(run, empty) if empty else ()
+    for group, name in zip(groups, names, strict=True):
+        label = name if apart else group[0].path.name.removeprefix("events.out.tfevents.")
+        yield _Launch(tuple(one.path for one in group), label, notes)
+        notes = ()
+
+
+def _second(path: Path) -> float:
+    """When an event file was begun, by its name; 0 if the name does not say."""
+    found = re.search(r"tfevents\.(\d+)", path.name)
+    return float(found[1]) if found else 0.0
+
+
+def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
+    message = (
+        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that "
+        "died early. They are left out."
+    )
+    data = {"folder": str(run), "files": [str(one.path) for one in empty[:20]]}
+    return (Note("launches-without-update", "info", message, data),)
+
+
+def _run_of_events(folder: Path) -> Path:
+    """The run that a folder of events belongs to: above what trainers put between the two.
+
+    Folders named after the moment of a start are attempts of one run where checkpoints lie beside them; otherwise they
+    may be runs of their own, as programs that choose no name leave them, and stay apart.
+    """
+    here = folder
+    while _STARTED_AT.fullmatch(here.name) and here.parent != here:
+        here = here.parent
+    started = here != folder
+    if started and here == folder.parent and sum(bool(_STARTED_AT.fullmatch(e.name)) for e in here.iterdir()) > 1:
+        above = here.parent if here.name in _WRAPPERS else here
+        if not (as_kept(above / STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
+            return folder
+    while here.name in _WRAPPERS and here.parent != here and (started or _holds_events(here)):
+        here = here.parent
+    return here
+
+
+def _holds_events(folder: Path) -> bool:
+    """Whether a folder such as `tensorboard` holds the events of one run itself, not the folders of many."""
+    return any(EVENT_MARK in entry.name for entry in folder.iterdir())
+
+
+def _name(run: Path, base: Path) -> str:
+    relative = os.path.relpath(run, base)
+    outside = relative == "." or relative.startswith("..")
+    return run.absolute().name if outside else Path(relative).as_posix()

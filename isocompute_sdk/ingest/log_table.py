@@ -1,0 +1,528 @@
+"""From the log of a run and its configuration to rows of a `RunSet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.attempts import (
+    Array,
+    Counter,
+    RunLog,
+    ScalarSeries,
+    attempt_at,
+    running_total,
+    wasted_before,
+)
+from isocompute_sdk.ingest.formats.log_format import (
+    BOOTSTRAP,
+    RESPONSE_LENGTH,
+    SAMPLING_SECONDS,
+    STEP_SECONDS,
+    STEP_UNITS,
+    TRAIN_REWARD,
+    TRAIN_SET,
+    TRAINED_SHARE,
+    TRUNCATED_SHARE,
+    VALIDATION,
+    Meaning,
+    Measure,
+    StepUnit,
+)
+from isocompute_sdk.metrics import average_of
+from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
+from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.records.rewards import is_training_reward
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Pieces = int | Mapping[float, int] | Mapping[int, int]
+"""A number, or logged step -> number that holds after it: `{0: 8, 100: 16}`."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the log of one run is to be read."""
+
+    group_size: Pieces
+    """n."""
+    problems_per_batch: Pieces
+    """B_p."""
+    step_unit: StepUnit | None = None
+    """What a logged step counts; None for what the framework of the log is known to count."""
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tag -> metric, or `metric on evaluation set`, beside the tags that are known."""
+    ignore: Sequence[str] = ()
+    """Tags to leave out."""
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Seed and context fields that hold for the whole run."""
+    steps_per_batch: float | None = None
+    """Optimiser updates made with one rollout batch; None for `updates_per_batch` of the context, else 1."""
+    metric: str | None = None
+    """The metric that is asked about: a tag of this name is read even if its framework does not know it, and avg@k
+    says over how many samples an average is."""
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """The evaluations of one log."""
+
+    frame: pl.DataFrame
+    """Long form, in columns of `RunSet`."""
+    notes: tuple[Note, ...]
+
+
+def tabulate(log: RunLog, reading: Reading) -> LogTable:
+    """Every known measurement of a log, with the rollouts generated on its path and those paid for.
+
+    A run whose n or B_p changed becomes several, one for each configuration, since a fit expects one n. Values that
+    are not finite are left out with a note.
+
+    Raises:
+        RecordError: nothing in the log is known, or the reading contradicts itself.
+    """
+    import polars as pl
+
+    unit = _unit(log, reading)
+    known = _meanings(log, reading)
+    scale = _steps_per_batch(log, reading, unit)
+    pieces = [replace(piece, start=piece.start / scale) for piece in _pieces(log, reading)]
+    updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
+    filtered = _filtered(log, updates, pieces, scale)
+    counter = _counter(log, pieces, filtered, scale)
+    extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
+    wasted = wasted_before(extents, _paths(log, updates, pieces, counter, scale))
+    measured = _measured(log, known)
+    if scale != 1.0:
+        # Times of a part of an update are no times of an update.
+        measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
+    notes = [*log.notes, *_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
+    notes += _gaps(log, updates)
+    _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
+    totals = _totals(log, measured, counter, scale)
+    parts: list[pl.DataFrame] = []
+
+    def add(measure: Measure, step_T: Array, value_T: Array) -> None:
+        rollouts_T = counter.at(step_T)
+        columns = {
+            "step": step_T,
+            "rollouts": rollouts_T,
+            "rollouts_spent": rollouts_T + wasted[attempt_at(step_T, extents)],
+            "value": value_T,
+            "piece": _piece_at(pieces, step_T),
+            **{name: running_total(*amounts, step_T) for name, amounts in totals.items()},
+        }
+        frame = pl.DataFrame(columns).with_columns(pl.col(*totals).fill_nan(None) if totals else [])
+        parts.append(frame.with_columns(metric=pl.lit(measure.metric), eval_set=pl.lit(measure.eval_set)))
+
+    for measure, series in measured.items():
+        finite = np.isfinite(series.value_T)
+        if not finite.all():
+            notes.append(_not_finite(log, measure, series.step_T[~finite]))
+        add(measure, series.step_T[finite].astype(np.float64) / scale, series.value_T[finite])
+    if filtered is not None:
+        add(Measure(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.trained_share_T)
+    frame = pl.concat(parts)
+    if frame.is_empty():
+        raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
+    return LogTable(_with_configuration(frame, log, pieces, reading), tuple(notes))
+
+
+def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
+    """Every quantity: as it was logged, or exactly where single samples were kept."""
+    found = {m.measure: log.measured(tag, m.measure, m.factor) for tag, m in known.items()}
+    return found | {m: log.measured(None, m) for m in log.exact_measures if m not in found}
+
+
+def _filtered(log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], scale: float) -> Filtered | None:
+    return read_filter(log, updates, lambda step_T: _batches(pieces, step_T), scale)
+
+
+def _paths(
+    log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], counter: Counter, scale: float
+) -> list[Counter]:
+    """Rollouts along the path as it stood after each attempt: a filter throws away others in every attempt."""
+    if log.other_extents or log.rollouts is not None:
+        return [counter] * len(log.extents)
+    found: list[Counter] = []
+    for i in range(1, len(log.attempts)):
+        path = log.path_before(i)
+        found.append(_counter(path, pieces, _filtered(path, updates, pieces, scale), scale))
+    return [*found, counter]
+
+
+def _totals(
+    log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float
+) -> dict[str, tuple[Array, Array]]:
+    """Column -> update steps and what each of them used: tokens, and GPU time if the number of GPUs is known.
+
+    GPU time is that of updates; evaluations and checkpoints count as far as the framework counts them there.
+    """
+    found: dict[str, tuple[Array, Array]] = {}
+    lengths, seconds = (measured.get(Measure(name, TRAIN_SET)) for name in (RESPONSE_LENGTH, STEP_SECONDS))
+    if lengths is not None and scale == 1.0:
+        step_T = lengths.step_T.astype(np.float64)
+        found["tokens"] = step_T, (counter.at(step_T) - counter.at(np.maximum(step_T - 1, 0.0))) * lengths.value_T
+    if seconds is not None and log.gpus is not None and scale == 1.0:
+        found["gpu_seconds"] = seconds.step_T.astype(np.float64), seconds.value_T * log.gpus
+    return found
+
+
+def _check_tokens(
+    log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float, longest: int | None
+) -> None:
+    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length.
+
+    Raises:
+        RecordError: with the most rollouts that an update can have had.
+    """
+    wanted = None if log.framework is None else log.framework.tokens_tag
+    tag = None if wanted is None else next((tag for tag in log.tags if re.fullmatch(wanted, tag)), None)
+    lengths = measured.get(Measure(RESPONSE_LENGTH, TRAIN_SET))
+    if tag is None or lengths is None or len(log.series(tag).value_T) < 2:
+        return
+    counted = log.series(tag)
+    length = float(np.nanmean(lengths.value_T[lengths.step_T > counted.step_T[0]]))
+    cut = measured.get(Measure(TRUNCATED_SHARE, TRAIN_SET))
+    if cut is not None and np.nanmax(cut.value_T, initial=0.0) > 0:
+        # TRL may leave truncated responses out of its tokens.
+        length -= float(np.nanmean(cut.value_T)) * (longest or np.inf)
+    ends_T = counted.step_T[[0, -1]] / scale
+    tokens, rollouts = float(counted.value_T[-1] - counted.value_T[0]), float(np.ptp(counter.at(ends_T)))
+    if 0 < tokens < TOKENS_SLACK * length * rollouts:
+        rate = rollouts / float(np.ptp(ends_T))
+        raise RecordError(
+            f"{log.source}: run {log.name!r}: n x B_p = {rate:,.0f} rollouts per update contradict {tag}: "
+            f"{tokens / rollouts:,.0f} tokens for each, with responses of {length:,.0f} tokens; accepted: at most "
+            f"{rate * tokens / rollouts / length:,.0f} rollouts per update",
+            "Give the completions of an update over all GPUs: rollouts_per_batch=...",
+        ).in_shell("Give the completions of an update over all GPUs: --set rollouts_per_batch=...")
+
+
+TOKENS_SLACK = 0.95
+"""Share of the tokens of all responses that a log has to have counted: lengths are means of the rows that were logged.
+"""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One configuration of a run."""
+
+    start: float
+    """Step after which it held; 0 for the first."""
+    group_size: int
+    problems_per_batch: int
+
+    @property
+    def rate(self) -> float:
+        return float(self.group_size * self.problems_per_batch)
+
+
+def _pieces(log: RunLog, reading: Reading) -> list[_Piece]:
+    sizes, problems = _by_start(reading.group_size), _by_start(reading.problems_per_batch)
+    starts = sorted({*sizes, *problems})
+    if 0.0 not in sizes or 0.0 not in problems:
+        raise RecordError(
+            f"run {log.name!r}: group_size and problems_per_batch change at steps {starts}; accepted: step -> number, "
+            "from step 0 on",
+            "Say what held from the beginning, e.g. group_size: {0: 8, 100: 16}.",
+        )
+
+    def held(values: Mapping[float, int], at: float) -> int:
+        return values[max(start for start in values if start <= at)]
+
+    found = [_Piece(start, held(sizes, start), held(problems, start)) for start in starts]
+    return [p for i, p in enumerate(found) if not i or p.rate != found[i - 1].rate or p != found[i - 1]]
+
+
+def _by_start(value: Pieces) -> dict[float, int]:
+    if isinstance(value, Mapping):
+        return {float(start): int(number) for start, number in cast(Mapping[Any, Any], value).items()}
+    return {0.0: int(value)}
+
+
+def _unit(log: RunLog, reading: Reading) -> StepUnit:
+    unit = reading.step_unit
+    if unit is None and log.framework is not None:
+        unit = log.framework.unit_of(log.format, log.step_name)
+    if unit not in STEP_UNITS:
+        received = "nothing says" if unit is None else f"received {unit!r} for"
+        raise RecordError(
+            f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
+            f"{', '.join(STEP_UNITS)}",
+            "Pass step_unit=..., or write it into the mapping that `isocompute ingest --propose` makes.",
+        ).in_shell("Write step_unit into the mapping that `isocompute ingest PATH --propose map.yaml` makes.")
+    return unit
+
+
+def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
+    """Logged steps in one rollout batch."""
+    if unit == "rollout_batches":
+        return 1.0
+    piece = _pieces(log, reading)
+    if unit == "optimizer_updates":
+        return float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
+    if len(piece) > 1:
+        raise RecordError(
+            f"run {log.name!r}: step_unit {unit!r} with a group_size or problems_per_batch that changes; accepted: "
+            "steps that count rollout batches or optimiser updates",
+            "Split the log at the change.",
+        )
+    if unit == "rollouts":
+        return piece[0].rate
+    problems = reading.context.get("n_problems")
+    if not problems:
+        raise RecordError(
+            f"run {log.name!r}: step_unit 'epochs' needs n_problems, the number of training problems",
+            "Give n_problems.",
+        ).in_shell("Add --set n_problems=...")
+    return piece[0].problems_per_batch / float(problems)
+
+
+def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
+    known = log.meanings(reading.context.get("eval_samples"))
+    asked = reading.metric
+    if asked is not None and asked not in {meaning.metric for meaning in known.values()}:
+        known = log.meanings(reading.context.get("eval_samples") or average_of(asked))
+    named = {} if asked is None else {asked: f"{asked} on {TRAIN_SET}" if is_training_reward(asked) else asked}
+    for tag, name in (named | dict(reading.metrics)).items():
+        if tag in log.tags:
+            metric, _, eval_set = name.partition(" on ")
+            # What an update measured is no evaluation under another name either.
+            usual = TRAIN_SET if tag in known and known[tag].eval_set == TRAIN_SET else VALIDATION
+            known[tag] = Meaning(metric.strip(), eval_set.strip() or usual)
+    found = {tag: meaning for tag, meaning in known.items() if tag not in reading.ignore}
+    if not found:
+        raise RecordError(
+            f"{log.source}: run {log.name!r} logs nothing known; it has: {', '.join(log.tags[:20]) or 'no tags'}",
+            "Say which tag is the evaluation, e.g. rename={'eval/acc': 'avg@4'}.",
+        ).in_shell("Say which tag is the evaluation, e.g. --rename eval/acc=avg@4.")
+    return found
+
+
+def _counter(log: RunLog, pieces: Sequence[_Piece], filtered: Filtered | None, scale: float) -> Counter:
+    """Rollouts generated: as the file counted them, else with those that a filter threw away, if they were logged."""
+    if log.rollouts is not None:
+        return Counter.of_totals(log.rollouts.step_T / scale, log.rollouts.value_T, pieces[-1].rate)
+    steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
+    return steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
+
+
+def _batches(pieces: Sequence[_Piece], step_T: Array) -> tuple[Array, Array]:
+    """Rollouts that the update before each step trained on, and its group size."""
+    at = [pieces[i] for i in _piece_at(pieces, step_T)]
+    return (
+        np.array([piece.rate for piece in at], dtype=np.float64),
+        np.array([piece.group_size for piece in at], dtype=np.float64),
+    )
+
+
+def _piece_at(pieces: Sequence[_Piece], step_T: Array) -> np.ndarray[Any, np.dtype[np.intp]]:
+    return np.searchsorted([piece.start for piece in pieces[1:]], step_T)
+
+
+def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
+    found: list[Note] = []
+    name = log.name
+    if log.first_step > 0:
+        message = (
+            f"run {name!r}: its log begins after step {log.first_step:g}, so that its first evaluation is not the base "
+            "model's; rollouts before that are counted as if the configuration had been the same. Add the log of the "
+            "earlier part if there is one."
+        )
+        found.append(Note("log-starts-late", "warning", message, {"run_id": name, "step": log.first_step}))
+    if wasted.max(initial=0.0) > 0:
+        total = float(wasted[-1])
+        message = (
+            f"run {name!r} was started {len(wasted)} times; {total:,.0f} rollouts of attempts that were given up "
+            "are in rollouts_spent and not in rollouts."
+        )
+        found.append(
+            Note("attempts-stitched", "info", message, {"run_id": name, "attempts": len(wasted), "lost": total})
+        )
+    return found
+
+
+def _gaps(log: RunLog, updates: Sequence[str]) -> list[Note]:
+    """Updates that are missing inside a log that has every update."""
+    if not updates or log.step_name != "step":
+        return []
+    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
+    missing = int(step_T[-1] - step_T[0]) + 1 - len(step_T) if len(step_T) else 0
+    if len(step_T) < 2 or np.diff(step_T).min() != 1 or missing <= 0:
+        return []
+    first = int(step_T[np.flatnonzero(np.diff(step_T) > 1)[0]]) + 1
+    message = (
+        f"run {log.name!r}: {missing} updates, the first {first}, are not in the log. They are counted as if the "
+        "configuration had been the same; tokens and GPU time after them are unknown. Add the missing part of the log."
+    )
+    return [Note("log-gaps", "info", message, {"run_id": log.name, "steps": missing, "first": first})]
+
+
+def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
+    """That a run has several configurations, and how to fit its later parts."""
+    if len(pieces) == 1:
+        return []
+    told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces]
+    message = (
+        f"run {log.name!r} changed its configuration ({listed(told, 6, ';')}). Rollouts go on counting through the "
+        "change, and the parts after it are runs of their own that did not start from the base model: leave them out "
+        "of a fit unless that is what you mean."
+    )
+    starts = [piece.start for piece in pieces[1:]]
+    data = {"run_id": log.name, "steps": starts, "parts": _names(log, pieces)[1:]}
+    return [Note("configuration-changed", "warning", message, data)]
+
+
+def _names(log: RunLog, pieces: Sequence[_Piece]) -> list[str]:
+    """Run ids of the parts of a run."""
+    return [log.name, *(f"{log.name}/from-step-{piece.start:.10g}" for piece in pieces[1:])]
+
+
+def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
+    found: list[Note] = []
+    name = log.name
+    unknown = sorted({meaning.metric for meaning in known.values() if meaning.needs_k})
+    if unknown:
+        message = (
+            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}. Give them, e.g. --set "
+            "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
+        )
+        found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
+    bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(BOOTSTRAP)})
+    if bootstrapped:
+        message = (
+            f"run {name!r}: {', '.join(bootstrapped)} come from a bootstrap with replacement, which is not the exact "
+            "best@k or worst@k; they are kept apart from it."
+        )
+        found.append(Note("bootstrapped-metric", "info", message, {"run_id": name, "metrics": bootstrapped}))
+    return found
+
+
+def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> Note:
+    message = (
+        f"run {log.name!r}: {len(step_T)} values of {meaning.metric} are not finite, the first at step {step_T[0]:g}; "
+        "they are left out. If the run failed there, use only what came before."
+    )
+    data = {"run_id": log.name, "metric": meaning.metric, "step": float(step_T[0]), "values": len(step_T)}
+    return Note("values-not-finite", "warning", message, data)
+
+
+def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
+    import polars as pl
+
+    names = _names(log, pieces)
+    shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
+    if log.framework is not None:
+        shared.setdefault("framework", log.framework.name)
+    rates = frame.filter(pl.col("metric") == "learning_rate", pl.col("value") > 0)["value"]
+    if len(rates):
+        # As in tables: of a schedule the largest.
+        shared.setdefault("learning_rate", rates.max())
+    if shared.get("updates_per_batch", 1) % 1:
+        # No whole number, as with 12 steps per generation over 8 of accumulation: the rollouts say it.
+        del shared["updates_per_batch"]
+    table = pl.DataFrame(
+        {
+            "piece": np.arange(len(pieces)),
+            "run_id": names,
+            "group_size": [piece.group_size for piece in pieces],
+            "problems_per_batch": [piece.problems_per_batch for piece in pieces],
+            **{name: [value] * len(pieces) for name, value in shared.items()},
+        }
+    )
+    return frame.join(table, on="piece", how="left", maintain_order="left").drop("piece")
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Updates T of which a log tells what was filtered."""
+
+    step_T: Array
+    """Update steps done."""
+    kept_T: Array
+    """Rollouts trained on."""
+    generated_T: Array
+    """Rollouts generated."""
+
+    @property
+    def trained_share_T(self) -> Array:
+        """Share of the generated rollouts that was trained on."""
+        return self.kept_T / self.generated_T
+
+
+def read_filter(
+    log: RunLog, updates: Sequence[str], batches: Callable[[Array], tuple[Array, Array]], scale: float
+) -> Filtered | None:
+    """What the run's filter threw away; None if the log does not say.
+
+    Args:
+        log: what the run logged.
+        updates: tags that are logged with every update.
+        batches: update steps -> rollouts that the update before each trained on, and its group size.
+        scale: logged steps in one rollout batch.
+    """
+    kept_percent = None if log.framework is None else log.framework.kept_percent_tag
+    if kept_percent is not None and kept_percent in log.tags:
+        step_T, percent_T = _values(log, kept_percent, scale)
+        kept_T, size_T = batches(step_T)
+        share_T = percent_T / (100.0 * size_T)
+        # A share of 0 cannot be: a batch was trained on.
+        usable = share_T > 0
+        return Filtered(step_T[usable], kept_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
+    groups = None if log.framework is None else log.framework.filtered_groups
+    tags = [] if groups is None else [tag for tag in log.tags if re.fullmatch(groups, tag)]
+    if not tags:
+        return None
+    # An update that threw nothing away logs none of these tags.
+    step_T = np.unique(np.concatenate([_values(log, tag, scale)[0] for tag in (*tags, *updates)]))
+    kept_T, size_T = batches(step_T)
+    lost_T = np.zeros(len(step_T))
+    for tag in tags:
+        at_T, groups_T = _values(log, tag, scale)
+        lost_T[np.searchsorted(step_T, at_T)] += np.maximum(groups_T, 0.0)
+    return Filtered(step_T, kept_T, kept_T + size_T * lost_T)
+
+
+def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:
+    """Steps and finite values of one tag."""
+    series = log.series(tag)
+    known = np.isfinite(series.value_T)
+    return series.step_T[known].astype(np.float64) / scale, series.value_T[known].astype(np.float64)
+
+
+MAX_PERIOD = 24
+"""Updates after which the generations of a run that reuses its rollouts repeat."""
+
+
+def logged_updates_per_batch(log: RunLog) -> float | None:
+    """Optimiser updates made with one rollout batch, from the updates that logged a reward; None if that says nothing.
+
+    A trainer that generates less often than it updates has no reward for the other updates: two of three rows have one
+    where 1.5 updates use a generation. It shows only in logs of every update.
+    """
+    known = log.meanings()
+    rewards = [tag for tag, one in known.items() if one.measure == Measure(TRAIN_REWARD, TRAIN_SET)]
+    updates = [tag for tag, one in known.items() if one.eval_set == TRAIN_SET]
+    if not rewards:
+        return None
+    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
+    if len(step_T) < 2 or np.any(np.diff(step_T) != 1):
+        return None
+    there_T = np.isin(step_T, np.concatenate([log.series(tag).step_T for tag in rewards]))
+    # TRL 0.16 may leave the reward out of a row that also evaluates.
+    others = [log.series(tag).step_T for tag, one in known.items() if one.eval_set != TRAIN_SET]
+    sure_T = ~np.isin(step_T, np.concatenate(others)) | there_T if others else np.ones(len(step_T), dtype=bool)
+    for period in range(1, min(MAX_PERIOD, len(step_T) // 2) + 1):
+        places = [there_T[i::period][sure_T[i::period]] for i in range(period)]
+        if all(len(place) and np.ptp(place.astype(int)) == 0 for place in places):
+            rewarded = sum(bool(place[0]) for place in places)
+            return period / rewarded if rewarded else None
+    return None

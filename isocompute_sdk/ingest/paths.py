@@ -1,0 +1,340 @@
+"""Every file at or below a path, each once, and which of them are tables, of what format, and which cannot be read.
+
+Links are followed, and hidden names and circles are left out.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed, unpacked
+from isocompute_sdk.notes import Note
+
+TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
+_ACCEPTED = f"accepted: {', '.join(TABLE_SUFFIXES)}, those of text also with .gz"
+
+
+NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
+"""Endings of tables that no log has: nothing that knows logs is loaded for them."""
+
+
+def accepted_formats() -> tuple[str, ...]:
+    """Accepted values of `format=`.
+
+    `auto` goes by the end of the file's name, W&B exports by their header, journals, such as that of the built-in
+    runner (`isocompute`), by their first line, and logs of frameworks by their contents.
+    """
+    from isocompute_sdk.ingest.find import log_formats
+
+    return (*TABLE_FORMATS, *_journal_names(), *log_formats())
+
+
+def _journal_names() -> tuple[str, ...]:
+    from isocompute_sdk.ingest.formats.registry import journals
+
+    return tuple(one.name for one in journals())
+
+
+def may_be_log(file: Path) -> bool:
+    """Whether the suffix of a file allows that it is part of a log."""
+    return unpacked(file).suffix.lower() not in NEVER_LOGS and not is_sealed(file)
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is part of a framework's log."""
+    if not may_be_log(path):
+        return False
+    from isocompute_sdk.ingest.find import holds_log
+
+    return holds_log(path)
+
+
+def is_path(source: object) -> bool:
+    """Whether something is meant for a path, or for several; else it is a table."""
+    one = isinstance(source, str | bytes | os.PathLike)
+    return one or (isinstance(source, list | tuple) and all(map(is_path, cast("Iterable[object]", source))))
+
+
+def as_paths(path: object) -> list[str | os.PathLike[str]]:
+    """One path or several as a list.
+
+    Raises:
+        RecordError: something that is no path, an empty one, or none at all.
+    """
+    one = isinstance(path, str | bytes | os.PathLike) or not isinstance(path, Iterable)
+    paths = [path] if one else list(cast("Iterable[object]", path))
+    for item in paths or [path]:
+        if not isinstance(item, str | os.PathLike) or item == "" or "\0" in str(item):
+            raise RecordError(
+                f"path: received {item!r:.60}; accepted: a file, a folder or a glob, or a list of them",
+                "Give the path as text, such as 'runs/*.csv'.",
+            )
+    return cast("list[str | os.PathLike[str]]", paths)
+
+
+@contextmanager
+def readable() -> Generator[None]:
+    """Turn what the system refuses while files are looked for and read into a `RecordError`."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"{error.filename or 'a file'!s:.200} cannot be read: {error.strerror or error}",
+            "Check the path and its permissions.",
+        ) from error
+
+
+def refuse_locked(listings: Iterable[Listing]) -> None:
+    """Raise on folders without read permission: their runs would be missing silently.
+
+    Raises:
+        RecordError: naming the first.
+    """
+    locked = [folder for listing in listings for folder in listing.locked]
+    if locked:
+        raise RecordError(
+            f"{locked[0]} cannot be read: Permission denied ({len(locked)} such folder(s))",
+            "Have its permissions changed, or name the folders that are to be read one by one.",
+        )
+
+
+def find_files(listing: Listing, format: str) -> list[Path]:
+    """The files that a path names, sorted; of a folder those of a known ending, also in its subfolders.
+
+    A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
+    lies there (problem sets, tables of the same runs) is not looked at.
+
+    Raises:
+        RecordError: nothing there, an unknown format, or several formats side by side.
+    """
+    check_format(format)
+    target = listing.path
+    if target.is_file():
+        if format == "auto":
+            format_of(target)
+        return [target]
+    files_there = (
+        listing.files if target.is_dir() else [root for root, files in listing.below.items() if files == (root,)]
+    )
+    where = f"{'folder' if target.is_dir() else 'glob'} {target}"
+    if not (target.is_dir() or glob.has_magic(str(target))):
+        _refuse_missing(target)
+    base = {"wandb": "csv"}.get(format, format if format in TABLE_FORMATS else "jsonl")
+    wanted = {suffix for suffix, kind in TABLE_SUFFIXES.items() if format == "auto" or kind == base}
+    files = [file for file in files_there if unpacked(file).suffix.lower() in wanted]
+    if not files and base in ("auto", "jsonl"):
+        files = json_tables(files_there)
+    if target.is_dir() and (format == "auto" or format not in TABLE_FORMATS):
+        journals = [file for file in files if (kind := journal_of(file)) is not None and format in ("auto", kind)]
+        files = journals if journals or format != "auto" else files
+    if not files and (closed := closed_tables(listing)):
+        raise _not_open(closed[0])
+    if not files:
+        endings = Counter(file.suffix or file.name for file in files_there)
+        told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
+        raise RecordError(
+            f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
+            "Check the path; rename a file that has another ending than what it holds.",
+        )
+    if format == "auto":
+        _refuse_mixture(where, files)
+    return files
+
+
+def journal_of(file: Path) -> str | None:
+    """Name of the format whose journal a file is, by its first line; None for any other file."""
+    if unpacked(file).suffix != ".jsonl":
+        return None
+    from isocompute_sdk.ingest.formats import registry
+
+    form = registry.journal_of(file)
+    return None if form is None else form.name
+
+
+def format_of(file: Path) -> str:
+    """Format by the end of the file's name, and by its first line for a journal.
+
+    Raises:
+        RecordError: the ending is not a known one.
+    """
+    ending = unpacked(file).suffix.lower()
+    # Most files in JSON are settings, and some hold rows.
+    kind = "jsonl" if ending == ".json" and holds_rows(file) else TABLE_SUFFIXES.get(ending)
+    if kind is not None:
+        return journal_of(file) or kind
+    if is_sealed(file):
+        raise _not_open(file)
+    if ending == ".json":
+        raise RecordError(
+            f"{file} holds no rows that are known; accepted in JSON: a list of objects, one for each evaluation",
+            'Write it as a list, such as [{"n": 8, "bp": 32, "step": 10, "avg@4": 0.5}].',
+        )
+    raise RecordError(
+        f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
+        f"Rename it to what it holds, or say it with format=, one of {', '.join(accepted_formats()[1:])}.",
+    ).in_shell(f"Rename it to what it holds, such as {file.stem}.csv.")
+
+
+def check_format(format: str) -> None:
+    """Reject a format that is not in `accepted_formats()`.
+
+    Raises:
+        RecordError: naming those that are.
+    """
+    if format in TABLE_FORMATS:
+        return
+    accepted = accepted_formats()
+    if format not in accepted:
+        raise RecordError(
+            f"format: received {format!r}; accepted: {', '.join(accepted)}",
+            f"{did_you_mean(format, accepted)}Use one of the accepted formats.",
+        )
+
+
+def holds_journals(listing: Listing) -> bool:
+    """Whether a folder holds runs of the built-in runner, at any depth."""
+    files = listing.files if listing.path.is_dir() else ()
+    return any(journal_of(file) is not None for file in files)
+
+
+def tables_among(files: Iterable[Path]) -> list[Path]:
+    """Files that have the ending of a table and are no part of a log, sorted."""
+    wanted = (file for file in files if unpacked(file).suffix.lower() in TABLE_SUFFIXES or is_sealed(file))
+    return sorted(file for file in wanted if not is_log(file))
+
+
+def json_tables(files: Iterable[Path]) -> list[Path]:
+    """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps."""
+    return sorted(file for file in files if unpacked(file).suffix == ".json" and holds_rows(file) and not is_log(file))
+
+
+def closed_tables(listing: Listing) -> list[Path]:
+    """What is in a folder, or matches a glob, and cannot be read as it is.
+
+    Tables and logs that are packed other than with gzip, archives, and spreadsheets.
+    """
+    return [file for file in listing.files if is_sealed(file)]
+
+
+def _not_open(file: Path) -> RecordError:
+    return RecordError(
+        f"{file} is not read, because it is an archive, a spreadsheet or packed with {file.suffix}; {_ACCEPTED}",
+        "Unpack it, or save its sheet as CSV.",
+    )
+
+
+def closed_note(path: Path, files: Sequence[Path]) -> Note:
+    """That files at or below a path were not read, since nothing here opens them."""
+    message = (
+        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with "
+        "gzip, archives or spreadsheets. Unpack them, or save them as CSV."
+    )
+    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
+
+
+def label(file: Path, files: Sequence[Path]) -> str:
+    """Name of one of several files, relative to their common folder and without its ending."""
+    folder = os.path.commonpath([other.parent.absolute() for other in files])
+    return unpacked(file).absolute().relative_to(folder).with_suffix("").as_posix()
+
+
+def _refuse_missing(target: Path) -> None:
+    if target.exists():
+        raise RecordError(
+            f"{target} is a pipe or a device; accepted: files and folders", "Save what it gives as a file."
+        )
+    if target.is_symlink():
+        raise RecordError(f"{target} is a link that leads nowhere", "Give the file or folder itself, or mend the link.")
+    beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
+    raise RecordError(
+        f"no such file or folder: {target}",
+        f"{did_you_mean(target.name, beside)}Give a file, a folder or a glob such as 'runs/*.csv'.",
+    )
+
+
+def _refuse_mixture(where: str, files: Sequence[Path]) -> None:
+    counts = Counter(format_of(file) for file in files)
+    if len(counts) > 1:
+        raise RecordError(
+            f"{where} mixes formats: {', '.join(f'{count} {kind}' for kind, count in counts.items())}; "
+            "accepted: one format at a time",
+            f"Name files of one kind, or choose with format=, such as {next(iter(counts))!r}: the same "
+            "runs may be there twice.",
+        ).in_shell("Name files of one kind: the same runs may be there twice.")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a path stands for, walked once, so that whoever looks for something there sees the same files."""
+
+    path: Path
+    """The file, folder or glob that was asked for."""
+    below: Mapping[Path, tuple[Path, ...]]
+    """The path, or everything that the glob matches -> the files at or below it."""
+    locked: tuple[Path, ...]
+    """Folders without read permission."""
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Listing:
+        """Walk through a file, folder or glob; empty if nothing matches."""
+        target = Path(path)
+        roots = [target] if target.exists() else map(Path, sorted(glob.glob(str(path), recursive=True)))
+        locked: list[Path] = []
+        below = {root: tuple(files_below(root, locked)) for root in roots}
+        return cls(target, below, tuple(dict.fromkeys(locked)))
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """All files, sorted, each once."""
+        return sorted({file for files in self.below.values() for file in files})
+
+
+def files_below(root: Path, locked: list[Path] | None = None) -> Iterator[Path]:
+    """Regular files of `root`, which may be a file itself, each once, by the names that they have below it.
+
+    Folders of runs are often links to where there is room; a name that is not a link comes before one that is. Folders
+    without read permission are added to `locked`.
+    """
+    if root.is_file():
+        yield root
+        return
+    seen = {os.path.realpath(above) for above in Path(os.path.realpath(root)).parents}
+
+    def closed(error: OSError) -> None:
+        if isinstance(error, PermissionError) and locked is not None:
+            locked.append(Path(error.filename))
+
+    roots, links = [root], list[Path]()
+    while roots:
+        folders_behind_links: list[Path] = []
+        for start in roots:
+            for here, folders, names in os.walk(start, onerror=closed):
+                real = os.path.realpath(here)
+                if real in seen:
+                    folders.clear()
+                    continue
+                seen.add(real)
+                inside = [Path(here, name) for name in sorted(folders) if not name.startswith(".")]
+                folders_behind_links += [folder for folder in inside if folder.is_symlink()]
+                folders[:] = [folder.name for folder in inside if not folder.is_symlink()]
+                for file in (Path(here, name) for name in sorted(names) if not name.startswith(".")):
+                    if file.is_symlink():
+                        links.append(file)
+                    elif file.is_file():  # whoever opens a pipe waits for its other end
+                        seen.add(f"{real}/{file.name}")
+                        yield file
+        roots = folders_behind_links
+    for file in links:
+        real = os.path.realpath(file)
+        if real not in seen and file.is_file():
+            seen.add(real)
+            yield file

@@ -1,0 +1,260 @@
+"""Runs of MLflow (the folder `mlruns/EXPERIMENT/RUN/`, the file `mlflow.db`) and of Trackio (`PROJECT.db`), only read.
+
+A database holds several runs, and another process may be writing it at the same time. A run of MLflow has parameters,
+which are text, and metrics with a step and a time; Trackio has a row for each call of `log`, as W&B has them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from array import array
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json, parse_yaml
+from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, scalar_series
+from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
+from isocompute_sdk.ingest.stores.saved_config import scalar
+from isocompute_sdk.ingest.stores.wandb_run import STEP, TIMESTAMP, WandbColumn, WandbRun, to_attempt
+from isocompute_sdk.ingest.tables import read_text
+from isocompute_sdk.notes import Note
+
+META, METRICS, PARAMS = "meta.yaml", "metrics", "params"
+_MAGIC = b"SQLite format 3\0"
+_SECONDS_TO_WAIT = 20.0
+_NOT_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_Lines = tuple[list[float], list[float], list[float]]
+"""Steps, times in milliseconds and values of one metric."""
+
+
+class Connected:
+    """A connection that only reads, for a `with` statement."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Connected:
+        where = self.path.absolute().as_uri()
+        for mode in ("mode=ro", "mode=ro&immutable=1"):
+            try:
+                self.connection = sqlite3.connect(f"{where}?{mode}", uri=True, timeout=_SECONDS_TO_WAIT)
+                self.connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+                return self
+            except sqlite3.Error as error:
+                # A database with a write-ahead log on a disk that may not be written to opens only as immutable.
+                if not any(word in str(error) for word in ("unable to open", "readonly")):
+                    raise self._refused(error) from error
+                last = error
+        raise self._refused(last)
+
+    def __exit__(self, *error: object) -> None:
+        self.connection.close()
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What a query finds.
+
+        Raises:
+            RecordError: the database cannot be read.
+        """
+        try:
+            return self.connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: sqlite3.Error) -> RecordError:
+        return RecordError(
+            f"{self.path} cannot be read as a database: {error}",
+            "Copy it together with its -wal and -shm files, or try again if another program holds it.",
+        )
+
+
+def _holds_tables(path: Path, tables: Set[str], column: str) -> bool:
+    """Whether a file is an SQLite database with these tables, whose table `metrics` has this column."""
+    if path.suffix not in (".db", ".sqlite", ".sqlite3"):
+        return False
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return False
+        with Connected(path) as database:
+            there = {name for (name,) in database.rows("SELECT name FROM sqlite_master")}
+            return there >= tables and column in _columns(database)
+    except (OSError, RecordError):
+        return False
+
+
+def _columns(database: Connected) -> set[str]:
+    return {name for _, name, *_ in database.rows("PRAGMA table_info(metrics)")}
+
+
+def _is_mlflow_database(path: Path) -> bool:
+    return _holds_tables(path, {"runs", "metrics", "params"}, "run_uuid")
+
+
+def _holds_mlflow(path: Path) -> bool:
+    of_folder = path.name == META and (path.parent / METRICS).is_dir() and (path.parent / PARAMS).is_dir()
+    return of_folder or _is_mlflow_database(path)
+
+
+def _mlflow_runs(path: Path) -> list[FoundRun]:
+    if path.name == META:
+        name = str(_meta(path).get("run_name") or path.parent.name)
+        return [FoundRun(path.parent, name, path.parent)]
+    query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
+    with Connected(path) as database:
+        return [FoundRun(path / str(run), str(name or run), path / str(run)) for run, name in database.rows(query)]
+
+
+def read_mlflow(paths: Sequence[Path], name: str) -> RunLog:
+    """One run of a folder or a database; a line that was cut off is left out with a note.
+
+    Raises:
+        RecordError: it cannot be read, or has no metric.
+    """
+    (part,) = paths
+    params, metrics, notes = _mlflow_folder(part) if part.is_dir() else _mlflow_database(part.parent, part.name)
+    if not metrics:
+        raise _nothing(part, name)
+    # MLflow allows no @ in a name.
+    series = {re.sub(r"_at_(?=\d)", "@", key): _timed(*lines) for key, lines in metrics.items()}
+    started = min(float(one.wall_time_T[0]) for one in series.values())
+    # What was None is the text "None" in a parameter.
+    settings = {key.replace("/", "."): scalar(value) for key, value in params.items() if value != "None"}
+    attempt = Attempt(part, series, started, None, notes)
+    return RunLog(name, part, "mlflow", (attempt,), notes, settings=((part, settings),))
+
+
+def _mlflow_database(path: Path, run: str) -> tuple[dict[str, str], dict[str, _Lines], tuple[Note, ...]]:
+    with Connected(path) as database:
+        params = database.rows("SELECT key, value FROM params WHERE run_uuid = ?", run)
+        # The primary key sorts rows by time and step within a metric; a value that is none is stored as 0.
+        query = (
+            "SELECT key, step, timestamp, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics "
+            "WHERE run_uuid = ? ORDER BY key, timestamp, step"
+        )
+        metrics: dict[str, _Lines] = {}
+        for key, *row in database.rows(query, run):
+            for column, cell in zip(metrics.setdefault(key, ([], [], [])), row, strict=True):
+                column.append(np.nan if cell is None else cell)
+    return {str(key): str(value) for key, value in params}, metrics, ()
+
+
+def _mlflow_folder(folder: Path) -> tuple[dict[str, str], dict[str, _Lines], tuple[Note, ...]]:
+    notes: list[Note] = []
+    metrics: dict[str, _Lines] = {}
+    for key, path in _keys(folder / METRICS):
+        lines, broken = _metric_lines(path)
+        if broken:
+            message = f"{path}: {broken} lines are cut off or damaged and are left out; the rest is kept."
+            notes.append(Note("log-cut-off", "info", message, {"file": str(path), "lines": broken}))
+        if lines[0]:
+            metrics[key] = lines
+    return {key: read_text(path)[0] for key, path in _keys(folder / PARAMS)}, metrics, tuple(notes)
+
+
+def _keys(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Name and file of each entry; a `/` in a name is a folder."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _metric_lines(path: Path) -> tuple[_Lines, int]:
+    """The lines `ms value step` of a metric, and how many make no sense."""
+    found: _Lines = ([], [], [])
+    whole, _, rest = read_text(path, "drop")[0].rpartition("\n")
+    broken = int(bool(rest.strip()))
+    for line in whole.split("\n"):
+        parts = line.split()
+        try:
+            row = int(parts[2]) if len(parts) > 2 else 0, float(parts[0]), float(parts[1])
+        except (ValueError, IndexError):
+            broken += bool(line.strip())
+            continue
+        for column, cell in zip(found, row, strict=True):
+            column.append(cell)
+    return found, broken
+
+
+def _timed(steps: Sequence[float], walls: Sequence[float], values: Sequence[float]) -> ScalarSeries:
+    return replace(scalar_series(steps, values), wall_time_T=np.array(walls, dtype=np.float64) / 1e3)
+
+
+def _meta(path: Path) -> Mapping[str, Any]:
+    try:
+        raw: Any = parse_yaml(read_text(path)[0])
+    except ValueError as error:
+        raise RecordError(f"{path} is not YAML: {error}", "Copy it again.") from error
+    return raw if isinstance(raw, dict) else {}
+
+
+def _nothing(part: Path, name: str) -> NothingMeasured:
+    return NothingMeasured(
+        f"{part}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the run out."
+    )
+
+
+def _is_trackio(path: Path) -> bool:
+    return _holds_tables(path, {"metrics", "configs"}, "run_name")
+
+
+def _key(database: Connected) -> str:
+    """Column that tells runs of Trackio apart: their id, which early releases lack."""
+    return "run_id" if "run_id" in _columns(database) else "run_name"
+
+
+def _trackio_runs(path: Path) -> list[FoundRun]:
+    with Connected(path) as database:
+        key = _key(database)
+        query = f"SELECT {key}, run_name FROM metrics GROUP BY {key} ORDER BY MIN(id)"
+        return [FoundRun(path / str(run), str(name), path / str(run)) for run, name in database.rows(query)]
+
+
+def read_trackio(paths: Sequence[Path], name: str) -> RunLog:
+    """One run of a database.
+
+    Raises:
+        RecordError: the database cannot be read, or the run has no metric.
+    """
+    (part,) = paths
+    path, run_id = part.parent, part.name
+    with Connected(path) as database:
+        key = _key(database)
+        logged = database.rows(f"SELECT step, timestamp, metrics FROM metrics WHERE {key} = ? ORDER BY id", run_id)
+        configured = database.rows(f"SELECT config FROM configs WHERE {key} = ? ORDER BY id", run_id)
+    columns: dict[str, tuple[array[int], array[float]]] = {}
+    started = 0.0
+    for row, (step, stamp, text) in enumerate(logged):
+        seconds = datetime.fromisoformat(str(stamp)).timestamp()
+        started = started or seconds
+        for metric, value in {**_object(path, text), STEP: step, TIMESTAMP: seconds}.items():
+            number = _NOT_FINITE.get(value) if isinstance(value, str) else value
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                at, values = columns.setdefault(metric, (array("q"), array("d")))
+                at.append(row)
+                values.append(float(number))
+    config = _object(path, configured[-1][0]) if configured else {}
+    numbers = {metric: WandbColumn(np.array(at), np.array(values)) for metric, (at, values) in columns.items()}
+    attempt, step_name = to_attempt(WandbRun(path, run_id, name, started, numbers, config))
+    if not attempt.series:
+        raise _nothing(part, name)
+    return RunLog(name, part, "trackio", (attempt,), step_name=step_name, settings=((path, config),) if config else ())
+
+
+def _object(path: Path, text: str | bytes) -> dict[str, Any]:
+    try:
+        raw = parse_json(text if isinstance(text, str) else text.decode())
+    except ValueError as error:
+        raise RecordError(f"{path}: a row is not JSON: {error}", "Copy the database again.") from error
+    return cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+
+
+MLFLOW = LogStore("mlflow", _holds_mlflow, lambda path: path.parent, read_mlflow, runs_of=_mlflow_runs)
+TRACKIO = LogStore("trackio", _is_trackio, lambda path: path.parent, read_trackio, runs_of=_trackio_runs)

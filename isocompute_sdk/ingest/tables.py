@@ -1,0 +1,581 @@
+"""Tables as they stand in files (CSV, JSON lines, Parquet, packed with gzip or not): columns, and where rows stood.
+
+Cells of CSV are kept as text until their column is known, so that run names such as `007` survive and an error can
+quote what the file says. Polars splits a CSV that reads the same in every dialect; all others, and all that are
+damaged, are split row by row, so that an error names its line. The size of every file, line and table is bounded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import check_input, parse_json
+from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
+from isocompute_sdk.records.cells import to_series
+from isocompute_sdk.records.columns import BY_NAME, canonical
+
+if TYPE_CHECKING:
+    import polars as pl
+
+OnTruncated = Literal["error", "drop"]
+TABLE_SUFFIXES: dict[str, str] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+"""Ending -> format of a table."""
+GZIP = ".gz"
+SEALED = (".bz2", ".xz", ".zst", ".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".xlsx", ".xls", ".ods")
+"""Endings of what is packed in a way that is not read, of archives and of spreadsheets."""
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading raises if a gzip file was cut off, or is not gzip."""
+CUT_PACKING = "{path} cannot be unpacked: it was cut off, is no gzip file, or holds more than 512 MiB"
+LARGEST_TEXT = 512 * 2**20
+"""Bytes of the largest table or log that is read, unpacked: about five million evaluations."""
+LONGEST_LINE = 16 * 2**20
+"""Bytes that one line of a table or a log may have."""
+LARGEST_CONFIG = 8 * 2**20
+"""Bytes of the largest saved configuration that is looked into."""
+MOST_COLUMNS = 10_000
+"""Columns of the widest table that is read; a chart of W&B has three for every run."""
+MOST_CELLS = 50_000_000
+"""Cells of the largest table that is read, empty ones included: all of it is held in memory."""
+SETTINGS = ("config", "cfg", "args", "params", "hparams", "hyperparameters")
+"""Keys of objects that hold settings; `columns.folded` leaves them out of names."""
+MIN_ROWS_TO_JUDGE_LENGTH = 8
+SHOWN = 20
+"""Column names that an error lists."""
+_BEGINNING = 2**16
+"""Bytes of a file that are looked at."""
+
+
+class _Unpacked(gzip.GzipFile):
+    """A gzip file whose content and lines are bounded while it is unpacked; what is larger counts as damaged."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        room = LARGEST_TEXT + 1 - self.tell()
+        data = super().read(room if size is None or size < 0 else min(size, room))
+        if self.tell() > LARGEST_TEXT:
+            raise EOFError(f"more than {LARGEST_TEXT:,} bytes")
+        return data
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(LONGEST_LINE + 1 if size is None or size < 0 else size)
+        if len(line) > LONGEST_LINE or self.tell() > LARGEST_TEXT:
+            raise EOFError(f"a line of more than {LONGEST_LINE:,} bytes")
+        return line
+
+
+def unpacked(path: Path) -> Path:
+    """The path without `.gz`: the ending before it says what the file holds."""
+    return path.with_suffix("") if path.suffix.lower() == GZIP else path
+
+
+def as_kept(path: Path) -> Path:
+    """The path, or that of its packed form where only this is there."""
+    packed = path.with_name(path.name + GZIP)
+    return packed if not path.exists() and packed.is_file() else path
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file is packed in a way that is not read, an archive or a spreadsheet."""
+    return path.name.lower().endswith(SEALED)
+
+
+def open_bytes(path: Path, largest: int | None = None) -> BinaryIO:
+    """A regular file for reading bytes, unpacked on the way where its name ends in `.gz`.
+
+    Raises:
+        RecordError: a pipe or a device, no such file, or one of more than `largest` bytes as it lies there.
+    """
+    check_input(path, what="a table or a log", largest=largest, error=RecordError)
+    return cast(BinaryIO, _Unpacked(path, "rb")) if unpacked(path) != path else path.open("rb")
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table as it stands in a file."""
+
+    columns: Mapping[str, Any]
+    """Name in the file -> one entry per row."""
+    locate: Callable[[int], str]
+    """Row index -> file and line."""
+    notes: tuple[Note, ...] = ()
+    """What of the file could not be read."""
+
+
+def truncated(path: Path, line: int, more: str = "") -> RecordError:
+    """The error for a file that ends inside a line."""
+    cause = "It may have been cut while it was written or copied: copy it again, or"
+    return RecordError(
+        f"{path}:{line}: the file ends inside this line{more}",
+        f'{cause} keep the whole lines before it with on_truncated="drop".',
+    ).in_shell(f"{cause} keep the whole lines before it: isocompute ingest {quote(str(path))} --output runs.parquet")
+
+
+def cut_off(path: Path, line: int) -> Note:
+    """Says that a file ends inside a line, which was left out."""
+    message = (
+        f"{path}:{line}: the file ends inside this line, as when a run is writing or was killed; it is left out and "
+        f"the {line - 1:,} lines before it are kept."
+    )
+    return Note("log-cut-off", "info", message, {"file": str(path), "line": line})
+
+
+def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
+    """Says that lines of a file make no sense and were left out."""
+    count = f"{len(lines):,} lines are" if len(lines) > 1 else "this line is"
+    message = f"{path}:{lines[0]}: {count} left out ({why}); the rest is kept. Copy the file again if you can."
+    return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
+
+
+def check_size(path: Path | str, columns: int, rows: int) -> None:
+    """Raise on a table with more columns or cells than are read.
+
+    Raises:
+        RecordError: naming the file and both numbers.
+    """
+    if columns > MOST_COLUMNS:
+        raise RecordError(
+            f"{path} has {columns:,} columns; accepted: at most {MOST_COLUMNS:,}",
+            "Keep the columns of steps, configuration and metrics, or give one row per metric (columns metric, value).",
+        )
+    if columns * rows > MOST_CELLS:
+        raise RecordError(
+            f"{path} has {rows:,} rows of {columns:,} columns; accepted: at most {MOST_CELLS:,} cells",
+            "Split the file, or leave out columns that are no metrics.",
+        )
+
+
+def read_text(
+    path: Path, on_truncated: OnTruncated = "error", *, largest: int | None = None, longest: int | None = None
+) -> tuple[str, tuple[Note, ...]]:
+    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced, with a note.
+
+    Args:
+        path: a file, packed with gzip or not.
+        on_truncated: whether bytes that are not text are an error.
+        largest: bytes of the largest file that is read, unpacked; None: `LARGEST_TEXT`.
+        longest: bytes of the longest line; None for any. Lines up to twice as long may pass.
+
+    Raises:
+        RecordError: the file cannot be read, is not text, or is too large.
+    """
+    largest = LARGEST_TEXT if largest is None else largest
+    content, step = bytearray(), longest or largest
+    try:
+        with open_bytes(path, largest) as file:
+            while len(content) <= largest and (part := file.read(step)):
+                if len(part) == longest and b"\n" not in part:
+                    # A line of twice that length covers a whole piece without a line end.
+                    line = content.count(b"\n") + 1
+                    raise RecordError(
+                        f"{path}:{line}: this line has more than {longest:,} bytes; accepted: at most that many",
+                        "Write one row per line; check that this is a table at all.",
+                    )
+                content += part
+    except DAMAGED as error:
+        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+    if len(content) > largest:
+        raise RecordError(
+            f"{path} holds more than {largest:,} bytes of text; accepted: at most that many",
+            "Check that this is the right file; split a larger table, or leave out columns that are no metrics.",
+        )
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+        place, why = (text.find("\0"), "NUL") if "\0" in text else (-1, "")
+    except UnicodeDecodeError as error:
+        text, place, why = content.decode(encoding, errors="replace"), error.start, error.reason
+    if place < 0:
+        return text, ()
+    if on_truncated == "error":
+        raise RecordError(
+            f"{path} is not UTF-8 text (byte {place}: {why})", "Save it as UTF-8; check that it is a table at all."
+        )
+    return text.replace("\0", ""), (_not_text(path, content.count(b"\n", 0, place) + 1),)
+
+
+def _not_text(path: Path, line: int) -> Note:
+    message = (
+        f"{path}:{line}: bytes that are not UTF-8 text were replaced or left out, here and perhaps further down, so "
+        "that names may be wrong. Save the file as UTF-8."
+    )
+    return Note("text-not-utf8", "warning", message, {"file": str(path), "line": line})
+
+
+def read_table(path: Path, kind: str, on_truncated: OnTruncated = "error") -> RawTable:
+    """Read a table of one of the formats of `TABLE_SUFFIXES`.
+
+    Raises:
+        RecordError: with file and line, wherever the content cannot be read.
+    """
+    if kind == "parquet":
+        return read_parquet(path)
+    return read_jsonl(path, on_truncated) if kind == "jsonl" else read_csv(path, on_truncated)
+
+
+def read_parquet(path: Path) -> RawTable:
+    """Read one Parquet file.
+
+    Raises:
+        RecordError: the file is not Parquet, or is not whole (its table of contents stands at its end), or is
+            too large.
+    """
+    import polars as pl
+
+    check_input(path, what="a Parquet file", error=RecordError)
+    try:
+        rows: int = pl.scan_parquet(path).select(pl.len()).collect().item()
+        check_size(path, len(pl.read_parquet_schema(path)), rows)
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise RecordError(
+            f"{path} is not a whole Parquet file: {error}",
+            "It may have been cut while it was written or copied: copy it again.",
+        ) from error
+    return RawTable(
+        {name: frame[name] for name in frame.columns}, lambda index: f"{path}: row {index + 1} (index {index})"
+    )
+
+
+def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
+    """Read one CSV file; a column without a name (an index that was written along) is left out.
+
+    Raises:
+        RecordError: no header, a line with too few or too many cells, a file that ends inside a line or is too
+            large.
+    """
+    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
+    if not text.strip():
+        raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
+    first = header = text.lstrip("\r\n").partition("\n")[0]
+    check_size(path, header.count(_delimiter(header)) + 1, text.count("\n"))
+    plain = read_plain(text)
+    if plain is not None:
+        _check_header(path, list(plain), [1])
+        named = {name: _unformatted(series.alias(name), _delimiter(header)) for name, series in plain.items() if name}
+        return RawTable(named, lambda index: f"{path}:{index + 2}", replaced)
+    rows, lines, broken = _split(path, text)
+    header = [name.strip() for name in rows[0]] if rows else []
+    _check_header(path, header, lines)
+    rows, lines = rows[1:], lines[1:]
+    if broken is None and rows:
+        sign = _cut_tail(text, header, rows)
+        if sign is not None:
+            rows.pop()
+            broken = (lines.pop(), sign)
+    if broken is not None and on_truncated == "error":
+        raise truncated(path, broken[0], f" ({broken[1]})")
+    notes = [*replaced, *([] if broken is None else [cut_off(path, broken[0])])]
+    uneven = [line for row, line in zip(rows, lines, strict=True) if len(row) != len(header)]
+    if uneven and on_truncated == "error":
+        found = len(rows[lines.index(uneven[0])])
+        raise RecordError(
+            f"{path}:{uneven[0]}: {found} cells; accepted: {len(header)}, as in the header",
+            "Quote cells that contain the separator, and leave unknown cells empty.",
+        )
+    if uneven:
+        notes.append(damaged(path, uneven, f"not {len(header)} cells, as in the header"))
+        kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
+        rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    columns = {
+        name: _unformatted(to_series(name, list(column)), _delimiter(first))
+        for name, column in zip(header, cells, strict=True)
+        if name
+    }
+    return RawTable(columns, lambda index: f"{path}:{lines[index]}", tuple(notes))
+
+
+def _unformatted(series: pl.Series, delimiter: str) -> pl.Series:
+    """A column of numbers as spreadsheets show them as plain numbers: `1,280`, `20.5%`, and `0,5` between semicolons.
+
+    A column is changed only where that makes numbers of all its cells.
+    """
+    import polars as pl
+
+    known = canonical(series.name)
+    if known is not None and BY_NAME[known].kind == "text":
+        return series
+    if series.dtype != pl.String or not any(series.str.contains(sign, literal=True).any() for sign in ",%"):
+        return series
+    text = series.str.strip_chars()
+    percent = text.str.ends_with("%").fill_null(False)
+    number = text.str.strip_suffix("%").str.strip_chars()
+    if delimiter == ";":
+        number = number.str.replace(",", ".", literal=True)
+    else:
+        grouped = number.str.contains(r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$").fill_null(False)
+        plain = number.str.replace_all(",", "", literal=True)
+        number = pl.select(pl.when(grouped).then(plain).otherwise(number)).to_series()
+    values = number.cast(pl.Float64, strict=False)
+    if (values.is_null() & text.is_not_null() & (text != "")).any():
+        return series
+    if percent.any():
+        number = pl.select(pl.when(percent).then(values / 100).otherwise(values)).to_series()
+    return number.alias(series.name)
+
+
+def read_plain(text: str) -> dict[str, pl.Series] | None:
+    """The columns of a CSV text that reads the same in every dialect, as text; None for any other.
+
+    Such a text has a line for every row, every row as many cells as the header, quotes only around whole cells, and a
+    line end at its end. An empty cell is null.
+    """
+    import polars as pl
+
+    header, _, body = text.partition("\n")
+    delimiter = _delimiter(header)
+    names = [name.strip() for name in header.rstrip("\r").split(delimiter)]
+    quotes = body.count('"')
+    plain = (
+        body.endswith("\n")
+        and '"' not in header
+        and len(set(names)) == len(names)
+        and "\n\n" not in body
+        and not body.startswith(("\n", "\r"))
+        and (body.count("\r") in (0, body.count("\r\n")))
+        and "\n\r\n" not in body
+        and (not quotes or _quotes_whole_cells(body, delimiter, quotes))
+    )
+    if not plain or (height := body.count("\n")) * (len(names) - 1) != body.count(delimiter):
+        return None
+    schema = {str(i): pl.String() for i in range(len(names))}
+    try:
+        frame = pl.read_csv(body.encode(), has_header=False, schema=schema, separator=delimiter)
+    except pl.exceptions.PolarsError:
+        return None
+    # A separator, quote or line end inside a cell: the counts above prove nothing then.
+    odd = f'[\\n"{delimiter}]' if quotes else None
+    if frame.height != height or (odd and frame.select(pl.any_horizontal(pl.all().str.contains(odd).any())).item()):
+        return None
+    return dict(zip(names, frame.get_columns(), strict=True))
+
+
+def _quotes_whole_cells(body: str, delimiter: str, quotes: int) -> bool:
+    """Whether every quote stands at the beginning or end of a cell."""
+    opening = body.count(f'{delimiter}"') + body.count('\n"') + body.startswith('"')
+    closing = body.count(f'"{delimiter}') + body.count('"\n') + body.count('"\r\n')
+    return opening == closing and opening + closing == quotes
+
+
+def _delimiter(header: str) -> str:
+    return max(",;\t", key=header.count)
+
+
+def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], tuple[int, str] | None]:
+    """Rows, the line each ends on, and line and nature of a last row that is cut off inside a quote."""
+    first = text.lstrip("\r\n").split("\n", 1)[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(first), strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    started = 1
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
+            started = reader.line_num + 1
+    except csv.Error as error:
+        # A quote left open further up swallows whole lines: that is damage, not a cut.
+        if started == reader.line_num and str(error) == "unexpected end of data":
+            return rows, lines, (started, "a quote is left open")
+        raise RecordError(
+            f"{path}:{started}: a cell or quote that starts here is malformed: {error}",
+            'Write a quote inside a cell as "", and close every quote.',
+        ) from error
+    return rows, lines, None
+
+
+def _check_header(path: Path, header: list[str], lines: Sequence[int]) -> None:
+    if not header or all(_is_number(name) for name in header):
+        raise RecordError(
+            f"{path}:{lines[0] if lines else 1}: received {listed(header, SHOWN)!r}; accepted: "
+            "column names in the first line",
+            "Add a header line, e.g. n,C,avg@4.",
+        )
+    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
+    if twice:
+        raise RecordError(f"{path}:{lines[0]}: columns {listed(twice, SHOWN)} are there twice", "Rename or remove one.")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _cut_tail(text: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+    """Why the last row looks cut off; None if it looks whole.
+
+    Many programs end a file without a line end, so that alone proves nothing. A row with too few cells, or
+    a last cell shorter than any other of its column in a file long enough to tell, does.
+    """
+    last = rows[-1]
+    if text.endswith(("\n", "\r")):
+        return None
+    if len(last) < len(header):
+        return f"{len(last)} of {len(header)} cells"
+    others = [len(row[-1]) for row in rows[:-1]]
+    if len(others) >= MIN_ROWS_TO_JUDGE_LENGTH and len(last[-1]) < min(others):
+        return f"no line end after {last[-1]!r}, which is shorter than every other cell of column {header[-1]!r}"
+    return None
+
+
+def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
+    """Read one JSONL file, or a JSON array of objects; blank lines are skipped.
+
+    Objects inside an object are columns of their own: `{"config": {"n": 8}, "eval": {"reward": 0.5}}` has `config.n`
+    and `eval/reward`.
+
+    Raises:
+        RecordError: a line that is not a JSON object (the last one is taken for cut off), or a table that is too large.
+    """
+    if _begins(path, rb"\s*\[\s*\{"):
+        return _of_array(path)
+    rows, lines, notes = read_objects(path, on_truncated)
+    return RawTable(columns_of(rows, path), lambda index: f"{path}:{lines[index]}", notes)
+
+
+def holds_rows(path: Path) -> bool:
+    """Whether a file begins with an array of objects, or with an object in a line of its own and a second one."""
+    return _begins(path, rb"\s*(\[\s*\{|\{.*\}\s*\n\{)")
+
+
+def _begins(path: Path, pattern: bytes) -> bool:
+    try:
+        with open_bytes(path) as file:
+            return re.match(rb"(\xef\xbb\xbf)?" + pattern, file.read(_BEGINNING)) is not None
+    except (OSError, *DAMAGED):
+        return False
+
+
+def _of_array(path: Path) -> RawTable:
+    """The table in one JSON array of flat objects.
+
+    Raises:
+        RecordError: the file is no such array.
+    """
+    text, replaced = read_text(path)
+    try:
+        rows = parse_json(text)
+    except ValueError as error:
+        raise RecordError(f"{path}: not JSON: {error}", "Copy the file again, or write one object per line.") from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in cast(list[Any], rows)):
+        raise RecordError(
+            f"{path}: received an array of something else; accepted: an array of objects, one per evaluation",
+            'For example [{"n": 8, "step": 10, "avg@4": 0.5}].',
+        )
+    columns = columns_of(cast(list[dict[str, Any]], rows), path)
+    return RawTable(columns, lambda index: f"{path}: entry {index + 1}", replaced)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], source: Path | str = "the rows") -> dict[str, list[Any]]:
+    """Objects as columns; a key that is absent from an object is None there.
+
+    Raises:
+        RecordError: more columns or cells than are read.
+    """
+    flat = [_flat(row) for row in rows]
+    names = dict.fromkeys(name for row in flat for name in row)
+    check_size(source, len(names), len(rows))
+    return {name: [row.get(name) for row in flat] for name in names}
+
+
+def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict[str, Any]:
+    """An object without objects inside: settings by their path with dots, as Hydra writes them, others with slashes."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = f"{before}{separator}{key}"
+        if isinstance(value, dict) and value:
+            inside = separator or ("." if key.lower() in SETTINGS else "/")
+            found |= _flat(cast(dict[str, Any], value), name, inside)
+        else:
+            found[name] = value
+    return found
+
+
+def read_objects(
+    path: Path, on_truncated: OnTruncated = "error"
+) -> tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]:
+    """The objects of a JSONL file, the line of each, and notes on what was left out.
+
+    Raises:
+        RecordError: as `read_jsonl`.
+    """
+    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
+    # Only "\n" ends a line: JSON strings may hold other line separators as they are.
+    texts = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not texts:
+        raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    broken: list[int] = []
+    last = texts[-1][0]
+    for number, line in texts:
+        try:
+            rows.append(_object(path, number, line))
+            lines.append(number)
+        except RecordError as error:
+            if on_truncated == "error":
+                if number == last and isinstance(error.__cause__, json.JSONDecodeError):
+                    raise truncated(path, number) from error
+                raise
+            broken.append(number)
+    inside = [number for number in broken if number != last]
+    notes = [damaged(path, inside, "not JSON objects")] if inside else []
+    notes += [cut_off(path, last)] if last in broken else []
+    return rows, lines, (*replaced, *notes)
+
+
+def first_object(path: Path, longest: int) -> Mapping[str, Any]:
+    """The object in the first line of a file, which identifies its format; empty without one.
+
+    Args:
+        path: any file.
+        longest: bytes that such a line has at most.
+    """
+    try:
+        with open_bytes(path) as file:
+            first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
+    except (OSError, ValueError, *DAMAGED):
+        return {}
+    return cast(dict[str, Any], first) if isinstance(first, dict) else {}
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",
+            "Correct or remove the line.",
+        ) from error
+    if not isinstance(row, dict):
+        raise RecordError(
+            f"{path}:{number}: received {line.strip()[:60]!r}; accepted: one JSON object per line",
+            'Write every evaluation as its own line, e.g. {"n": 8, "step": 10, "avg@4": 0.5}.',
+        )
+    return cast(dict[str, Any], row)

@@ -1,0 +1,333 @@
+"""Tables in the words of a framework or of W&B: a history in long form; tables that do not say n and B_p as logs.
+
+A W&B chart has the step first, then for every run a column `run name - metric` and two more, `__MIN` and `__MAX`, that
+only repeat it. A history has the trainer's own steps beside W&B's, which counts calls of `log`, and they are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.ingest.attempts import (
+    RunLog,
+    ScalarSeries,
+    attempts_from_columns,
+    one_per_step,
+    scalar_series,
+)
+from isocompute_sdk.ingest.find import refuse_supervised
+from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
+from isocompute_sdk.ingest.formats.registry import format_of
+from isocompute_sdk.ingest.paths import format_of as kind_of
+from isocompute_sdk.ingest.tables import RawTable, read_table, unpacked
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.cells import refuse_clock, to_series
+from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields
+from isocompute_sdk.records.run_ids import SIZES, Rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SEPARATOR = " - "
+STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
+BOUNDS = ("__MIN", "__MAX")
+INTERNAL = ("_runtime", "_timestamp", "_wandb")
+"""Columns of a history that are W&B's own and no metric."""
+NAMED = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
+"""Columns that say themselves what they hold."""
+
+
+def looks_like_wandb(names: Sequence[str]) -> bool:
+    """Whether a CSV header is that of a chart export or of a history with W&B's own columns."""
+    return is_chart(names) or ("_step" in names and any(name in names for name in INTERNAL))
+
+
+def is_chart(names: Sequence[str]) -> bool:
+    """Whether a CSV header is that of a chart export, a column per run."""
+    rest = [name for name in names[1:] if SEPARATOR in name]
+    return any(name.endswith(BOUNDS) for name in rest) or (len(rest) == len(names) - 1 > 0)
+
+
+def melt_history(
+    path: Path, table: RawTable, ignore: Sequence[str], rename: Mapping[str, str], *, exported: bool = True
+) -> RawTable | None:
+    """A history whose tags are those of a known framework in long form; None for any other.
+
+    As in every log of a framework, tags that mean nothing here and are not renamed are left out. Rows count by the
+    trainer's own step where they have one: OpenRLHF logs updates and evaluations apart, each with a step of its own.
+
+    Args:
+        path: for errors.
+        table: the file as read.
+        ignore: columns to leave out.
+        rename: name in the file -> name to use.
+        exported: whether W&B wrote it. In a table of somebody's own, columns of numbers that the framework does not
+            write are measurements too.
+    """
+    names = [name for name in table.columns if name not in ignore]
+    by_name = fields(rename.get(name, name) for name in names)
+    columns = {name: by_name[rename.get(name, name)] for name in names}
+    steps = step_columns([name for name in names if columns[name] == "step" or STEP_NAME.fullmatch(name)])
+    apart = {*steps, *WANDB_STEPS, *INTERNAL}
+    if {"metric", "value"} <= {*columns.values()}:
+        return None
+    # A column `reward` is a tag like others: the framework says what it holds.
+    tags = [name for name in names if name not in apart and columns[name] in (None, "value")]
+    form = format_of(tags) if steps else None
+    if form is None:
+        return None
+    known = form.meanings(tags)
+    named = {tag for tag in tags if NAMED.fullmatch(tag) or (not exported and _is_own(tag, table, form))}
+    constant = {name: field for name, field in columns.items() if field not in (None, "value") and name not in apart}
+    long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
+    origin: list[int] = []
+    counted = [table.columns[name] for name in steps]
+    at = [next((cell for cell in cells if _filled(cell)), None) for cells in zip(*counted, strict=True)]
+    read = [tag for tag in tags if tag in known or tag in rename or tag in named]
+    meant = [_named(tag, known, rename) for tag in read]
+    # Row by row, so that steps go back only where a run begins anew.
+    for index, cells in enumerate(zip(*(table.columns[tag] for tag in read), strict=True)):
+        for (metric, eval_set), value in zip(meant, cells, strict=True):
+            if _filled(value) and at[index] is not None:
+                for name, field in constant.items():
+                    long[field].append(table.columns[name][index])
+                for key, cell in (("step", at[index]), ("metric", metric), ("eval_set", eval_set), ("value", value)):
+                    long[key].append(cell)
+                origin.append(index)
+    notes = (*table.notes, *_calls(path, form, steps[0]))
+    return RawTable(long, lambda index: table.locate(origin[index]), notes)
+
+
+def _is_own(tag: str, table: RawTable, form: LogFormat) -> bool:
+    """Whether a column holds a measurement that somebody added to those of a framework."""
+    import polars as pl
+
+    if re.fullmatch(form.components, tag):
+        return False
+    cells = to_series(tag, table.columns[tag]).drop_nulls()
+    if cells.dtype == pl.String:
+        text = cells.str.strip_chars()
+        cells = text.filter(text != "").cast(pl.Float64, strict=False)
+    return cells.dtype.is_numeric() and not cells.null_count() and cells.n_unique() > 1
+
+
+def step_columns(names: Sequence[str]) -> list[str]:
+    """Of columns that count steps the trainer's own, which say more than the number of calls that W&B counts."""
+    return [name for name in names if name not in WANDB_STEPS] or list(names[:1])
+
+
+def _filled(cell: Any) -> bool:
+    return cell is not None and bool(str(cell).strip())
+
+
+def _named(tag: str, known: Mapping[str, Meaning], rename: Mapping[str, str]) -> tuple[str, str | None]:
+    """Metric and evaluation set of a tag."""
+    # Where nothing says how many samples a mean is over, the tag says more than the name.
+    meaning = known.get(tag) if tag not in rename else None
+    metric = rename.get(tag, tag) if meaning is None or meaning.needs_k else meaning.metric
+    return metric, None if meaning is None else meaning.eval_set
+
+
+def _calls(path: Path, form: LogFormat | None, step: str) -> tuple[Note, ...]:
+    """That the step may not count updates."""
+    if step not in WANDB_STEPS or form is None or not form.counts_calls(step):
+        return ()
+    message = (
+        f"{path}: {step!r} is taken for the update step, but is W&B's own, which counts calls of its log: "
+        f"{form.framework} makes several for each update, so that rollouts would be counted too high. Export the "
+        "trainer's global_step with it, or as the x axis of the chart."
+    )
+    return (Note("step-counts-calls", "warning", message, {"file": str(path), "step": step}),)
+
+
+_NO_METRICS = ("run_id", "metric", "value", "eval_set", "rollouts", "rollouts_spent")
+"""Columns of a table, beside those of its runs, that hold no measurement of their own."""
+
+
+def logs_of_file(
+    path: Path, rename: Mapping[str, str] | None = None, ignore: Sequence[str] = (), runs: Sequence[str] = ()
+) -> list[RunLog]:
+    """The runs in a table.
+
+    Args:
+        path: the table.
+        rename: name in the file -> name to use.
+        ignore: columns to leave out.
+        runs: names of the runs of a chart, if somebody said them.
+
+    Raises:
+        RecordError: it cannot be read, has no column that could be a step, or is of another kind of training.
+    """
+    kind, renamed = kind_of(path), rename or {}
+    table = read_table(path, kind, "drop")
+    columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
+    if kind == "csv" and is_chart(list(columns)):
+        return _of_chart(path, replace(table, columns=columns), runs, renamed)
+    logs = _of_rows(path, replace(table, columns=columns))
+    for log in logs:
+        refuse_supervised(log, columns)
+    return logs
+
+
+def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[str, str]) -> list[RunLog]:
+    """A run per name before the last ` - ` of a column; metrics hardly ever have one in theirs, runs do."""
+    step, *rest = table.columns
+    if not STEP_NAME.fullmatch(step):
+        raise RecordError(
+            f"{path}: the x axis of the chart is {step!r}; accepted: a step, such as 'Step' or 'global_step'",
+            "Export the chart with its x axis set to Step; if this column counts updates, pass "
+            f"rename={{{step!r}: 'step'}}.",
+        ).in_shell(f"Export the chart with its x axis set to Step, or add --rename '{step}=step'.")
+    at = _floats(table.columns[step])
+    series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
+    for column in rest:
+        if SEPARATOR in column and not column.endswith(BOUNDS):
+            run, tag = _owner(path, column, runs)
+            values = _floats(table.columns[column])
+            # An empty cell was not measured; a cell that says NaN was, and means that something failed.
+            there = _is_number(table.columns[column]) & ~np.isnan(at)
+            measured = np.flatnonzero(there), scalar_series(at[there], values[there])
+            series.setdefault(run, {})[rename.get(tag, tag)] = measured
+    found = [
+        RunLog(run, path, "wandb", attempts, table.notes, step_name=step)
+        for run, tags in series.items()
+        if (attempts := attempts_from_columns(path, tags))
+    ]
+    if not found:
+        raise RecordError(f"{path} holds no measured value of any run", "Export the chart again.")
+    return found
+
+
+def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:
+    """Run and metric of a column: by the names that somebody said, else by its last separator."""
+    if not runs:
+        run, _, tag = column.rpartition(SEPARATOR)
+        return run, tag
+    owners = [run for run in runs if column.startswith(run + SEPARATOR)]
+    if len(owners) != 1:
+        received = ", ".join(map(repr, owners or runs))
+        raise RecordError(
+            f"{path}: column {column!r} {'fits several runs' if owners else 'belongs to no run of runs='}: {received}",
+            f"{did_you_mean(column.rpartition(SEPARATOR)[0], runs)}Describe every run of the chart once, or pass "
+            f"ignore=[{column!r}].",
+        )
+    return owners[0], column[len(owners[0]) + len(SEPARATOR) :]
+
+
+def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
+    """One run in two charts of W&B, which exports a metric a file; None unless that is certain."""
+    charts = one.format == other.format == "wandb" and one.step_name == other.step_name
+    if not charts or len(one.attempts) != 1 or len(other.attempts) != 1 or {*one.tags} & {*other.tags}:
+        return None
+    series = {**one.attempts[0].series, **other.attempts[0].series}
+    return replace(one, attempts=(replace(one.attempts[0], series=series),), notes=(*one.notes, *other.notes))
+
+
+def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
+    """A run per run_id, or one that is named after the file."""
+    import polars as pl
+
+    names: dict[str, str] = {}
+    meant = fields(table.columns)
+    for name, column in meant.items():
+        names.setdefault(column or name, name)
+    steps = step_columns([name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)])
+    if not steps:
+        raise RecordError(
+            f"{path} has no column that counts steps; it has: {', '.join(table.columns)}",
+            "Rename one to step, or give the rollouts as C.",
+        )
+    frame = pl.DataFrame([to_series(name, values) for name, values in table.columns.items()])
+    run = names.get("run_id")
+    parts = [(unpacked(path).stem, frame)]
+    if run is not None:
+        # Names of runs may be numbers.
+        frame = frame.with_columns(pl.col(run).cast(pl.String))
+        parts = [(str(key[0]), part) for key, part in frame.group_by(run, maintain_order=True)]
+    return [_of_run(path, table, name, part, steps, names) for name, part in parts]
+
+
+def _of_run(
+    path: Path, table: RawTable, name: str, frame: pl.DataFrame, steps: Sequence[str], names: Mapping[str, str]
+) -> RunLog:
+    at = _floats(frame[steps[0]])
+    for other in steps[1:]:
+        at = np.where(np.isnan(at), _floats(frame[other]), at)
+    refuse_clock(np.nanmax(at, initial=0.0), steps[0])
+    said = _said(path, name, frame, names)
+    # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
+    others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]
+    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[column] for column in others if column in names)}
+    series: dict[str, tuple[Rows, ScalarSeries]] = {}
+    if "metric" in names and "value" in names:
+        metric, values = frame[names["metric"]], _floats(frame[names["value"]])
+        for tag in metric.drop_nulls().unique(maintain_order=True):
+            here = (metric == tag).fill_null(False).to_numpy() & ~np.isnan(at)
+            series[str(tag)] = np.flatnonzero(here), scalar_series(at[here], values[here])
+    for column in frame.columns:
+        if column in apart:
+            continue
+        values = _floats(frame[column])
+        there = ~np.isnan(values) & ~np.isnan(at)
+        if there.any():
+            series[column] = np.flatnonzero(there), scalar_series(at[there], values[there])
+    if not series:
+        raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
+    attempts = attempts_from_columns(path, series)
+    counted = None
+    if "rollouts" in names:
+        totals = _floats(frame[names["rollouts"]])
+        there = ~np.isnan(totals) & ~np.isnan(at)
+        counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
+    return RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted)
+
+
+def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
+    """What columns say of the run, one value each; those that change, such as a learning rate, are skipped.
+
+    Raises:
+        RecordError: n or B_p changes.
+    """
+    import polars as pl
+
+    said: dict[str, Any] = {}
+    for column in PER_RUN:
+        if column in names:
+            cells = frame[names[column]].drop_nulls()
+            texts = cells.cast(pl.String).str.strip_chars()
+            cells, texts = cells.filter(texts != ""), texts.filter(texts != "")
+            if texts.n_unique() == 1:
+                said[column] = cells[0]
+            elif len(texts) and column in SIZES:
+                raise RecordError(
+                    f"{path}: run {name!r} changes its {column}; accepted: one value per run",
+                    "Give the parts different run_ids, and rollouts (C) in place of steps, which go on counting.",
+                )
+    return said
+
+
+def _is_number(values: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where a column of text holds a number, NaN included."""
+    import polars as pl
+
+    text = to_series("column", values).cast(pl.String).str.strip_chars()
+    return text.cast(pl.Float64, strict=False).is_not_null().to_numpy()
+
+
+def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Numbers of a column; what is none, such as an empty cell, is NaN."""
+    import polars as pl
+
+    series = to_series("column", values)
+    if series.dtype == pl.String:
+        series = series.str.strip_chars()
+    elif not series.dtype.is_numeric():
+        return np.full(len(series), np.nan)
+    return series.cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy().astype(np.float64)

@@ -1,0 +1,321 @@
+"""`FrameworkBackend`: a backend from two tables, the framework's flags and what it refuses or does differently.
+
+A new flag is one `Flag` in one table, a new refusal one `Rule` in the other. Both read a `Case`: a run with its
+options, to which a framework adds what it derives from them as properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from isocompute_sdk.documents import Document
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note, Severity, unique
+from isocompute_sdk.specs import Evaluation, Recipe, RunSpec, Spec
+from isocompute_sdk.training.backend import BackendInfo, FrameworkOptions, describe_options, read_options
+from isocompute_sdk.training.existing import Setting
+from isocompute_sdk.training.payload import programs
+from isocompute_sdk.training.script_backend import ScriptBackend
+
+REQUEST = "request.json"
+REMEDY = "Run launch.sh again in the same place; it rewrites the file."
+CHECKPOINTS_PER_RUN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a launch script asks for. A backend adds the fields of its own programs in a subclass."""
+
+    framework: str
+    """Package that must be installed, as its own documentation spells it."""
+    version: str
+    """Its version."""
+    run: RunSpec
+    identity: dict[str, Any]
+    """Everything that a later start in the same folder must have in common with the first."""
+
+
+def identity(run: RunSpec, **own: Any) -> dict[str, Any]:
+    """`Request.identity`: the run without options, folder and hardware, which may change on a resume.
+
+    Args:
+        run: the run.
+        **own: what else the backend cannot change on a resume, such as the number of GPUs.
+    """
+    return {**run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}), **own}
+
+
+def checkpoint_interval(run: RunSpec, save_every_steps: int | None) -> int:
+    """Update steps between checkpoints: the option, else a multiple of the evaluation interval, about 20 per run."""
+    if save_every_steps is not None:
+        return save_every_steps
+    every = run.evaluation.every_steps
+    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
+
+
+Options = TypeVar("Options", bound=Spec)
+C = TypeVar("C", bound="Case[Any]")
+Part = Literal["plan", "recipe", ""]
+USUAL_NODE = 8
+"""GPUs of a machine if `nodes` is not set."""
+
+
+@dataclass(frozen=True)
+class Case(Generic[Options]):
+    """A run with its options: what flags and rules read."""
+
+    run: RunSpec
+    options: Options
+    framework: ClassVar[str] = ""
+    """As its own documentation spells it."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The run's recipe."""
+        return self.run.recipe
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The run's evaluation."""
+        return self.run.evaluation
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all machines."""
+        return max(self.run.hardware.gpu_counts)
+
+    @property
+    def nodes(self) -> int:
+        """Machines: the option `nodes`, else 1 up to 8 GPUs, else one for every 8 GPUs."""
+        return getattr(self.options, "nodes", None) or max(1, self.gpus // USUAL_NODE)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of one machine."""
+        return self.gpus // self.nodes
+
+    @property
+    def longest(self) -> int:
+        """Tokens of prompt and response together."""
+        return self.recipe.max_prompt_tokens + self.recipe.max_response_tokens
+
+    @property
+    def ppo(self) -> bool:
+        """Whether a value model is trained."""
+        return self.recipe.algorithm == "ppo"
+
+    @property
+    def cispo(self) -> bool:
+        """Whether the loss is that of CISPO."""
+        return self.recipe.algorithm == "cispo"
+
+    @property
+    def tis(self) -> bool:
+        """Whether truncated importance weights are applied."""
+        return self.recipe.importance_sampling == "tis"
+
+    @property
+    def problem_files(self) -> dict[str, str]:
+        """Files of problems, by field of the spec."""
+        return {"data.train": self.run.data.train, "data.validation": self.run.data.validation}
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """All fields of a run that may be paths, by name."""
+        run = self.run
+        return {"model": run.model, "output_dir": run.output_dir, **self.problem_files, "data.reward": run.data.reward}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What a rule's message may show."""
+        return {
+            "c": self,
+            "run": self.run,
+            "recipe": self.recipe,
+            "evaluation": self.evaluation,
+            "options": self.options,
+        }
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value that is known only where the script runs: a path below the run folder, or the model."""
+
+    path: str
+    """Below the run folder; empty for the model."""
+
+
+MODEL = Place("")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One line of a table of flags."""
+
+    name: str
+    """The framework's full name, without dashes."""
+    value: Any
+    """What it is set to; a function is called with the case."""
+    part: Part = ""
+    """What decides it: `plan` (n, B_p, M, learning rate and schedule, evaluation), `recipe` (the objective and how
+    responses are sampled), or nothing that `--overrides` and `--against` compare."""
+    when: str = ""
+    """Field of the case without which the flag is left out."""
+
+
+Value = str | Callable[[Any], Any]
+"""A field of the case, such as `recipe.top_p`, or a function of the case."""
+
+
+def looked_up(value: Value) -> Callable[[Any], Any]:
+    """The function that gives a value of a case."""
+    return attrgetter(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Section:
+    """Flags under one heading of the script."""
+
+    title: str
+    flags: tuple[Flag, ...]
+    when: str = ""
+    """Field of the case without which the section is left out."""
+
+
+def plan(name: str, value: Value, when: str = "") -> Flag:
+    """A flag of the plan, from a field or a function of the case."""
+    return Flag(name, looked_up(value), "plan", when)
+
+
+def recipe(name: str, value: Value, when: str = "") -> Flag:
+    """A flag of the recipe, from a field or a function of the case."""
+    return Flag(name, looked_up(value), "recipe", when)
+
+
+def own(name: str, value: Value, when: str = "") -> Flag:
+    """A flag of machines, memory, files and logs, from a field or a function of the case."""
+    return Flag(name, looked_up(value), "", when)
+
+
+def filled(table: Iterable[Section], case: Case[Any]) -> tuple[Section, ...]:
+    """The table with the values of a case; flags that the user hands through come last, in place of the table's."""
+    passed: Mapping[str, Any] = case.options.passed if isinstance(case.options, FrameworkOptions) else {}
+
+    def holds(when: str) -> bool:
+        return not when or bool(looked_up(when)(case))
+
+    found: list[Section] = []
+    for section in table:
+        if not holds(section.when):
+            continue
+        flags = [
+            Flag(one.name, one.value(case) if callable(one.value) else one.value, one.part)
+            for one in section.flags
+            if holds(one.when) and one.name not in passed
+        ]
+        if flags:
+            found.append(Section(section.title, tuple(flags)))
+    if passed:
+        found.append(Section("handed through", tuple(Flag(name, value) for name, value in passed.items())))
+    return tuple(found)
+
+
+Check = Callable[[C], Iterable[Note]]
+"""Notes on a case; a `Rule` is one."""
+
+
+@dataclass(frozen=True)
+class Rule(Generic[C]):
+    """One thing that a framework refuses, or does differently."""
+
+    field: str
+    """What decides it, such as `recipe.algorithm`."""
+    when: Callable[[C], bool]
+    message: str
+    """Why, and what to do; `{recipe.top_p:g}` and the like are filled in."""
+    code: str = "unsupported"
+    severity: Severity = "refuse"
+    data: tuple[str, ...] = ()
+    """Fields of the case whose values stand in the note's data."""
+
+    def __call__(self, case: C) -> Iterable[Note]:
+        """Its note, where it applies."""
+        if self.when(case):
+            numbers = {path.rpartition(".")[2]: looked_up(path)(case) for path in self.data}
+            yield Note(self.code, self.severity, self.message.format(**case.values), {"field": self.field, **numbers})
+
+
+def checked(
+    run: RunSpec, model: type[Options], case_of: Callable[[RunSpec, Options], C], checks: Iterable[Check[C]]
+) -> tuple[Note, ...]:
+    """All notes on a run. Where its options cannot be used, the rest is checked with the default ones."""
+    options, notes = read_options(run, model)
+    case = case_of(run, model() if options is None else options)
+    found = [note for check in checks for note in check(case)]
+    if options is None:
+        found = [note for note in found if not str(note.data.get("field", "")).startswith("options.")]
+    return unique((*run.recipe.notes(), *found, *notes))
+
+
+class FrameworkBackend(ScriptBackend, Generic[C]):
+    """A `ScriptBackend` of a framework that takes a command line or a list of settings."""
+
+    INFO: ClassVar[BackendInfo]
+    """Its description, without the options."""
+    OPTIONS: ClassVar[type[FrameworkOptions]]
+    CASE: ClassVar[type[Any]]
+    FLAGS: ClassVar[tuple[Section, ...]]
+    CHECKS: ClassVar[tuple[Any, ...]]
+    DOCUMENT: ClassVar[Document[Any]]
+    """How request.json is saved."""
+    PROGRAMS: ClassVar[tuple[str, ...]]
+    """Programs that the script writes into the run folder besides those of the SDK."""
+    one_release: bool = True
+    reads_inputs: bool = True
+
+    def describe(self) -> BackendInfo:
+        """Its description."""
+        return replace(self.INFO, options=describe_options(self.OPTIONS), passes=self.OPTIONS.PASSES)
+
+    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
+        """Notes on a run before it starts."""
+        return checked(run, self.OPTIONS, self.CASE, self.CHECKS)
+
+    def case(self, run: RunSpec) -> C:
+        """An accepted run with its options.
+
+        Raises:
+            BackendError: the options cannot be used.
+        """
+        options, notes = read_options(run, self.OPTIONS)
+        if options is None:
+            raise BackendError(notes[0].message, "Correct the options.")
+        return self.CASE(run, options)
+
+    def sections(self, run: RunSpec) -> tuple[Section, ...]:
+        """All flags of an accepted run with their values, in the order of the script."""
+        return filled(self.FLAGS, self.case(run))
+
+    def words(self, flag: Flag) -> tuple[str, ...]:
+        """The words of a command that set a flag."""
+        raise NotImplementedError
+
+    def settings(self, run: RunSpec) -> tuple[Setting, ...]:
+        """The flags of plan and recipe."""
+        flags = [flag for section in self.sections(run) for flag in section.flags if flag.part]
+        return tuple(Setting(flag.name, flag.value, self.words(flag), flag.part == "plan") for flag in flags)
+
+    def request(self, case: C) -> Request:
+        """What the programs in the run folder work from."""
+        raise NotImplementedError
+
+    def documents(self, run: RunSpec) -> dict[str, str]:
+        """The request, and the programs of the script."""
+        package = type(self).__module__.partition(".")[0]
+        return {
+            REQUEST: self.DOCUMENT.to_text(self.request(self.case(run))),
+            **programs(f"{package}.payload", self.PROGRAMS),
+        }
