@@ -12,14 +12,14 @@ from isocompute_sdk.documents import Floats
 
 LARGEST = 1e100
 """Largest size of a number: larger ones overflow once they are squared and added up."""
-MOST = 2**40
+MAX_COUNT = 2**40
 """Largest accepted count: group size, problems per batch, problems of a set."""
 
 Array = npt.NDArray[np.float64]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
-Count = Annotated[int, Field(ge=1, le=MOST)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Vector = Annotated[Array, Floats(1, largest=LARGEST)]
 Matrix = Annotated[Array, Floats(2, largest=LARGEST)]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Action = Literal["go-on", "stop-here", "change-something"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-FEWEST = 6
+MIN_EVALUATIONS = 6
 """Evaluations after step 0 that a forecast needs."""
 FEW = 12
 """Evaluations below which a forecast is noted as resting on few."""
@@ -298,17 +298,17 @@ def forecast_run(
         rng: randomness of the draws; None for the fixed seed of fits.
 
     Raises:
-        FitError: fewer than `FEWEST` evaluations after step 0, or `to` out of range.
+        FitError: fewer than `MIN_EVALUATIONS` evaluations after step 0, or `to` out of range.
     """
     level = check_level(level)
     if not 1.0 < to <= FURTHEST:
         raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "Ask for 4.").in_shell("--to 4x")
     series = live.one
     after = int(np.count_nonzero(series.rollouts_T > 0))
-    if after < FEWEST:
+    if after < MIN_EVALUATIONS:
         raise FitError(
             f"run {series.run_id!r} has {after} evaluation(s) of {live.metric!r} after step 0; a forecast needs "
-            f"{FEWEST} or more",
+            f"{MIN_EVALUATIONS} or more",
             "Wait for more, or evaluate more often.",
         )
     surface = live.surface(bounds, known=known, rng=rng)

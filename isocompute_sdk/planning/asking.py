@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
 """Costs of candidate runs, as shares of the budget."""
-FEWEST_STEPS = 30
+MIN_STEPS = 30
 """Fewest update steps of a new run: shorter ones hardly leave their warm-up and show little of the rise."""
-FEWEST_ADDED = 8
+MIN_ADDED = 8
 """Fewest update steps that a continuation adds."""
-NEAR_MOST = 0.6
+NEAR_BEST = 0.6
 """Candidates that save at least this share of the most that any saves are compared by what they save per cost."""
 BELOW, ABOVE = 2, 1
 """Octaves below and above the n that were run in which candidates lie."""
-SMALLEST_SIZE = 8
+MIN_SIZE = 8
 """Smallest n that is proposed below those that were run: n = 2 and 4 gained nothing (docs/pilot.md)."""
-LARGEST_SIZE = 512
+MAX_SIZE = 512
 """Largest n that is proposed above those that were run: n = 1,024 and 2,048 never reached the frontier of the published
 sweeps."""
 
@@ -72,7 +72,7 @@ def candidates(
     ran: Sequence[Ran],
     cost: Callable[[int, int], float],
     budget: float,
-    fewest_steps: int = FEWEST_STEPS,
+    fewest_steps: int = MIN_STEPS,
     most: float | None = None,
     shares: Sequence[float] = SHARES,
 ) -> list[Trial]:
@@ -98,7 +98,7 @@ def candidates(
     for one in ran:
         if one.run_id is not None:
             n, bp = one.group_size, one.problems_per_batch
-            found += _lengths(n, bp, one.seed, one.run_id, one.update_steps, amounts, cost, FEWEST_ADDED)
+            found += _lengths(n, bp, one.seed, one.run_id, one.update_steps, amounts, cost, MIN_ADDED)
     return found
 
 
@@ -162,7 +162,7 @@ def choose(
         top = float(saving_E.max())
         if top <= floor:
             break
-        per_cost_E = np.where(saving_E >= NEAR_MOST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
+        per_cost_E = np.where(saving_E >= NEAR_BEST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
         best = int(np.argmax(per_cost_E))
         picks.append(Pick(asked[best], float(saving_E[best]), worths[best]))
         saved = worths[best].saving
@@ -218,7 +218,7 @@ class Question:
     plan: tuple[int, int]
     """n and B_p of the present plan."""
     fewest_trial_steps: int | None = None
-    """Fewest update steps of a new run; None for `search.FEWEST_STEPS`, or those of a plan if they are more."""
+    """Fewest update steps of a new run; None for `search.MIN_STEPS`, or those of a plan if they are more."""
 
     @property
     def surface(self) -> Surface:
@@ -298,7 +298,7 @@ def ask(
         surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=settle
     )
     budget = question.pricing.budget.available
-    largest = max(*fits.group_sizes, min(2**ABOVE * fits.group_sizes[-1], LARGEST_SIZE))
+    largest = max(*fits.group_sizes, min(2**ABOVE * fits.group_sizes[-1], MAX_SIZE))
     ran = runs_of(fits)
     going = going or {}
     made = [_rest(one, question, going[one.run_id]) for one in ran if one.run_id is not None and one.run_id in going]
@@ -310,7 +310,7 @@ def ask(
             ran,
             question.cost,
             budget,
-            question.fewest_trial_steps or max(question.min_update_steps, FEWEST_STEPS),
+            question.fewest_trial_steps or max(question.min_update_steps, MIN_STEPS),
             most,
             SETTLING if settle else SHARES,
         )
@@ -332,8 +332,8 @@ def _rest(run: Ran, question: Question, steps: int) -> Trial:
 
 def trial_sizes(planned: Sequence[int], ran: Sequence[int], surface: Surface) -> list[int]:
     """Group sizes of trials: those planned or run, and powers of two up to `BELOW` octaves below the runs, but
-    not below `SMALLEST_SIZE`, and `ABOVE` octaves above them."""
-    low = min(*ran, max(min(ran) // 2**BELOW, SMALLEST_SIZE))
+    not below `MIN_SIZE`, and `ABOVE` octaves above them."""
+    low = min(*ran, max(min(ran) // 2**BELOW, MIN_SIZE))
     high = max(ran) * 2**ABOVE
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
     powers = {2**i for i in range(1, 41) if low <= 2**i <= high and first <= 2**i <= last}
@@ -389,7 +389,7 @@ class Loss:
 
 
 def lost_by(question: Question, plan: tuple[int, int], rng: np.random.Generator) -> Loss:
-    """What a plan loses against the best n from the smallest that was run up to `LARGEST_SIZE`, or an octave above all.
+    """What a plan loses against the best n from the smallest that was run up to `MAX_SIZE`, or an octave above all.
 
     Args:
         question: prices, limits and fits.
@@ -398,8 +398,8 @@ def lost_by(question: Question, plan: tuple[int, int], rng: np.random.Generator)
     """
     ran = question.fits.group_sizes
     top = 2**OCTAVES_ABOVE * ran[-1]
-    wide = widened(question.surface, 0, max(math.ceil(math.log2(LARGEST_SIZE / top)), 0), rng)
-    powers = {2**i for i in range(1, 41) if ran[0] <= 2**i <= max(top, LARGEST_SIZE)}
+    wide = widened(question.surface, 0, max(math.ceil(math.log2(MAX_SIZE / top)), 0), rng)
+    powers = {2**i for i in range(1, 41) if ran[0] <= 2**i <= max(top, MAX_SIZE)}
     c = choices(question, wide, sorted(powers | {*ran, *question.planned_sizes, plan[0]}))
     here = list(zip(c.group_size_J.tolist(), c.problems_J.tolist(), strict=True)).index(plan)
     near_DJ = c.reward_DJ[:, c.group_size_J <= max(top, plan[0])]

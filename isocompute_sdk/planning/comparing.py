@@ -29,7 +29,7 @@ from isocompute_sdk.planning.trials import widened
 from isocompute_sdk.specs import Allocation
 from isocompute_sdk.tolerances import Tolerances
 
-LEAST, MOST, POINTS = 1 / 32, 4.0, 29
+MIN_SHARE, MAX_SHARE, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
 FURTHEST, PAYBACK_POINTS = 30.0, 49
 """Payback is searched up to this multiple of the whole budget, at so many budgets."""
@@ -390,7 +390,7 @@ def _equal_reward(
 ) -> tuple[Estimate, Estimate | None, bool]:
     """Cost at which plans reach each draw's reward, the GPU-hours saved, and whether both ends were found."""
     unit = plans.like.unit
-    amounts = plans.like.committed + costs[unit] * np.geomspace(LEAST, MOST, POINTS)
+    amounts = plans.like.committed + costs[unit] * np.geomspace(MIN_SHARE, MAX_SHARE, POINTS)
     found = [plan for plan in (plans.plan(float(amount)) for amount in amounts) if plan is not None]
     reward_DG = np.stack([plan.reward_draws() for plan in found], axis=1)
     position_D, before_D, never_D = first_reach(np.arange(len(found), dtype=float), reward_DG, own_D)

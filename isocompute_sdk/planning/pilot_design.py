@@ -20,7 +20,7 @@ from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, S
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.asking import FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST, far_note, named
+from isocompute_sdk.planning.asking import MAX_SIZE, MIN_STEPS, NEAR_BEST, far_note, named
 from isocompute_sdk.planning.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial
@@ -89,9 +89,9 @@ LEAN = 0.75
 """Rollouts of a run grow with n to this power: larger groups rise later and win at the target. On 600 simulated tasks
 (tuning seeds of benchmarks/decisions/pilot.py, n = 8, 32, 128, 512) pilots with powers of 0, .5, 1 and 1.25 lost 19, 4,
 9 and 8 % more; on 1,200 others 0 lost 10 % more and 1 lost 5 % more (docs/pilot.md)."""
-MOST_LEVELS = 4
+MAX_LEVELS = 4
 """Group sizes, two octaves apart. On the same tasks seven, one octave apart, lost more."""
-SHORTER = ((FEWEST_STEPS, 3), (15, 3), (8, 2))
+SHORTER = ((MIN_STEPS, 3), (15, 3), (8, 2))
 """Fewest update steps of a run, and fewest group sizes; the next where no share of the budget pays for the one before.
 On the same tasks four n up to 512 lost a tenth more than three up to 128 where n = 512 got 13 to 26 steps, and a tenth
 less where it got 26 to 52."""
@@ -161,7 +161,7 @@ def design_pilot(
     most = max((found.saving for found in able.values()), default=0.0)
     share, first = 0.0, _Set((), 0.0)
     if able and (most > 0 or spend_all):
-        share = min(one for one, found in able.items() if found.saving >= min(NEAR_MOST * most, most))
+        share = min(one for one, found in able.items() if found.saving >= min(NEAR_BEST * most, most))
         first = able[share]
     now = int(choices.group_size_J[outlook.now]) if now is None else now
     return PilotDesign(_first_round(pricing, first, regret, share, bp, now), float(share), tuple(table))
@@ -232,10 +232,10 @@ def _round(
         fewest_steps: fewest update steps of each.
         fewest_levels: fewest group sizes; near the smallest n they lie one octave apart instead.
     """
-    known = sorted(n for n in sizes if n <= LARGEST_SIZE)
+    known = sorted(n for n in sizes if n <= MAX_SIZE)
     for top in range(len(known) - 1, -1, -1):
         for spacing in (2, 1):
-            chosen = known[top::-spacing][:MOST_LEVELS][::-1]
+            chosen = known[top::-spacing][:MAX_LEVELS][::-1]
             trials = _trials(chosen, bp, amount, lean, pricing, fewest_steps)
             if len(trials) >= fewest_levels:
                 return trials

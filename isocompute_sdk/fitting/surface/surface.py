@@ -23,7 +23,7 @@ from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_ri
 
 DEFAULT_PRIOR = Prior.learned()
 DEFAULT_DRAWS = 200
-LEAST_LEFT = -0.1
+MIN_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
@@ -119,7 +119,7 @@ class Surface:
             reward_DQ = self.second_rise.added(reward_DQ, beyond_DQ, self.layout.top)
         if at and self.declines is not None:
             base_D1 = curves_DQ4[:, :, 0]
-            left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)
+            left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, MIN_LEFT)
             reward_DQ = base_D1 + (reward_DQ - base_D1) * left_DQ
         return np.clip(reward_DQ, self.layout.floor, self.layout.top)
 

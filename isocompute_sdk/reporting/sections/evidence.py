@@ -266,14 +266,6 @@ def _backtest(material: Material, fits: Fits) -> list[Block]:
         f"inside their 80 % interval; predictions missed by {test.rms_error:.3f} (root mean square), and measured "
         f"rewards were {abs(test.mean_error):.3f} {'above' if test.mean_error > 0 else 'below'} them on average."
     )
-    if not test.by_run:
-        return [
-            Paragraph(text),
-            Missing(
-                "These fits were saved before single runs were kept: fit again to see them.",
-                "isocompute fit RUNS --output fits.json",
-            ),
-        ]
     return [Paragraph(text), _against_outcomes(test, fits, material.comparison)]
 
 
