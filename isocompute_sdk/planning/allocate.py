@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -38,6 +38,10 @@ SEEN_TO_FALL, MAY_FALL = 0.8, 0.5
 that the recipe declines from which flat curves show no plateau: a fall, a dip and a plateau then look alike."""
 
 Spend = Literal["worthwhile", "all"]
+
+
+FIXED = ("problems_per_batch", "update_steps", "rollouts_per_batch")
+"""Options that fix B_p, M and B, in the order of `Fixed`."""
 
 
 class Options(TypedDict, total=False):
@@ -96,36 +100,17 @@ class Request:
             )
 
     @classmethod
-    def of(
-        cls,
-        budget: Budget | float | str,
-        *,
-        problems_per_batch: int | None = None,
-        update_steps: int | None = None,
-        rollouts_per_batch: int | None = None,
-        n_problems: int | None = None,
-        min_update_steps: int | None = None,
-        continued: Mapping[tuple[int, int], float] | None = None,
-        **rest: Any,
-    ) -> Request:
+    def of(cls, budget: Budget | float | str, **options: Unpack[Options]) -> Request:
         """The request of the arguments of `Planner.allocate`.
 
         Raises:
             PlanError: an invalid value.
         """
-        fixed = Fixed(
-            whole("problems_per_batch", problems_per_batch),
-            whole("update_steps", update_steps),
-            whole("rollouts_per_batch", rollouts_per_batch),
-        )
-        return cls(
-            Budget.parse(budget),
-            fixed,
-            n_problems=whole("n_problems", n_problems),
-            min_update_steps=whole("min_update_steps", min_update_steps),
-            continued=continued or {},
-            **rest,
-        )
+        given: dict[str, Any] = {**options}
+        fixed = Fixed(*(whole(name, given.pop(name, None)) for name in FIXED))
+        counts = {name: whole(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
+        continued = given.pop("continued", None) or {}
+        return cls(Budget.parse(budget), fixed, continued=continued, **counts, **given)
 
 
 def whole(name: str, value: object) -> int | None:

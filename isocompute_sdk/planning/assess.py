@@ -261,10 +261,11 @@ def _optima(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> tuple[O
     here = resolved.gpu_counts if None in resolved.gpu_counts else (throughput.gpus,)
     same_hours = Budget(gpu_hours=hours * (1 + 1e-9), deadline_hours=pricing.budget.deadline_hours)
     optima: list[Optimum] = []
-    for per, budget, counts in (
+    kinds: tuple[tuple[Literal["rollout", "gpu_hour"], Budget, tuple[int | None, ...]], ...] = (
         ("rollout", Budget(rollouts=chosen.rollouts), here),
         ("gpu_hour", same_hours, resolved.gpu_counts),
-    ):
+    )
+    for per, budget, counts in kinds:
         asked = resolved.with_budget(budget, counts)
         setups = enumerate_setups(asked, sizes)
         if not setups[0].candidates:

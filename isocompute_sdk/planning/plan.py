@@ -21,7 +21,7 @@ from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.summary import answer, describe_pilot, details
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
-from isocompute_sdk.specs.sweep import Sized
+from isocompute_sdk.specs.sweep import HasSizes, Sized
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,7 +80,7 @@ class Alternative(Sized):
     """Predicted loss of reward against the plan (for a prior, of a share of the gain); negative if it is better."""
 
     @classmethod
-    def of(cls, kind: str, c: Sized, reward: float | None, loss: float | None) -> Alternative:
+    def of(cls, kind: str, c: HasSizes, reward: float | None, loss: float | None) -> Alternative:
         """A candidate or a plan as an alternative."""
         return cls(kind, c.group_size, c.problems_per_batch, c.update_steps, reward, loss)
 

@@ -215,7 +215,7 @@ class Planner:
             spend=spend,
             powers_of_two=powers_of_two,
             evaluation_share=evaluation_share,
-            continued=continued or {},
+            continued=continued,
         )
         return assess.allocate(self, request)
 
@@ -372,7 +372,7 @@ class Planner:
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
         if not own:
             return self.design_pilot(amount, rng=generator, **options).first
-        question = self._question(Request.of(amount, **{**options, "spend": "all"}))
+        question = self._question(replace(Request.of(amount, **options), spend="all"))
         return ask(question, slots, generator, most=most, going=going, continuing=continuing)
 
     def _question(self, request: Request) -> Question:

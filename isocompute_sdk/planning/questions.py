@@ -100,7 +100,7 @@ class PlansByBudget:
     @classmethod
     def of(cls, planner: Planner, budget: Budget | float | str, level: float, options: Options) -> PlansByBudget:
         """Plans with the options of `Planner.allocate`; `spend` is `all` by default."""
-        request = Request.of(budget, **{"spend": "all", **options})
+        request = replace(Request.of(budget, **options), spend=options.get("spend", "all"))
         if request.n_problems is not None and planner.fits.surface is not None:
             planner, request = planner.for_problem_set(request.n_problems), replace(request, n_problems=None)
         return cls(planner, request, level)
