@@ -189,8 +189,12 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
     """(n, B_p, M or None); B_p is 0 if it is left out, which only an equal batch allows.
 
     Raises:
-        PlanError: something else, numbers below 1 (n below 2), or M although `equal` decides it.
+        PlanError: something else, numbers below 1 (n below 2), M although `equal` decides it, or an unknown `equal`.
     """
+    if equal is not None and cast("Any", equal) not in EQUALS:
+        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these.").in_shell(
+            "Use one of these with --equal."
+        )
     if isinstance(given, Allocation):
         given = (given.group_size, given.problems_per_batch, given.update_steps)
     if isinstance(given, str):
@@ -241,10 +245,6 @@ def compare(
     Raises:
         PlanError: the budget is too small for the plan or for the configuration, or no reward can be predicted.
     """
-    if equal is not None and cast("Any", equal) not in EQUALS:
-        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these.").in_shell(
-            "Use one of these with --equal."
-        )
     n, problems, steps = parse_configuration(configuration, equal)
     budget = plans.like
     if reference is not None:
@@ -255,18 +255,15 @@ def compare(
     pricing = replace(own, throughput=plan.throughput, evaluation_counts=plan.evaluation_counted)
     if pilot_cost:
         pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
-    shared, asked = "budget" if steps is None else "update_steps", problems
+    asked, shared = problems, equal or ("budget" if steps is None else "update_steps")
     if equal is not None:
         problems, steps = _sized(n, problems, plan, pricing, equal)
-        shared = equal
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
         steps = plan.update_steps if same and not pilot_cost else pricing.affordable_steps(n * problems)[0]
     if steps < 1:
-        raise PlanError(
-            f"{pricing.budget} does not pay for one step of n * B_p = {n * problems} rollouts at equal {shared}",
-            "Raise the budget.",
-        )
+        batch = f"n * B_p = {n * problems} rollouts at equal {shared}"
+        raise PlanError(f"{pricing.budget} does not pay for one step of {batch}", "Raise the budget.")
     identical = same and steps == plan.update_steps
     costs = plan.costs if identical else pricing.all_costs(n * problems, steps)
     plan_D, wide = plan.reward_draws(), _reaching(fits, n)
@@ -281,15 +278,6 @@ def compare(
         own_D = drawn(n, problems, n * problems * steps)
     except FitError as error:
         raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
-    at_equal: dict[str, AtEqual] = {}
-    for name in EQUALS:
-        try:
-            bp, m = _sized(n, asked, plan, pricing, name)
-        except PlanError:
-            continue
-        if m >= 1 and (name == equal or fits.reaches_problems_per_batch(bp)):
-            other_D = drawn(n, bp, n * bp * m)
-            at_equal[name] = AtEqual(bp, m, n * bp * m, plans.between(other_D), plans.between(plan_D - other_D))
     equal_reward, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
     smallest, largest = fits.group_size_range
     return PlanComparison(
@@ -312,10 +300,41 @@ def compare(
         equal_reward_bounded=bounded,
         gpu_hours_saved=saved,
         equal=shared,
-        at_equal=at_equal,
+        at_equal=_at_equal(plans, plan, (n, asked), pricing, drawn, equal),
         against_plan=reference is None,
         payback=None if pilot_cost is None else _payback(fits, drawn, (n, problems), plan, pricing, pilot_cost),
     )
+
+
+def _at_equal(
+    plans: PlansByBudget,
+    plan: Plan,
+    size: tuple[int, int],
+    pricing: Pricing,
+    drawn: Callable[[int, int, float], Array],
+    asked: Equal | None,
+) -> dict[str, AtEqual]:
+    """A configuration with each quantity as in the plan, as far as it can be had.
+
+    Args:
+        plans: plans by amount, with the level of intervals.
+        plan: the plan.
+        size: n and B_p of the configuration; B_p is 0 if it was left out.
+        pricing: its prices.
+        drawn: rewards by draw of n, B_p and rollouts.
+        asked: the quantity that was asked for, which counts whatever its B_p.
+    """
+    (n, problems), plan_D = size, plan.reward_draws()
+    found: dict[str, AtEqual] = {}
+    for name in EQUALS:
+        try:
+            bp, m = _sized(n, problems, plan, pricing, name)
+        except PlanError:
+            continue
+        if m >= 1 and (name == asked or plans.planner.fits.reaches_problems_per_batch(bp)):
+            own_D = drawn(n, bp, n * bp * m)
+            found[name] = AtEqual(bp, m, n * bp * m, plans.between(own_D), plans.between(plan_D - own_D))
+    return found
 
 
 def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
