@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         SpecError,
     )
     from isocompute_sdk.fitting.allocation import AllocationLaw
-    from isocompute_sdk.fitting.fit_status import FitStatus
+    from isocompute_sdk.fitting.arrays import FitStatus
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
     from isocompute_sdk.fitting.forecast import Forecast
@@ -94,7 +94,7 @@ _HOMES = {
     "isocompute_sdk.fitting.fits": ("Fits",),
     "isocompute_sdk.fitting.fits_set": ("FitsSet",),
     "isocompute_sdk.fitting.forecast": ("Forecast",),
-    "isocompute_sdk.fitting.fit_status": ("FitStatus",),
+    "isocompute_sdk.fitting.arrays": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.ingest.reader": ("read",),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),

@@ -34,7 +34,7 @@ import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import LEVEL, clustered
 from isocompute_sdk.auditing.pilots import CUTS, MIN_EVALUATIONS, Pilot, pilots
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.batched import BatchedFit
+from isocompute_sdk.fitting.least_squares import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.fitting.surface import data, posterior, surface
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare

@@ -11,10 +11,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.arrays import Array, NotNegative, Number
-from isocompute_sdk.fitting.batched import Indices, least_squares_batch
-from isocompute_sdk.fitting.fit_status import FitStatus
-from isocompute_sdk.fitting.varpro import project
+from isocompute_sdk.fitting.arrays import Array, FitStatus, NotNegative, Number
+from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch, project
 from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:

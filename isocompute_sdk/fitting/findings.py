@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.arrays import FitStatus
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import frontier, span
 from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve

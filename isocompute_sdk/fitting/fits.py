@@ -42,7 +42,7 @@ from isocompute_sdk.fitting.fit_parts import (
     list_of_draws,
 )
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
-from isocompute_sdk.fitting.paper.interpolation import between_levels
+from isocompute_sdk.fitting.paper.bootstrap import between_levels
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.curves import curve_of

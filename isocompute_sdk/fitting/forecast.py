@@ -15,9 +15,8 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.run_surface import RunSurface
-from isocompute_sdk.fitting.surface.beyond import widened
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
-from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.fitting.surface.surface import Surface, with_departure
 from isocompute_sdk.notes import Note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
@@ -395,7 +394,7 @@ class _Answer:
         ends = mean_Q, np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         gain_Q = mean_Q - float(np.mean(surface.parameters_DP[:, 0]))
         floor, top = surface.layout.floor, surface.layout.top
-        low, high = np.clip(widened(ends, gain_Q, beyond_Q, self.level), floor, top)
+        low, high = np.clip(with_departure(ends, gain_Q, beyond_Q, self.level), floor, top)
         return low, high
 
     def _ahead(self, factor: float, best_DQ: Array) -> RewardAhead:

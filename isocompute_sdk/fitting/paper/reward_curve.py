@@ -17,9 +17,8 @@ from pydantic import Field
 from isocompute_sdk.documents import Converted
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_LOG10
-from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, NotNegative, Number, Positive, Vector, same
-from isocompute_sdk.fitting.fit_status import FitStatus
-from isocompute_sdk.fitting.varpro import project
+from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, FitStatus, NotNegative, Number, Positive, Vector, same
+from isocompute_sdk.fitting.least_squares import project
 
 
 @dataclass(frozen=True)

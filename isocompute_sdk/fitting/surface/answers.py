@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.batched import Mask
+from isocompute_sdk.fitting.least_squares import Mask
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.arrays import Array, FitStatus
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.data import SurfaceRun
 from isocompute_sdk.fitting.surface.model import logistic

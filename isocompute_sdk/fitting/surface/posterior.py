@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.batched import BatchedFit, Indices, least_squares_batch
+from isocompute_sdk.fitting.least_squares import BatchedFit, Indices, least_squares_batch
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve, curve_and_slopes, logistic
 

@@ -14,15 +14,17 @@ from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
-from isocompute_sdk.fitting.surface.beyond import DEPARTURE, widened
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, UNIT_SHAPES, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, LEARNED, UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
 
 DEFAULT_PRIOR = Prior.learned()
 DEFAULT_DRAWS = 200
+DEPARTURE = float(LEARNED["departure"])
+"""Standard deviation of the departure at one unit of ln C beyond the data, as a share of the gain: real
+curves leave the family of the fits, and the further the more. Learned by `scripts/learn_prior.py`."""
 MIN_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
@@ -173,7 +175,7 @@ class Surface:
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
         beyond = np.log(np.asarray(compute, dtype=float) / self.largest_compute)
-        lower, high = widened((mean_Q, low, high), gain, beyond, level, departure)
+        lower, high = with_departure((mean_Q, low, high), gain, beyond, level, departure)
         if kind != "at":
             # The best checkpoint up to C is at least that of the data.
             seen_DQ = self.draws(np.minimum(compute, self.largest_compute), group_size, problems_per_batch)
@@ -248,3 +250,21 @@ def _seen(surface: Surface) -> float:
     end_K = surface.predict(surface.largest_compute, sizes)
     limit_K = surface.predict(surface.largest_compute * RISEN, sizes)
     return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
+
+
+def with_departure(
+    ends: tuple[Array, Array, Array], gain_Q: Array, beyond_Q: Array, level: float, departure: float = DEPARTURE
+) -> tuple[Array, Array]:
+    """Lower and upper ends with the departure, a random walk in ln C; means, draws and choices are left alone.
+
+    Args:
+        ends: mean, lower and upper ends without it.
+        gain_Q: expected gain over the base model.
+        beyond_Q: ln C beyond the data; within them at most 0.
+        level: of the interval.
+        departure: as `DEPARTURE`.
+    """
+    mean_Q, low_Q, high_Q = ends
+    spread_Q = departure * np.maximum(gain_Q, 0.0) * np.sqrt(np.maximum(beyond_Q, 0.0))
+    spread_Q = NormalDist().inv_cdf((1 + level) / 2) * spread_Q
+    return mean_Q - np.hypot(mean_Q - low_Q, spread_Q), mean_Q + np.hypot(high_Q - mean_Q, spread_Q)

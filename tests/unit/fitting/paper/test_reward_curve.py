@@ -10,7 +10,7 @@ from scipy.optimize import curve_fit
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.arrays import FitStatus
 from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Points, RewardCurve, evaluate, fit_curve
 
 TRUTHS = {

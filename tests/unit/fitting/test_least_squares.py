@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
-from isocompute_sdk.fitting.batched import BatchedFit, least_squares_batch
+from isocompute_sdk.fitting.least_squares import BatchedFit, least_squares_batch
 
 X = np.linspace(-4, 4, 40)
 
