@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk import notebook
-from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.arguments import (
@@ -61,7 +60,7 @@ SIZES_PER_OCTAVE = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Fits:
+class Fits(Saved):
     """Everything fitted for one metric. Frozen."""
 
     metric: str
@@ -524,35 +523,9 @@ class Fits:
             )
         return self.surface
 
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON, keeping every bit; a kill leaves the old file or the new one.
-
-        Raises:
-            IsoComputeError: the file cannot be written.
-        """
-        return FITS.save(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Fits:
-        """Read what `save` wrote, bit for bit.
-
-        Raises:
-            IsoComputeError: no such file, other content, another schema version, or values that contradict each other.
-        """
-        return FITS.load(path)
-
     def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
         return FITS.to_dict(self if with_runs else replace(self, runs=None))
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
-        """Read what `to_dict` returned.
-
-        Raises:
-            IsoComputeError: as `load`.
-        """
-        return FITS.from_dict(raw)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from isocompute_sdk.documents import Document
+from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
@@ -131,7 +130,7 @@ class ForecastCurve:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Saved):
     """Forecast of one run from its own evaluations."""
 
     run_id: str
@@ -204,24 +203,6 @@ class Forecast:
             return f"flat: {adds} only beyond {reach} rollouts"
         high = f"beyond {reach}" if flat.high is None else f"{flat.high:,.0f}"
         return f"flat: {adds} from {flat.rollouts:,.0f} rollouts on ({flat.low:,.0f} to {high})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return FORECAST.to_dict(self)
-
-    @classmethod
-    def from_dict(cls, raw: object) -> Forecast:
-        """Read what `to_dict` returned."""
-        return FORECAST.from_dict(raw)
-
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON."""
-        return FORECAST.save(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Forecast:
-        """Read what `save` wrote."""
-        return FORECAST.load(path)
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated
 
 from pydantic import Field
 
@@ -122,11 +121,6 @@ class NextRuns(Saved):
         lines = [self.reason, *(f"  {run.describe(self.unit)}" for run in self.runs)]
         return "\n".join(lines + [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes])
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
-        return cls._document.from_dict(raw)
-
 
 NEXT_RUNS = Document(
     "next-runs",
@@ -174,11 +168,6 @@ class PilotDesign(Saved):
             chosen = "  <- planned" if one.share == self.pilot_share else ""
             lines.append(f"{one.share:>19.0%}   {one.regret:>15.4f}   {runs or 'no pilot'}{chosen}")
         return "\n".join([*lines, "", self.first.summary()])
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
-        return cls._document.from_dict(raw)
 
 
 PILOT_DESIGN = Document("pilot-design", 1, PilotDesign, remedy="Design it again: isocompute next --budget C.")

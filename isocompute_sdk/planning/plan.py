@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import PlainSerializer
 
 from isocompute_sdk import notebook
-from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
@@ -126,7 +125,7 @@ class Optimum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Sized):
+class Plan(Sized, Saved):
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
     verdict: Verdict
@@ -311,35 +310,9 @@ class Plan(Sized):
     def _repr_html_(self) -> str:
         return notebook.pairs(answer(self)) + notebook.notes(self.notes) + notebook.pairs(details(self))
 
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one.
-
-        Raises:
-            IsoComputeError: the file cannot be written.
-        """
-        return DOCUMENT.save(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Plan:
-        """Read what `save` wrote.
-
-        Raises:
-            IsoComputeError: no such file, other content, another schema version, or changed after it was saved.
-        """
-        return DOCUMENT.load(path)
-
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
         """JSON form; `with_fits=False` leaves out the fits, which plots and `change_plan` need."""
         return DOCUMENT.to_dict(self if with_fits else replace(self, fits=None))
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Plan:
-        """Inverse of `to_dict`.
-
-        Raises:
-            IsoComputeError: as `load`.
-        """
-        return DOCUMENT.from_dict(raw)
 
 
 DOCUMENT = Document(
