@@ -1,4 +1,4 @@
-"""A trainer's configuration in a Python program: the arguments of the call that makes it, as far as they are constants."""
+"""A trainer's configuration in a Python program: the constant arguments of the call that makes it."""
 
 from __future__ import annotations
 
