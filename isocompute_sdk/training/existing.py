@@ -11,6 +11,7 @@ from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training.program_source import configuration_in
 from isocompute_sdk.training.rendering import sh
 from isocompute_sdk.training.shell_words import commands
 
@@ -140,12 +141,14 @@ _PROCESSES = ("nproc_per_node", "num_gpus")
 
 def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
     """What a script says, and the configuration files that it names and that are not here."""
-    if not script.is_file() or script.suffix not in _SHELL:
+    if not script.is_file() or script.suffix not in (*_SHELL, ".py"):
         return read_config(script) if script.is_file() else None, []
     try:
         text, _ = read_text(script, "drop", largest=LARGEST_CONFIG)
     except RecordError as error:
         return None, [error.message]
+    if script.suffix == ".py":
+        return translate(script, configuration_in(text)), []
     keys: dict[str, Any] = {}
     gaps: list[str] = []
     for words in commands(text):
