@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import isocompute_sdk as iso
-from isocompute_sdk.planning.choosing.evaluation_schedule import evaluations
+from isocompute_sdk.planning.pricing import evaluations
 from isocompute_sdk.specs import Evaluation
 from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.observation import Clock, timed_logs

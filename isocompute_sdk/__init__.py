@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         RecordError,
         SpecError,
     )
-    from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
+    from isocompute_sdk.fitting.allocation import AllocationLaw
+    from isocompute_sdk.fitting.arrays import FitStatus
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
-    from isocompute_sdk.fitting.one_run.forecast import Forecast
+    from isocompute_sdk.fitting.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.ingest.reader import read
     from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, sweeps
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Verdict,
         change_plan,
     )
+    from isocompute_sdk.plots.figures import plot
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.reporting import report
@@ -89,11 +90,11 @@ _HOMES = {
         "RecordError",
         "SpecError",
     ),
-    "isocompute_sdk.fitting.allocation_laws.allocation": ("AllocationLaw",),
+    "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
     "isocompute_sdk.fitting.fits": ("Fits",),
     "isocompute_sdk.fitting.fits_set": ("FitsSet",),
-    "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
-    "isocompute_sdk.fitting.least_squares.fit_status": ("FitStatus",),
+    "isocompute_sdk.fitting.forecast": ("Forecast",),
+    "isocompute_sdk.fitting.arrays": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.ingest.reader": ("read",),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
@@ -108,6 +109,7 @@ _HOMES = {
         "Verdict",
         "change_plan",
     ),
+    "isocompute_sdk.plots.figures": ("plot",),
     "isocompute_sdk.records": ("RunSet",),
     "isocompute_sdk.reporting": ("report",),
     "isocompute_sdk.specs": (
@@ -178,6 +180,7 @@ __all__ = [
     "launch_script",
     "list_published",
     "load_study",
+    "plot",
     "published",
     "published_prior",
     "read",

@@ -16,8 +16,8 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
+from isocompute_sdk.fitting.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
-from isocompute_sdk.fitting.one_run.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.live_run import in_sweep, live_run
@@ -178,8 +178,9 @@ class _Question:
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)
         context = common_context(series)
+        flat = no_rise([one.value_T for one in series])
         notes = [
-            *([no_rise_note(metric, len(series))] if no_rise([one.value_T for one in series]) else []),
+            *([no_rise_note(metric, len(series))] if flat else []),
             *chosen,
             *found.notes,
             *confounded(series, self.pool),
@@ -195,6 +196,7 @@ class _Question:
             model=context.get("model"),
             n_problems=context.get("n_problems"),
             settings=settings_of(series),
+            flat_runs=len(series) if flat else None,
             options=self.arguments,
             runs=runs.to_dict(),
         )
@@ -241,18 +243,27 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
     Raises:
         FitError: fits without runs (published laws, or the fits inside a plan).
     """
+    return fit(_runs_of(fits, "add to").concat(more_runs), fits.metric, **{**fits.options, **changes})
+
+
+def _runs_of(fits: Fits, purpose: str) -> RunSet:
+    """The runs behind fits.
+
+    Raises:
+        FitError: there are none.
+    """
     from isocompute_sdk.records import RunSet
 
     if fits.runs is None:
         raise FitError(
-            f"these fits ({fits.source or fits.method}) hold no runs to add to",
-            "Fit your own runs with fit(runs); published laws and fits inside a plan cannot be refitted.",
+            f"these fits ({fits.source or fits.method}) hold no runs to {purpose}",
+            "Fit your own runs with fit(runs); published laws and the fits inside a plan hold none.",
         )
-    return fit(RunSet.from_dict(fits.runs).concat(more_runs), fits.metric, **{**fits.options, **changes})
+    return RunSet.from_dict(fits.runs)
 
 
 def forecast(
-    runs: RunSet,
+    runs: RunSet | Fits,
     run_id: str | None = None,
     metric: str | None = None,
     eval_set: str | None = None,
@@ -267,7 +278,8 @@ def forecast(
     """Forecast one run that is going on, from its own evaluations; no sweep is needed.
 
     Args:
-        runs: the run, alone or among others.
+        runs: the run, alone or among others; or fits of its sweep, which give the other arguments but `to`, `level`,
+            `checkpoints` and `rng`, and whose other runs are fitted together with this one.
         run_id: its name; None for the only one.
         metric: metric to forecast; None: avg@4, else the evaluation that most runs have, else the training reward.
         eval_set: evaluation set; None for the only one of the metric.
@@ -280,32 +292,18 @@ def forecast(
         rng: generator or seed of the draws; None for a fixed seed.
 
     Raises:
-        FitError: too few evaluations, values outside `bounds`, `to` out of range.
+        FitError: too few evaluations, values outside `bounds`, `to` out of range, or fits without runs.
         RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
     """
+    if isinstance(runs, Fits):
+        sweep, metric, eval_set, bounds = runs, runs.metric, runs.eval_set, runs.bounds
+        runs = _runs_of(runs, "forecast")
     check_runs(runs)
     live = live_run(runs, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds)
     live, known = (live, None) if sweep is None else in_sweep(live, sweep)
     return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
-
-
-def forecast_in_sweep(fits: Fits, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
-    """Forecast a run of these fits, by their surface if there is one.
-
-    Raises:
-        FitError: fits without runs (published laws, or the fits inside a plan), and as `forecast`.
-    """
-    from isocompute_sdk.records import RunSet
-
-    if fits.runs is None:
-        raise FitError(
-            f"these fits ({fits.source or fits.method}) hold no runs to forecast",
-            "Fit your own runs with fit(runs).",
-        )
-    runs = RunSet.from_dict(fits.runs)
-    return forecast(runs, run_id, fits.metric, fits.eval_set, to=to, bounds=fits.bounds, sweep=fits, **options)
 
 
 def published(name: str) -> Fits:

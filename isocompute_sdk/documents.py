@@ -257,6 +257,15 @@ class Saved:
         """
         return cls._document.load(path)
 
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returned.
+
+        Raises:
+            IsoComputeError: as `load`.
+        """
+        return cls._document.from_dict(raw)
+
 
 def digest_of(value: object) -> str:
     """SHA-256 of a JSON value, in hexadecimal, whatever the order of its keys."""

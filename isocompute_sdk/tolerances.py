@@ -1,4 +1,4 @@
-"""What counts as equal on the scale of a metric. Written down here and nowhere else."""
+"""What counts as equal, near and far. Written down here and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from dataclasses import dataclass
 EQUAL = 0.01
 """Share of a metric's range within which two rewards count as equal: one evaluation of 300 problems x 4 differs by as
 much from the next."""
+
+LEVEL = 0.8
+"""Coverage of intervals unless asked otherwise, and probability from which something counts as sure."""
+NEAR, FAR = 3.0, 10.0
+"""Multiples of the largest compute that was run up to which a prediction is near the runs, and beyond which it is far:
+tests hide the data beyond the first, questions and pictures reach to the second."""
+MIN_UPDATES = 20
+"""Fewest updates of a run that is planned or judged: twice the warm-up of the paper's recipe."""
+MIN_LEVELS = 3
+"""Levels of n below which the prior decides between and beyond them."""
 
 
 @dataclass(frozen=True)

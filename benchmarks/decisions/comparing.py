@@ -18,7 +18,7 @@ import numpy.typing as npt
 import isocompute_sdk as iso
 from isocompute_sdk import Planner, RunSet, Throughput
 from isocompute_sdk.laws import measured_easy
-from isocompute_sdk.planning.questions.compare import EQUALS, PlanComparison
+from isocompute_sdk.planning.comparing import EQUALS, PlanComparison
 
 PROBLEMS_PER_BATCH = 32
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=30.0, gpus=8)

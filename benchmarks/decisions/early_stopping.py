@@ -22,8 +22,9 @@ import numpy as np
 from pilot import EIGHT, FOUR, MIN_UPDATE_STEPS, Pilot, World, carry_out, fitted, scenario_parser
 
 import isocompute_sdk as iso
-from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
-from isocompute_sdk.planning.experiment import LOOKS, early_stopping, prospects
+from isocompute_sdk.fitting.surface.answers import group_size_odds
+from isocompute_sdk.planning import early_stopping
+from isocompute_sdk.planning.early_stopping import LOOKS, prospects
 
 RATIOS = (3.0, 10.0)
 TRAILING_SHARE = 0.8

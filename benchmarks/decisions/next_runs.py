@@ -22,8 +22,8 @@ import numpy as np
 from pilot import MIN_UPDATE_STEPS, Pilot, World, carry_out, designed, fitted, four_steps, planned, scenario_parser
 
 import isocompute_sdk as iso
-from isocompute_sdk.planning.experiment.asking import Question, ask, lost_by
-from isocompute_sdk.planning.experiment.next_runs import NextRun
+from isocompute_sdk.planning.asking import Question, ask, lost_by
+from isocompute_sdk.planning.next_runs import NextRun
 
 RATIOS = (3.0, 10.0)
 NARROW = (8, 16, 32)

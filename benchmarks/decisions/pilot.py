@@ -37,13 +37,12 @@ import polars as pl
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.fitting.fits import SurfacePoints
-from isocompute_sdk.fitting.surface.answers.curves import surface_curves
-from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
-from isocompute_sdk.fitting.surface.answers.passport import passport
+from isocompute_sdk.fitting.fit_parts import SurfacePoints
+from isocompute_sdk.fitting.surface.answers import group_size_odds
+from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
-from isocompute_sdk.planning.experiment import design_pilot
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
@@ -222,9 +221,8 @@ def paper_grid(world: World) -> Pilot:
 def designed(world: World, ratio: float) -> Pilot:
     """The first round of `design_pilot`, with the whole pilot: no later run depends on what it shows."""
     pilot, total = Pilot(world), world.pilot * (1 + ratio)
-    first = design_pilot(
+    first = iso.Planner(iso.published_prior(), recipe=iso.Recipe(min_problems_per_batch=world.floor)).design_pilot(
         total,
-        recipe=iso.Recipe(min_problems_per_batch=world.floor),
         min_update_steps=MIN_UPDATE_STEPS,
         shares=(world.pilot / total,),
         spend_all=True,

@@ -34,12 +34,11 @@ import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import LEVEL, clustered
 from isocompute_sdk.auditing.pilots import CUTS, MIN_EVALUATIONS, Pilot, pilots
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.least_squares.batched import BatchedFit
+from isocompute_sdk.fitting.least_squares import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.fitting.surface import data, posterior, surface
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.model import LEARNED, Prior
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+from isocompute_sdk.fitting.surface.model import LEARNED, UNIT_SHAPES, Prior
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_simulator import draw_scenario
 

@@ -30,7 +30,7 @@ from isocompute_sdk import RunSet
 from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints
-from isocompute_sdk.planning.replanning.document import Option, Replan
+from isocompute_sdk.planning.replan import Option, Replan
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from isocompute_sdk.training import registry
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import OptimizeWarning, curve_fit
 
-from isocompute_sdk.fitting.least_squares.batched import least_squares_batch
+from isocompute_sdk.fitting.least_squares import least_squares_batch
 
 Array = npt.NDArray[np.float64]
 POINTS = 60

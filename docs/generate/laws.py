@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from generate.markdown import code, prose, table
-from isocompute_sdk.fitting.allocation_laws import allocation
-from isocompute_sdk.fitting.paper.curve_families import SHAPES, Shape
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+from isocompute_sdk.fitting import allocation
+from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Shape
+from isocompute_sdk.fitting.surface.model import UNIT_SHAPES
 from isocompute_sdk.laws.catalogue import CATALOGUE, find_published
 from isocompute_sdk.laws.prior import MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES
 

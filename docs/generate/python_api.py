@@ -53,7 +53,7 @@ SECTIONS = (
         "Reward curves, frontier and allocation laws.",
         "isocompute_sdk",
         (
-            *("fit", "refit", "forecast", "Fits", "FitsSet", "AllocationLaw", "FitStatus", "Forecast"),
+            *("fit", "refit", "plot", "forecast", "Fits", "FitsSet", "AllocationLaw", "FitStatus", "Forecast"),
             *("published", "published_prior", "list_published"),
         ),
     ),

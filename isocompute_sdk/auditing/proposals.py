@@ -9,9 +9,9 @@ import numpy as np
 from isocompute_sdk.auditing.result import ProposedRun, RunAudit, SizeComparison
 from isocompute_sdk.auditing.standing import Field
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.planning.choosing.pricing import Pricing
-from isocompute_sdk.planning.experiment.asking import Question, ask
-from isocompute_sdk.planning.experiment.next_runs import NextRun
+from isocompute_sdk.planning.asking import Question, ask
+from isocompute_sdk.planning.next_runs import NextRun
+from isocompute_sdk.planning.pricing import Pricing
 from isocompute_sdk.specs import Budget, Hardware
 
 MOST = 4

@@ -11,7 +11,7 @@ from pydantic import Field, PlainSerializer, WithJsonSchema
 from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.contrast import Estimate
+from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import listed, short
 
@@ -284,9 +284,9 @@ class Audit(Saved):
         Raises:
             FitError: another kind, an unknown group, or one that was not fitted.
         """
-        from isocompute_sdk.plots import draw
+        from isocompute_sdk.plots import plot
 
-        return draw(self, kind, **options)
+        return plot(self, kind, **options)
 
     def __repr__(self) -> str:
         return f"Audit({self.headline()}; summary() has the findings)"

@@ -8,8 +8,8 @@ import numpy as np
 
 from isocompute_sdk.auditing.result import RunAudit, SizeAudit, SizeComparison, SizeVerdict
 from isocompute_sdk.auditing.standing import SEEN, SURE, Field, place
-from isocompute_sdk.fitting.fits import Configuration
-from isocompute_sdk.fitting.surface.answers.contrast import difference, draws_at, estimate
+from isocompute_sdk.fitting.fit_parts import Configuration
+from isocompute_sdk.fitting.surface.answers import difference, draws_at, estimate
 from isocompute_sdk.phrases import short
 
 

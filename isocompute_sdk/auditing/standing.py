@@ -13,8 +13,9 @@ import numpy as np
 
 from isocompute_sdk.auditing.result import RunAudit, Standing
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fits import Configuration, Fits
-from isocompute_sdk.fitting.surface.answers.contrast import (
+from isocompute_sdk.fitting.fit_parts import Configuration
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.answers import (
     Estimate,
     Place,
     difference,
@@ -23,8 +24,8 @@ from isocompute_sdk.fitting.surface.answers.contrast import (
     estimate_of_cost,
     first_reach,
 )
-from isocompute_sdk.fitting.surface.answers.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.data import PreparedRun
+from isocompute_sdk.fitting.surface.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.tolerances import Tolerances
 

@@ -35,8 +35,8 @@ from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning import Judgement, Plan, Planner
-from isocompute_sdk.planning.questions.compare import Configuration
+from isocompute_sdk.planning import Plan, PlanComparison, Planner
+from isocompute_sdk.planning.comparing import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store
@@ -179,7 +179,7 @@ class Campaign:
         with controlling(self.study_folder):
             return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
 
-    def judge(self, today: Configuration) -> Judgement:
+    def judge(self, today: Configuration) -> PlanComparison:
         """The plan judged against what is run today, such as `"n=16,bp=128"`, by the fit of the pilot.
 
         Raises:
@@ -187,7 +187,8 @@ class Campaign:
         """
         plan, designed = self.allocate(), self.designed
         planner = self._planner(self.fit()) if designed is None else designed.planner(self.fit(), designed.decisions())
-        return planner.judge(today, plan.budget, plan=plan)
+        paid = float((plan.budget.spent or {}).get("pilot", 0.0))
+        return planner.compare(today, plan.budget, plan=plan, pilot_cost=paid)
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""
@@ -337,7 +338,7 @@ class Campaign:
         fits, runs, designed = self.fit(), self.train(), self.designed
         self._tell("refit")
         if designed is None:
-            refitted = fits.refit(runs)
+            refitted = api.refit(fits, runs)
         else:
             kept = [run for run in designed.runs(designed.decisions()) if not store.read_abandoned(self._place(run))]
             refitted = self._fit(self._chosen_metric(self._records(kept)))

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.experiment import NextRuns, PilotDesign
+from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign
 
 FOLDER = "decisions"
 CHECKS_FILE, QUALIFIED_FILE, ENDING_FILE = "checks.json", "qualified.json", "planned-run.json"

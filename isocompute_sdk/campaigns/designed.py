@@ -21,14 +21,16 @@ from isocompute_sdk.campaigns.qualification import checks_share, choose_checks, 
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.experiment import LOOKS, NextRun, NextRuns, PilotDesign, design_pilot, prospects
-from isocompute_sdk.planning.experiment.early_stopping import FEWEST_STEPS
-from isocompute_sdk.planning.experiment.pilot_design import SHARES
+from isocompute_sdk.planning.early_stopping import LOOKS, prospects
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
+from isocompute_sdk.planning.pilot_design import SHARES
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
 from isocompute_sdk.specs.pilot import Pilot
+from isocompute_sdk.tolerances import MIN_UPDATES
 from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder, speed_options_of
 
 LEAST_REST = 0.03
@@ -271,11 +273,9 @@ class DesignedPilot:
         Who asks for a pilot gets one, also where it is expected to cost more than it saves: it shows whether the recipe
         learns at all, which the expectation takes for granted.
         """
-        return design_pilot(
+        planner = Planner(hedged_prior(), self.study.hardware, self.study.recipe, throughput)
+        return planner.design_pilot(
             budget,
-            recipe=self.study.recipe,
-            hardware=self.study.hardware,
-            throughput=throughput,
             n_problems=self.study.data.n_problems,
             shares=sorted({min(share, most) for share in SHARES}),
             spend_all=True,
@@ -419,7 +419,7 @@ class DesignedPilot:
         if not (self.pilot.stop_early and extends_runs(self.backend)):
             return []
         legs = {share: [self._leg(run, before, share) for run in round_.runs] for share in round_.looks}
-        return [share for share, runs in legs.items() if any(run.update_steps >= FEWEST_STEPS for run in runs)]
+        return [share for share, runs in legs.items() if any(run.update_steps >= MIN_UPDATES for run in runs)]
 
     def _before(self, round_: Round, taken: Decisions) -> dict[str, Chosen]:
         """All runs as they were before a round."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation_laws.allocation import ComputeAxis
+from isocompute_sdk.fitting.allocation import ComputeAxis
 from isocompute_sdk.fitting.arrays import LARGEST, Array
 
 

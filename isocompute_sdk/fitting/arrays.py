@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from isocompute_sdk.documents import Floats
 
 LARGEST = 1e100
 """Largest size of a number: larger ones overflow once they are squared and added up."""
-MOST = 2**40
+MAX_COUNT = 2**40
 """Largest accepted count: group size, problems per batch, problems of a set."""
 
 Array = npt.NDArray[np.float64]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
-Count = Annotated[int, Field(ge=1, le=MOST)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Vector = Annotated[Array, Floats(1, largest=LARGEST)]
 Matrix = Annotated[Array, Floats(2, largest=LARGEST)]
 
@@ -29,3 +30,18 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(one, other)
     return bool(one == other)
+
+
+class FitStatus(StrEnum):
+    """Outcome of one fit. Quote other estimates than `CONVERGED` ones with their status."""
+
+    CONVERGED = "converged"
+    """The optimiser succeeded and every parameter lies strictly inside its bounds."""
+    AT_BOUND = "at_bound"
+    """A parameter stopped on a bound: its value is a limit, not an estimate."""
+    NOT_CONVERGED = "not_converged"
+    """The optimiser stopped early; the values are the best that it found."""
+    TOO_FEW_POINTS = "too_few_points"
+    """As many parameters as points, or more: the curve passes through any data."""
+    PUBLISHED = "published"
+    """Taken from a publication, not fitted here."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from isocompute_sdk.fitting.allocation_laws.frontier import frontier, span
+from collections.abc import Iterator
+
+from isocompute_sdk.fitting.arrays import FitStatus
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
+from isocompute_sdk.fitting.frontier import frontier, span
 from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
-from isocompute_sdk.fitting.surface.answers.curves import SEEN
+from isocompute_sdk.fitting.surface.curves import SEEN
 from isocompute_sdk.notes import Note
 
 
-def about_curves(fits: Fits) -> list[Note]:
+def about_curves(fits: Fits) -> Iterator[Note]:
     """Notes on unknown B_p, plateaus without data, parameters on bounds, and too few points or levels."""
-    notes: list[Note] = []
     if any(bp is None for _, bp in fits.curves):
-        notes.append(
-            Note(
-                "problems-per-batch-unknown",
-                "info",
-                "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe.",
-            )
+        yield Note(
+            "problems-per-batch-unknown",
+            "info",
+            "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe.",
         )
     unseen = [c for c in fits.curves.values() if not c.plateau_identified]
     if unseen:
@@ -28,94 +27,81 @@ def about_curves(fits: Fits) -> list[Note]:
             if fits.surface is None
             else f"less than {SEEN:.0%} of their predicted rise was measured"
         )
-        notes.append(
-            Note(
-                "plateau-unidentified",
-                "warning",
-                f"The plateau of these curves is an extrapolation ({why}): {_names(unseen)}. "
-                "Longer runs at these n would show it.",
-                {"configurations": [[c.group_size, c.problems_per_batch] for c in unseen]},
-            )
+        yield Note(
+            "plateau-unidentified",
+            "warning",
+            f"The plateau of these curves is an extrapolation ({why}): {_names(unseen)}. "
+            "Longer runs at these n would show it.",
+            {"configurations": [[c.group_size, c.problems_per_batch] for c in unseen]},
         )
     bound = [c for c in fits.curves.values() if c.status is FitStatus.AT_BOUND]
     if bound:
-        notes.append(
-            Note(
-                "curve-at-bound",
-                "warning",
-                "Curve parameters stopped on a bound and are limits, not estimates: "
-                + "; ".join(f"{_name(c)}: {', '.join(c.at_bound)}" for c in bound),
-                {"configurations": [[c.group_size, c.problems_per_batch, list(c.at_bound)] for c in bound]},
-            )
+        yield Note(
+            "curve-at-bound",
+            "warning",
+            "Curve parameters stopped on a bound and are limits, not estimates: "
+            + "; ".join(f"{_name(c)}: {', '.join(c.at_bound)}" for c in bound),
+            {"configurations": [[c.group_size, c.problems_per_batch, list(c.at_bound)] for c in bound]},
         )
     few = [c for c in fits.curves.values() if c.status is FitStatus.TOO_FEW_POINTS]
     if few:
-        notes.append(
-            Note(
-                "curve-too-few-points",
-                "warning",
-                f"As many parameters as evaluations, or more: {_names(few)}. These curves pass through any data.",
-                {"configurations": [[c.group_size, c.problems_per_batch] for c in few]},
-            )
+        yield Note(
+            "curve-too-few-points",
+            "warning",
+            f"As many parameters as evaluations, or more: {_names(few)}. These curves pass through any data.",
+            {"configurations": [[c.group_size, c.problems_per_batch] for c in few]},
         )
     # A surface says few-group-sizes instead: it has a prior between and beyond the levels.
     if len(fits.group_sizes) == 2 and fits.surface is None:
-        notes.append(
-            Note(
-                "two-group-sizes",
-                "warning",
-                f"Only two group sizes were run ({fits.group_sizes[0]} and {fits.group_sizes[1]}): the law is a step "
-                "between them and gives no answer for other n. Four levels, 4x apart, are a good pilot.",
-                {"group_sizes": list(fits.group_sizes)},
-            )
+        yield Note(
+            "two-group-sizes",
+            "warning",
+            f"Only two group sizes were run ({fits.group_sizes[0]} and {fits.group_sizes[1]}): the law is a step "
+            "between them and gives no answer for other n. Four levels, 4x apart, are a good pilot.",
+            {"group_sizes": list(fits.group_sizes)},
         )
-    return notes
 
 
-def about_laws(fits: Fits) -> list[Note]:
+def about_laws(fits: Fits) -> Iterator[Note]:
     """Notes on laws on a bound, and on a saturation set by the grid or by the batch limit."""
-    notes = [_law_at_bound(name, fits) for name, law in fits.laws.items() if law.status is FitStatus.AT_BOUND]
+    yield from (_law_at_bound(name, fits) for name, law in fits.laws.items() if law.status is FitStatus.AT_BOUND)
     if len(fits.group_sizes) < 2 or ("group_size" not in fits.laws and fits.surface is None):
-        return notes
+        return
     curves = fits.select()
     top = frontier(curves, span(curves)[1])
     best = int(top.group_size[0])
     largest = fits.group_sizes[-1]
     if best == largest:
-        notes.append(
-            Note(
-                "best-group-size-at-grid-edge",
-                "warning",
-                f"At the largest compute the best n is the largest that was run ({largest}): the data do not show "
-                "where n* saturates, and the grid sets the plateau of a law. Run a larger n.",
-                {"group_size": best},
-            )
+        yield Note(
+            "best-group-size-at-grid-edge",
+            "warning",
+            f"At the largest compute the best n is the largest that was run ({largest}): the data do not show "
+            "where n* saturates, and the grid sets the plateau of a law. Run a larger n.",
+            {"group_size": best},
         )
-    return notes + _censored(fits)
+    yield from _censored(fits)
 
 
-def _censored(fits: Fits) -> list[Note]:
+def _censored(fits: Fits) -> Iterator[Note]:
     """Levels of B_p at which the best n ends within one octave of B_max / B_p."""
     limit = fits.max_rollouts_per_batch or _shared_limit(fits)
     if limit is None:
-        return []
+        return
     close: list[tuple[int, int]] = []
     for bp in fits.problems_per_batch:
         curves = fits.select(bp)
         best = int(frontier(curves, span(curves)[1]).group_size[0])
         close += [(best, bp)] if 2 * best * bp >= limit else []
     if not close:
-        return []
+        return
     listed = "; ".join(f"n* = {n} at B_p = {bp} (B_max / B_p = {limit / bp:g})" for n, bp in close)
-    return [
-        Note(
-            "plateau-censored-by-batch-limit",
-            "warning",
-            f"Within one octave of the batch limit: {listed}. The limit, not the reward, may end the growth of n* "
-            "there (an open question of the paper, appendix B).",
-            {"configurations": [list(pair) for pair in close], "max_rollouts_per_batch": int(limit)},
-        )
-    ]
+    yield Note(
+        "plateau-censored-by-batch-limit",
+        "warning",
+        f"Within one octave of the batch limit: {listed}. The limit, not the reward, may end the growth of n* "
+        "there (an open question of the paper, appendix B).",
+        {"configurations": [list(pair) for pair in close], "max_rollouts_per_batch": int(limit)},
+    )
 
 
 def _law_at_bound(name: str, fits: Fits) -> Note:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk import notebook
-from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation_laws.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
-from isocompute_sdk.fitting.allocation_laws.frontier import Frontier, Handover, frontier, handovers
+from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.arguments import (
     check_kind,
     check_level,
@@ -26,13 +24,28 @@ from isocompute_sdk.fitting.arguments import (
     positive,
     together,
 )
-from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number, Vector
-from isocompute_sdk.fitting.paper.interpolation import between_levels
+from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
+from isocompute_sdk.fitting.fit_parts import (
+    Configuration,
+    CurveDraws,
+    Kind,
+    Method,
+    Prediction,
+    SurfacePoints,
+    by_configuration,
+    check_draws,
+    check_law_name,
+    check_laws,
+    draws_by_configuration,
+    fitted_curves,
+    list_of_draws,
+)
+from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
+from isocompute_sdk.fitting.paper.bootstrap import between_levels
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
-from isocompute_sdk.fitting.surface.answers.choice import chosen_sizes
-from isocompute_sdk.fitting.surface.answers.curves import SurfaceCurve, curve_of
-from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds, best_size_interval, group_size_odds
-from isocompute_sdk.fitting.surface.answers.passport import Passport
+from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
+from isocompute_sdk.fitting.surface.curves import curve_of
+from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
@@ -40,89 +53,21 @@ from isocompute_sdk.records.comparable import RunSettings
 from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from isocompute_sdk.fitting.one_run.forecast import Forecast
-    from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.frames import Frame
 
-LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 SIZES_PER_OCTAVE = 4
 """Points per octave of n at which `Fits.reward_by_size` asks a surface."""
 
-Configuration = tuple[int, int | None]
-"""(group size, problems per batch or None if the runs do not record it)."""
-
-Method = Literal["surface", "paper", "published", "prior"]
-"""`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of
-the paper; `prior`: hedged over all of them."""
-
-Kind = Literal["mean", "at", "run"]
-"""`mean`: noise-free reward of the best checkpoint up to C, averaged over runs; `at`: the same at C itself, after a
-decline lower; `run`: one new measurement of one run."""
-
-
-class Prediction(NamedTuple):
-    """Predicted reward with an interval; `low` and `high` are NaN without draws."""
-
-    mean: Array
-    low: Array
-    high: Array
-
-    def to_frame(self, **beside: npt.ArrayLike) -> Frame:
-        """The prediction as a polars frame: columns mean, low, high.
-
-        Args:
-            **beside: what was asked, as columns, e.g. `rollouts=C, group_size=n`; broadcast with the prediction.
-        """
-        return frame_of({**beside, **self._asdict()})
-
-
-class SurfacePoints(NamedTuple):
-    """Evaluations of one configuration of a surface; its curve follows from them and the surface."""
-
-    group_size: Count
-    problems_per_batch: Count | None
-    compute_T: Vector
-    reward_T: Vector
-
-
-class CurveDraws(NamedTuple):
-    """Bootstrap replicates of one curve."""
-
-    group_size: Count
-    problems_per_batch: Count | None
-    parameters_DP: Matrix
-
-
-def _fitted_curves(curves: Mapping[Configuration, RewardCurve]) -> tuple[RewardCurve, ...]:
-    return tuple(curve for curve in curves.values() if not isinstance(curve, SurfaceCurve))
-
-
-def _by_configuration(curves: Sequence[RewardCurve]) -> dict[Configuration, RewardCurve]:
-    found = {(c.group_size, c.problems_per_batch): c for c in curves}
-    if len(found) < len(curves):
-        raise FieldError("", [(c.group_size, c.problems_per_batch) for c in curves], "one curve per configuration")
-    return found
-
-
-def _list_of_draws(draws: Mapping[Configuration, Array]) -> tuple[CurveDraws, ...]:
-    return tuple(CurveDraws(*key, drawn) for key, drawn in draws.items())
-
-
-def _draws_by_configuration(draws: Sequence[CurveDraws]) -> dict[Configuration, Array]:
-    return {(one.group_size, one.problems_per_batch): one.parameters_DP for one in draws}
-
 
 @dataclass(frozen=True, eq=False)
-class Fits:
-    """Everything fitted for one metric. Frozen: `refit` returns another one."""
+class Fits(Saved):
+    """Everything fitted for one metric. Frozen."""
 
     metric: str
     """Metric fitted, e.g. `avg@4`."""
     method: Method
     curves: Annotated[
-        Mapping[Configuration, RewardCurve], Converted(_fitted_curves, _by_configuration, tuple[RewardCurve, ...])
+        Mapping[Configuration, RewardCurve], Converted(fitted_curves, by_configuration, tuple[RewardCurve, ...])
     ] = field(default_factory=dict[Configuration, RewardCurve])
     """Reward curve per (group size, problems per batch). Those of a surface are made from it and its points."""
     laws: Mapping[str, AllocationLaw] = field(default_factory=dict[str, AllocationLaw])
@@ -138,7 +83,7 @@ class Fits:
     n_problems: Count | None = None
     """Distinct training problems; None if unknown or different between runs."""
     settings: tuple[RunSettings, ...] = ()
-    """What the runs were trained with; empty for published laws and fits of earlier releases."""
+    """What the runs were trained with; empty for published laws."""
     bounds: tuple[Number, Number] = (0.0, 1.0)
     """Range of the metric."""
     source: str | None = None
@@ -150,7 +95,7 @@ class Fits:
     grid: tuple[Count, Count] | None = None
     """Smallest and largest n of the sweep, for published laws; None: those of the curves."""
     curve_draws: Annotated[
-        Mapping[Configuration, Array], Converted(_list_of_draws, _draws_by_configuration, tuple[CurveDraws, ...])
+        Mapping[Configuration, Array], Converted(list_of_draws, draws_by_configuration, tuple[CurveDraws, ...])
     ] = field(default_factory=dict[Configuration, Array], repr=False)
     """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
     law_draws: Mapping[str, Matrix] = field(default_factory=dict[str, Array], repr=False)
@@ -161,6 +106,8 @@ class Fits:
     """Evaluations behind the curves, for `method="surface"`."""
     passport: Passport | None = None
     """How far the surface may be extrapolated, for `method="surface"`."""
+    flat_runs: Count | None = None
+    """Number of runs, if none of them rises beyond its noise; None otherwise."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Arguments of `fit`, which `refit` repeats."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -171,8 +118,8 @@ class Fits:
             raise FieldError("bounds", self.bounds, "(lowest, highest) value of the metric, increasing")
         if self.grid is not None and self.grid[0] > self.grid[1]:
             raise FieldError("grid", self.grid, "smallest and largest group size, increasing")
-        self._check_laws()
-        self._check_draws()
+        check_laws(self.laws, self.law_draws, self.compute)
+        check_draws(self.curve_draws, self.curves)
         parts = (self.surface, self.surface_points or None, self.passport)
         if self.method == "paper" and not self.curves:
             raise FieldError("curves", self.curves, "at least one, since the method is 'paper'")
@@ -184,33 +131,6 @@ class Fits:
             if part is None:
                 raise FieldError(name, None, "given, since the method is 'surface'")
         self._add_curves_of_surface()
-
-    def _check_laws(self) -> None:
-        for name, law in self.laws.items():
-            x = self.compute if name == "group_size" else "update_steps"
-            if name not in LAWS:
-                raise FieldError("laws", name, f"names among {', '.join(LAWS)}")
-            if law.x != x:
-                raise FieldError(f"laws.{name}.x", law.x, repr(x))
-        for name, draws in self.law_draws.items():
-            if name not in LAWS:
-                raise FieldError("law_draws", name, f"names among {', '.join(LAWS)}")
-            octaves = draws[:, ::3] if draws.shape[1:] == (4,) else np.full((1, 2), np.inf)
-            if not draws.size or np.max(np.abs(octaves)) > LARGEST_OCTAVES:
-                expected = f"shape (draws, 4), L and b at most {LARGEST_OCTAVES:g} octaves"
-                raise FieldError(f"law_draws.{name}", draws.shape, expected)
-
-    def _check_draws(self) -> None:
-        counts = {len(draws) for draws in self.curve_draws.values()}
-        if len(counts) > 1 or 0 in counts:
-            raise FieldError("curve_draws", sorted(counts), "as many draws for every curve, at least 1")
-        for key, draws in self.curve_draws.items():
-            if key not in self.curves:
-                raise FieldError("curve_draws", key, "configurations that have a curve")
-            size = 2 + len(self.curves[key].parameters)
-            if draws.shape[1] != size or np.max(np.abs(draws[:, 2])) > LARGEST_LOG10:
-                expected = f"{size} numbers per draw, the third a log10 of compute"
-                raise FieldError("curve_draws", (key, draws.shape), expected)
 
     def _add_curves_of_surface(self) -> None:
         """Make the curves from surface and points, unless they are there already."""
@@ -226,6 +146,11 @@ class Fits:
         if not self.curves or any(getattr(c, "surface", None) is not surface for c in self.curves.values()):
             curves = {one[:2]: curve_of(surface, one[:2], *one[2:]) for one in points}
             object.__setattr__(self, "curves", curves)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Codes of the notes for which plans call no n decided."""
+        return () if self.passport is None else self.passport.doubts
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -257,8 +182,8 @@ class Fits:
         law = self.laws.get("group_size")
         if law is not None and law.x_range is not None:
             end = float(10.0 ** law.x_range[1])
-            # The law of a surface reaches beyond its runs; that of an earlier release ends with them, but for rounding.
-            if self.surface is None or end <= max(seen) * (1 + 1e-9):
+            # The law of a surface reaches beyond its runs.
+            if self.surface is None:
                 seen.append(end)
         return max(seen, default=None)
 
@@ -268,7 +193,7 @@ class Fits:
         Raises:
             FitError: unknown name, or a law that these runs do not support, with the reason.
         """
-        _check_law_name(name)
+        check_law_name(name)
         if name in self.laws:
             return self.laws[name]
         reason = self.unsupported.get(name, "it is not part of these fits")
@@ -292,7 +217,7 @@ class Fits:
             FitError: unknown name, a level outside 0 to 1, compute that is not positive.
         """
         level = check_level(level)
-        _check_law_name(name)
+        check_law_name(name)
         if self.surface is not None and name == "group_size":
             at = np.atleast_1d(positive(value))
             smallest, largest = self.group_size_range
@@ -400,7 +325,12 @@ class Fits:
         at, sizes = together(positive(rollouts), positive(group_size))
         return self.surface.predict(*self._within_reach(at, sizes, problems_per_batch)).reshape(at.shape)
 
-    def draws(self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
+    def draws(
+        self,
+        rollouts: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: int | Sequence[int] | None = None,
+    ) -> Array:
         """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
 
         Draws are paired: one row is one possible truth at every point, so differences between points keep what they
@@ -409,7 +339,7 @@ class Fits:
         Args:
             rollouts: compute, positive (tokens for fits on a token axis).
             group_size: within the levels that were run, or up to one octave above.
-            problems_per_batch: None for the smallest that was run.
+            problems_per_batch: None for the smallest that was run; one for all points, or one for each.
 
         Returns:
             Rewards, shape (draws, points).
@@ -419,7 +349,11 @@ class Fits:
         """
         surface = self._joint_model()
         at, sizes = together(positive(rollouts), positive(group_size))
-        return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
+        if not isinstance(problems_per_batch, Sequence):
+            return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
+        within = self._within_reach(at, sizes, None)
+        reachable = [self.reachable_problems_per_batch(wanted) for wanted in problems_per_batch]
+        return surface.draws(*within[:2], None if None in reachable else np.array(reachable, dtype=float))
 
     def _within_reach(
         self, at: Array, sizes: Array, problems_per_batch: int | None
@@ -574,14 +508,11 @@ class Fits:
         """Budgets at which the best configuration changes, in one line."""
         many = len(self.problems_per_batch) > 1
 
-        def one(n: int, bp: int | None) -> str:
-            return f"{n} (B_p {bp})" if many else str(n)
-
-        listed = [
-            f"{one(h.from_group_size, h.from_problems_per_batch)} -> {one(h.to_group_size, h.to_problems_per_batch)} "
-            f"at {short(h.compute)}"
-            for h in self.handovers()
-        ]
+        listed: list[str] = []
+        for h in self.handovers():
+            ends = (h.from_group_size, h.from_problems_per_batch), (h.to_group_size, h.to_problems_per_batch)
+            first, last = (f"{n} (B_p {bp})" if many else str(n) for n, bp in ends)
+            listed.append(f"{first} -> {last} at {short(h.compute)}")
         return ", ".join(listed) or "none within the data"
 
     def _joint_model(self) -> Surface:
@@ -592,77 +523,9 @@ class Fits:
             )
         return self.surface
 
-    def refit(self, more_runs: RunSet, **changes: Any) -> Fits:
-        """Fit again on the runs behind these fits and `more_runs` together; equals a fit on all of them."""
-        from isocompute_sdk.api import refit
-
-        return refit(self, more_runs, **changes)
-
-    def forecast(self, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
-        """Reward of one run that is going on, at up to `to` times its compute, and what to do about it.
-
-        Without a surface of the other runs, the prior for its curve comes from recorded and published runs.
-
-        Args:
-            run_id: a run of these fits.
-            to: largest multiple of its compute, at most 16.
-            **options: of `isocompute_sdk.forecast`: `level`, `checkpoints`, `rng`.
-
-        Raises:
-            FitError: fits without runs, fewer than 6 evaluations, `to` out of range.
-            RecordError: an unknown run.
-        """
-        from isocompute_sdk.api import forecast_in_sweep
-
-        return forecast_in_sweep(self, run_id, to, **options)
-
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw these fits with matplotlib.
-
-        Args:
-            kind: `curves`, `allocation`, `steps`, `sensitivity-n`, `sensitivity-bp` or `backtest`.
-                None: curves, or the allocation without curves.
-            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
-
-        Returns:
-            The axes, of several panels the first; the figure is `axes.figure`.
-
-        Raises:
-            FitError: another kind, or data that it needs are missing.
-        """
-        from isocompute_sdk.plots import draw
-
-        return draw(self, kind, **options)
-
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON, keeping every bit; a kill leaves the old file or the new one.
-
-        Raises:
-            IsoComputeError: the file cannot be written.
-        """
-        return FITS.save(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Fits:
-        """Read what `save` wrote, bit for bit.
-
-        Raises:
-            IsoComputeError: no such file, other content, another schema version, or values that contradict each other.
-        """
-        return FITS.load(path)
-
     def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
         return FITS.to_dict(self if with_runs else replace(self, runs=None))
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
-        """Read what `to_dict` returned.
-
-        Raises:
-            IsoComputeError: as `load`.
-        """
-        return FITS.from_dict(raw)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""
@@ -705,8 +568,3 @@ class Fits:
 
 
 FITS = Document("fits", 3, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
-
-
-def _check_law_name(name: object) -> None:
-    if not isinstance(name, str) or name not in LAWS:
-        raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")

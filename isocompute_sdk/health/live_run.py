@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.fitting.one_run.forecast import LiveRun
+from isocompute_sdk.fitting.forecast import LiveRun
 from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.health.levels import WINDOW, noise_of
 from isocompute_sdk.health.training_dynamics import IMPROVED

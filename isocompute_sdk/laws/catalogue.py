@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError, did_you_mean
-from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw, ComputeAxis
-from isocompute_sdk.fitting.fits import Configuration, Fits
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
+from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.arrays import FitStatus
+from isocompute_sdk.fitting.fit_parts import Configuration
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, fit_curve
 from isocompute_sdk.notes import Note
 

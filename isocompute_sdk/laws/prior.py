@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.arrays import FitStatus
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
 from isocompute_sdk.laws.catalogue import MODEL, PREFIX, find_published
 from isocompute_sdk.notes import Note
 

@@ -179,9 +179,30 @@ class Inheritance:
         matter = [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]
         notes = [_taken(taken, self.recipe)] if taken else []
         notes += [_unknown(unknown, self.recipe)] if (unknown := assumed(rows)) else []
-        for sources, told in ((("given",), _differing), (("runs",), _several), (("preset", "assumed"), _not_carried)):
-            if some := [row for row in matter if row.source in sources]:
-                notes.append(told(some))
+        by_source = {
+            source: "; ".join(f"{row.name}: {row.described}" for row in matter if row.source in sources)
+            for source, sources in (("given", ("given",)), ("runs", ("runs",)), ("preset", ("preset", "assumed")))
+        }
+        if listed := by_source["given"]:
+            text = (
+                f"The plan differs from its runs by values that were given: {listed}. Curves and predicted reward are "
+                "those of the runs. Leave the values out to train as the runs did, or run one configuration with the "
+                "new ones and fit it."
+            )
+            notes.append(Note("recipe-differs-from-runs", "warning", text, _data(matter, "given")))
+        if listed := by_source["runs"]:
+            text = (
+                f"The runs were pooled although they differ: {listed}. The plan takes the value of the most runs, and "
+                "the learning rate of the nearest ones; its predicted reward belongs to no single recipe. Fit runs of "
+                "one recipe, or name the value with --recipe-value NAME=VALUE."
+            )
+            notes.append(Note("runs-differ-in-recipe", "warning", text, _data(matter, "runs")))
+        if listed := by_source["preset"]:
+            text = (
+                f"The runs used what a plan cannot carry: {listed}. Curves and predicted reward are those of the runs. "
+                "Change the launch script by hand, or run one configuration as the plan would and fit it."
+            )
+            notes.append(Note("recipe-not-carried", "warning", text, _data(matter, "preset", "assumed")))
         stale = _stale(next(row.runs for row in rows if row.name == "off_policy"))
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
@@ -384,12 +405,10 @@ def _stale(values: Iterable[Value]) -> list[str]:
     return [str(value) for value in values if staleness_of(value) != 0.0]
 
 
-def _listed(rows: Sequence[Setting]) -> str:
-    return "; ".join(f"{row.name}: {row.described}" for row in rows)
-
-
-def _data(rows: Sequence[Setting]) -> dict[str, object]:
-    return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan} for row in rows}}
+def _data(rows: Sequence[Setting], *sources: Source) -> dict[str, object]:
+    """Values by field, of these sources or of all."""
+    chosen = [row for row in rows if not sources or row.source in sources]
+    return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan} for row in chosen}}
 
 
 def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
@@ -413,38 +432,6 @@ def _taken(rows: Sequence[Setting], recipe: Recipe) -> Note:
         "info",
         f"The plan takes the recipe of its runs: {values}."
         + (f" The learning rate {rule[recipe.learning_rate_rule]}." if scaled else ""),
-        _data(rows),
-    )
-
-
-def _differing(rows: Sequence[Setting]) -> Note:
-    return Note(
-        "recipe-differs-from-runs",
-        "warning",
-        f"The plan differs from its runs by values that were given: {_listed(rows)}. Curves and predicted reward "
-        "are those of the runs. Leave the values out to train as the runs did, or run one configuration with the "
-        "new ones and fit it.",
-        _data(rows),
-    )
-
-
-def _several(rows: Sequence[Setting]) -> Note:
-    return Note(
-        "runs-differ-in-recipe",
-        "warning",
-        f"The runs were pooled although they differ: {_listed(rows)}. The plan takes the value of the most runs, "
-        "and the learning rate of the nearest ones; its predicted reward belongs to no single recipe. Fit runs of "
-        "one recipe, or name the value with --recipe-value NAME=VALUE.",
-        _data(rows),
-    )
-
-
-def _not_carried(rows: Sequence[Setting]) -> Note:
-    return Note(
-        "recipe-not-carried",
-        "warning",
-        f"The runs used what a plan cannot carry: {_listed(rows)}. Curves and predicted reward are those of the "
-        "runs. Change the launch script by hand, or run one configuration as the plan would and fit it.",
         _data(rows),
     )
 

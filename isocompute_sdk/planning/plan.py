@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PlainSerializer
+from pydantic import PlainSerializer
 
 from isocompute_sdk import notebook
-from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.contrast import Place, draws_at
-from isocompute_sdk.fitting.surface.answers.passport import Passport
+from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
-from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
-from isocompute_sdk.planning.assessment.verdict import Verdict
-from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.inheritance import Setting
+from isocompute_sdk.planning.next_runs import NextRuns
+from isocompute_sdk.planning.summary import answer, describe_pilot, details
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
-from isocompute_sdk.specs.sweep import Sized
+from isocompute_sdk.specs.sweep import HasSizes, Sized
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.axes import Axes
 
 SCHEMA_VERSION = 3
 SLACK = 1e-9
@@ -46,12 +41,95 @@ def _fits_from_json(raw: Any) -> Fits | None:
     return None if raw is None else Fits.from_dict(raw)
 
 
+VerdictKind = Literal[
+    "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
+]
+"""`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
+`likely`: the best bet, though another n may be better by more than a tie; `measure-first`: best of those that were run,
+but twice the largest may be better; `undecided`: the runs cannot decide, because a wrong choice probably costs more
+than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
+on no runs of the user's own."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How decisively the data support n."""
+
+    kind: VerdictKind
+    sentence: str
+    """The finding in plain words, with numbers and what to do."""
+    doubts: tuple[str, ...] = ()
+    """Codes of the notes for which no n counts as decided."""
+
+
+@dataclass(frozen=True)
+class Alternative(Sized):
+    """Another allocation worth knowing about, at the same budget."""
+
+    kind: str
+    """`near-tie`; `close`: within a tie too, but never run, or ahead or behind by the 80 % interval of the difference;
+    `on-grid`, `beyond-grid`, `conservative`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
+    changed `before-change`."""
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    predicted_reward: float | None = None
+    """Predicted reward; None if the fits cannot predict it."""
+    expected_loss: float | None = None
+    """Predicted loss of reward against the plan (for a prior, of a share of the gain); negative if it is better."""
+
+    @classmethod
+    def of(cls, kind: str, c: HasSizes, reward: float | None, loss: float | None) -> Alternative:
+        """A candidate or a plan as an alternative."""
+        return cls(kind, c.group_size, c.problems_per_batch, c.update_steps, reward, loss)
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """What a plan leaves of its budget because it would add almost nothing."""
+
+    gain: float
+    """Reward that the rest is predicted to add."""
+    tolerance: float
+    """What counts as almost nothing."""
+    worthwhile: float
+    """What the plan spends, in the budget's unit."""
+    whole_compute: float
+    """Compute of the whole budget, on the axis of the fits."""
+    extrapolation: float | None
+    """The same over the largest compute that was run; None without runs."""
+    end_seen: bool
+    """Whether the runs show the plateau, or that rewards fall."""
+    chance_of_more: float | None
+    """Probability that any n gains more than equal from the rest; None without a surface."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The configuration with the highest predicted reward for what the plan spends of one unit."""
+
+    per: Literal["rollout", "gpu_hour"]
+    """`rollout`: for the plan's rollouts, whatever time they take; `gpu_hour`: for the plan's GPU-hours."""
+    group_size: int
+    problems_per_batch: int
+    gpus: int
+    reward_at_equal_rollouts: float
+    """Predicted reward with the plan's rollouts."""
+    gpu_hours_at_equal_rollouts: float
+    """GPU-hours of those rollouts."""
+    wall_hours_at_equal_rollouts: float
+    reward_at_equal_gpu_hours: float | None
+    """Predicted reward with the plan's GPU-hours; None if they do not pay for one update."""
+    rollouts_at_equal_gpu_hours: int
+    """Rollouts in the plan's GPU-hours."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Plan(Sized):
+class Plan(Sized, Saved):
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
-    saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
-    """The verdict of a plan that was read from a file, since its fits may be left out; None in new plans."""
+    verdict: Verdict
+    """How decisively the data support n."""
     group_size: int
     """Rollouts per problem, n."""
     problems_per_batch: int
@@ -102,6 +180,8 @@ class Plan(Sized):
     """How far the fits extrapolate; None without a surface."""
     optima: tuple[Optimum, ...] = ()
     """Best per rollout and best per GPU-hour for what this plan spends."""
+    stopping: Stopping | None = None
+    """What it leaves of the budget because that would add almost nothing; None if it leaves nothing for that reason."""
     next_runs: NextRuns | None = None
     """Runs to make before this plan; None unless the verdict asks for them and they were looked for."""
     fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
@@ -142,11 +222,6 @@ class Plan(Sized):
     def epochs(self) -> float | None:
         """Passes over the training problems, M B_p / D; None without `n_problems`."""
         return None if self.n_problems is None else self.update_steps * self.problems_per_batch / self.n_problems
-
-    @property
-    def verdict(self) -> Verdict:
-        """How decisively the data support n."""
-        return self.saved_verdict if self.saved_verdict is not None else Verdict.of(self)
 
     @property
     def unused_share(self) -> float:
@@ -222,12 +297,6 @@ class Plan(Sized):
             lines.append(describe_pilot(self.pilot))
         return "\n".join(lines)
 
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw this plan on the curves, or on the best n by budget; arguments, result and errors as of `Fits.plot`."""
-        from isocompute_sdk.plots import draw
-
-        return draw(self, kind, **options)
-
     def __repr__(self) -> str:
         expected = "" if self.predicted_reward is None else f"; predicted {self.metric} {self.predicted_reward:.3f}"
         if self.reward_interval is not None:
@@ -241,40 +310,9 @@ class Plan(Sized):
     def _repr_html_(self) -> str:
         return notebook.pairs(answer(self)) + notebook.notes(self.notes) + notebook.pairs(details(self))
 
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one.
-
-        Raises:
-            IsoComputeError: the file cannot be written.
-        """
-        return DOCUMENT.save(path, self._complete())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Plan:
-        """Read what `save` wrote.
-
-        Raises:
-            IsoComputeError: no such file, other content, another schema version, or changed after it was saved.
-        """
-        return DOCUMENT.load(path)
-
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
         """JSON form; `with_fits=False` leaves out the fits, which plots and `change_plan` need."""
-        plan = self._complete()
-        return DOCUMENT.to_dict(plan if with_fits else replace(plan, fits=None))
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Plan:
-        """Inverse of `to_dict`.
-
-        Raises:
-            IsoComputeError: as `load`.
-        """
-        return DOCUMENT.from_dict(raw)
-
-    def _complete(self) -> Plan:
-        """With the verdict, which needs the fits and must outlive them."""
-        return replace(self, saved_verdict=self.verdict)
+        return DOCUMENT.to_dict(self if with_fits else replace(self, fits=None))
 
 
 DOCUMENT = Document(
@@ -292,9 +330,6 @@ def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch
     Raises:
         FitError: a group size that the fits cannot predict.
     """
-    predicted = fits.predict(compute, group_size, problems_per_batch)
     if fits.surface is None:
-        return np.array([float(predicted.mean)])
-    # B_p is asked at most an octave outside those that were run.
-    problems = fits.reachable_problems_per_batch(problems_per_batch)
-    return draws_at(fits.surface, Place(compute, float(group_size), problems))
+        return np.array([float(fits.predict(compute, group_size, problems_per_batch).mean)])
+    return fits.draws(compute, group_size, problems_per_batch)[:, 0]

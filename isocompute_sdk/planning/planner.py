@@ -4,46 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
-from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planning.assessment import caveats
-from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima, with_budget
-from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
-from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
-from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
-from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole, whole_number
-from isocompute_sdk.planning.choosing.setups import choose_setup
-from isocompute_sdk.planning.experiment.asking import Question, ask
-from isocompute_sdk.planning.experiment.next_runs import NextRuns
-from isocompute_sdk.planning.experiment.pilot_design import design_pilot, pilot_sweep
+from isocompute_sdk.planning import assess
+from isocompute_sdk.planning.allocate import Options, Request, Spend, resolve, whole_number
+from isocompute_sdk.planning.asking import Question, ask
+from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
+from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign
+from isocompute_sdk.planning.pilot_design import SHARES, design_pilot
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
-from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
-from isocompute_sdk.planning.questions.judge import Judgement, judge
-from isocompute_sdk.planning.questions.marginal import Marginal, marginal
-from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
-from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.planning.preference import Mode
+from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
+from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget, budget_for, marginal
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
-from isocompute_sdk.tolerances import Tolerances
-
-USUAL_REACH = 3.0
-"""Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
-
+from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
-    from isocompute_sdk.planning.replanning.document import Replan
+    from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.specs import Study
 
@@ -83,9 +70,8 @@ class Planner:
         self.others = dict(list(fits.items())[1:]) if isinstance(fits, FitsSet) else {}
         self.fits = fits.first if isinstance(fits, FitsSet) else fits
         self.hardware = hardware if hardware is not None else Hardware()
-        self.inheritance = inherit(
-            self.fits, recipe, Recipe() if _recipe_name(self.fits) == "easy" else Recipe(based_on="hard")
-        )
+        hard = self.fits.source is not None and "hard" in self.fits.source
+        self.inheritance = inherit(self.fits, recipe, Recipe(based_on="hard") if hard else Recipe())
         self.throughput = throughput
         self.evaluation = evaluation
         self.model = model
@@ -132,6 +118,51 @@ class Planner:
         """The recipe of its plans, with what it takes from the runs."""
         return self.inheritance.recipe
 
+    def pricing(self, budget: Budget, evaluation_share: float = EVALUATION_SHARE) -> Pricing:
+        """Prices of updates and evaluations for a budget.
+
+        Args:
+            budget: the budget.
+            evaluation_share: as of `allocate`.
+
+        Raises:
+            PlanError: a budget in a unit that the throughput does not convert.
+        """
+        throughput = self.throughput
+        timed = throughput is not None and throughput.evaluation_rollouts_per_second is not None
+        return Pricing(
+            budget,
+            throughput,
+            self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION),
+            evaluation_share,
+            evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
+        )
+
+    def with_fits(self, fits: Fits) -> Planner:
+        """This planner with other fits, and the same recipe."""
+        planner = Planner(
+            fits,
+            self.hardware,
+            self.recipe,
+            self.throughput,
+            evaluation=self.evaluation,
+            model=self.model,
+            allow_other_model=self.allow_other_model,
+            allow_off_policy=self.allow_off_policy,
+        )
+        planner.inheritance = self.inheritance
+        return planner
+
+    def for_problem_set(self, n_problems: int) -> Planner:
+        """This planner for D training problems."""
+
+        def adapted(fits: Fits) -> Fits:
+            return replace(fits.for_problem_set(n_problems), n_problems=n_problems)
+
+        planner = self.with_fits(adapted(self.fits))
+        planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
+        return planner
+
     def allocate(
         self,
         budget: Budget | float | str,
@@ -172,25 +203,34 @@ class Planner:
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
         """
-        fixed = Fixed(
-            whole("problems_per_batch", problems_per_batch),
-            whole("update_steps", update_steps),
-            whole("rollouts_per_batch", rollouts_per_batch),
+        request = Request.of(
+            budget,
+            problems_per_batch=problems_per_batch,
+            update_steps=update_steps,
+            rollouts_per_batch=rollouts_per_batch,
+            mode=mode,
+            beyond_grid=beyond_grid,
+            n_problems=n_problems,
+            min_update_steps=min_update_steps,
+            spend=spend,
+            powers_of_two=powers_of_two,
+            evaluation_share=evaluation_share,
+            continued=continued,
         )
-        return self._answer(
-            Request(
-                budget=Budget.parse(budget),
-                fixed=fixed,
-                mode=mode,
-                beyond_grid=beyond_grid,
-                n_problems=whole("n_problems", n_problems),
-                min_update_steps=whole("min_update_steps", min_update_steps),
-                spend=spend,
-                powers_of_two=powers_of_two,
-                evaluation_share=evaluation_share,
-                continued=continued or {},
-            )
-        )
+        return assess.allocate(self, request)
+
+    def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
+        """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
+
+        Args:
+            candidate: the allocation.
+            request: budget and options as of `allocate`.
+            pricing: its prices; None for those of this planner.
+
+        Raises:
+            FieldError: it costs more than the budget, or the hardware cannot take its batch.
+        """
+        return assess.plan_for(self, candidate, request, pricing)
 
     def replan(
         self,
@@ -203,9 +243,6 @@ class Planner:
         rng: np.random.Generator | int | None = None,
     ) -> Replan:
         """What to do with the rest of a run's budget: go on, roll back with another recipe or n, or stop.
-
-        Every option has a predicted reward with an interval and says where its effect was seen: measured in the paper,
-        seen in your data, or a guess.
 
         Args:
             runs: the run, alone or among others.
@@ -220,324 +257,13 @@ class Planner:
             FitError: too few evaluations.
             RecordError: an unknown run, or several without `run_id`.
         """
-        from isocompute_sdk.planning.replanning.replan import replan
+        from isocompute_sdk.planning.replan import replan
 
         return replan(self, runs, remaining, run_id=run_id, checkpoints=checkpoints, level=level, rng=rng)
 
-    def pricing_for(self, budget: Budget) -> Pricing:
-        """Prices of updates and evaluations for a budget."""
-        return self._pricing(Request(budget, Fixed(), min_update_steps=1))
-
-    def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
-        """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
-
-        Args:
-            candidate: the allocation.
-            request: budget and options as of `allocate`.
-            pricing: its prices; None for those of this planner.
-
-        Raises:
-            FieldError: it costs more than the budget, or the hardware cannot take its batch.
-        """
-        resolved = self._resolve(request, pricing)
-        plan = self._plan(resolved, candidate, [candidate], [], request.n_problems)
-        return replace(plan, notes=unique(self._notes(resolved, plan, candidate)))
-
-    def _answer(self, request: Request) -> Plan:
-        if request.n_problems is not None and self.fits.surface is not None:
-            return self._for_problem_set(request.n_problems)._answer(replace(request, n_problems=None))
-        if not self.allow_off_policy:
-            self.inheritance.refuse_stale_runs()
-        asked = self._resolve(request)
-        octaves = self._octaves(request.beyond_grid)
-        sizes = self.fits.candidate_sizes(octaves, powers_of_two=request.powers_of_two)
-        counts = self._gpu_counts(request.budget)
-        setup = choose_setup(asked, sizes, counts)
-        if not setup.candidates and (floor := self.recipe.min_problems_per_batch) < asked.limits.floor:
-            # No B_p that was run can be carried out, but the recipe allows a smaller one.
-            asked = replace(asked, limits=replace(asked.limits, floor=floor))
-            setup = choose_setup(asked, sizes, counts)
-        resolved, candidates = setup.request, setup.candidates
-        if not candidates:
-            raise resolved.refusal(setup.rejections)
-        best = setup.best()
-        resolved = replace(resolved, pricing=resolved.limits.pricing_of(best.group_size, best.problems_per_batch))
-        chosen, spending = resolved.worthwhile(best, candidates, request.spend)
-        plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
-        others, missing = self._other_metrics(request)
-        spending += self._decline_notes(resolved, best)
-        notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
-        notes += caveats.metrics_disagree(plan.group_size, others)
-        notes += self._moved_notes(asked, resolved, chosen, setup.rejections, sizes, counts)
-        optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
-        return replace(plan, notes=unique(notes), other_metrics=others, optima=optima)
-
-    def _other_metrics(self, request: Request) -> tuple[dict[str, int], list[Note]]:
-        """Best n of every other metric, and notes on those without one."""
-        # The whole budget may be worthwhile for another metric although it is not for the first.
-        request = replace(request, n_problems=None, spend="worthwhile")
-        found: dict[str, int] = {}
-        notes: list[Note] = []
-        for metric, fits in self.others.items():
-            try:
-                found[metric] = self._with_fits(fits)._answer(request).group_size
-            except PlanError as error:
-                notes.append(caveats.no_answer(metric, error.message))
-        return found, notes
-
-    def _plan(
-        self,
-        request: ResolvedRequest,
-        chosen: Candidate,
-        candidates: Sequence[Candidate],
-        rejections: Sequence[Rejection],
-        n_problems: int | None,
-    ) -> Plan:
-        """The plan of one candidate, without its notes."""
-        fits, preference, pricing = self.fits, request.preference, request.pricing
-        if n_problems is None and fits.method in FITTED:
-            n_problems = fits.n_problems
-        batch, steps = chosen.rollouts_per_batch, chosen.update_steps
-        law, prior = fits.laws.get(preference.law), fits.method == "prior"
-        reward, interval = request.reward_with_interval(chosen)
-        seen, spent = fits.largest_compute, pricing.budget.spent or {}
-        size = chosen.group_size, chosen.problems_per_batch
-        recipe = self.inheritance.recipe_for(*size)
-        evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None)
-        model = self.model if self.model is not None else fits.model
-        return Plan(
-            group_size=chosen.group_size,
-            problems_per_batch=chosen.problems_per_batch,
-            update_steps=steps,
-            budget=pricing.budget,
-            cost=pricing.cost(batch, steps),
-            costs=pricing.all_costs(batch, steps),
-            recipe=recipe,
-            settings=self.inheritance.rows(recipe, size, evaluation, n_problems, model),
-            hardware=request.limits.hardware,
-            throughput=pricing.throughput,
-            metric=fits.metric,
-            model=model,
-            n_problems=n_problems,
-            predicted_reward=reward,
-            reward_interval=interval,
-            group_size_interval=request.group_size_band(chosen),
-            law_group_size=None if prior or law is None else float(law.predict(preference.value(chosen))),
-            extrapolation=None if seen is None else pricing.compute(chosen.rollouts, fits.compute) / seen,
-            binding=binding(request, chosen, rejections),
-            alternatives=alternatives(request, chosen, candidates),
-            notes=(),
-            pilot=self._pilot(request, chosen),
-            passport=fits.passport,
-            evaluation=evaluation,
-            evaluation_counted=pricing.evaluation_counts,
-            breakdown=pricing.parts(batch, steps)
-            | {purpose: {pricing.budget.unit: float(amount)} for purpose, amount in spent.items()},
-            fits=fits,
-        )
-
-    def _pilot(self, request: ResolvedRequest, chosen: Candidate) -> Sweep | None:
-        if self.fits.method in FITTED:
-            return None
-        return pilot_sweep(chosen.rollouts, max(self.recipe.min_problems_per_batch, 1), request.limits.min_update_steps)
-
-    def _notes(self, request: ResolvedRequest, plan: Plan, chosen: Candidate) -> list[Note]:
-        """Notes on the fits, the recipe and this candidate."""
-        fits, notes = self.fits, list(self.fits.notes)
-        foreign = self.model is None or not same_model(self.model, fits.model)
-        if fits.method not in FITTED and foreign:
-            notes.append(caveats.another_model(fits.model, self.model, fits.method))
-        notes += self.inheritance.notes(plan.settings, timed=request.pricing.budget.timed)
-        notes += plan.recipe.notes()
-        if plan.extrapolation is not None:
-            notes += caveats.extrapolation(plan.extrapolation, fits.method)
-        notes += caveats.beyond_grid(chosen.group_size, request.largest, request.smallest)
-        notes += caveats.problem_set(chosen, plan.n_problems)
-        notes += caveats.batch(chosen, self.recipe, fits.problems_per_batch)
-        notes += caveats.steps(chosen, self.recipe)
-        notes += caveats.unused(plan.unused_share, chosen.ends_by, plan.binding[:-1])
-        if request.preference.law == "group_size_vs_steps":
-            notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
-        notes += self._time_notes(request.pricing, plan)
-        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
-        notes += caveats.near_tie(chosen.group_size, ties, Tolerances(request.span).equal)
-        notes += [
-            caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
-            for a in plan.alternatives
-            if fits.surface is None and a.kind == "best-by-curves" and a.expected_loss is not None
-        ]
-        return notes
-
-    def _moved_notes(
-        self,
-        asked: ResolvedRequest,
-        resolved: ResolvedRequest,
-        chosen: Candidate,
-        rejections: Sequence[Rejection],
-        sizes: Sequence[int],
-        counts: Sequence[int | None],
-    ) -> list[Note]:
-        """What a limit on the batch changes about n or a budget in time about B_p, its cost, and what avoids it."""
-        notes: list[Note] = []
-        limit, pricing = self.hardware.max_rollouts_per_batch, resolved.pricing
-        if limit is not None and any(r.constraint == "max_rollouts_per_batch" for r in rejections):
-            unlimited = asked.limits.hardware.replace(max_rollouts_per_batch=None)
-            free = choose_setup(replace(asked, limits=replace(asked.limits, hardware=unlimited)), sizes, counts)
-            if free.candidates and (best := free.best()).rollouts_per_batch > limit:
-                notes += caveats.moved_by_limit(chosen, best, limit, resolved.reward(chosen), resolved.reward(best))
-        if pricing.budget.timed and pricing.throughput is not None and asked.limits.fixed.free:
-            by_rollouts = choose_setup(with_budget(asked, Budget(rollouts=chosen.rollouts)), sizes, counts)
-            if by_rollouts.candidates:
-                notes += caveats.chosen_for_time(chosen, by_rollouts.best(), pricing.throughput)
-        return notes
-
-    def _decline_notes(self, request: ResolvedRequest, whole: Candidate) -> list[Note]:
-        """Whether rewards fall at this n before the whole budget is spent."""
-        surface = self.fits.surface
-        if surface is None or surface.declines is None or not request.can_predict:
-            return []
-        problems = self.fits.reachable_problems_per_batch(whole.problems_per_batch)
-        onset_D = surface.onset(whole.group_size, problems)
-        spent = request.pricing.compute(whole.rollouts, self.fits.compute)
-        chance = float(np.mean(onset_D < spent))
-        if chance < caveats.LIKELY_DECLINE:
-            return []
-        median = float(np.median(onset_D))
-        step = float(np.mean(surface.declines.step_D))
-        return [caveats.decline(whole.group_size, median, chance, step, self.fits.group_size_range[1])]
-
-    def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
-        timed, throughput = pricing.budget.timed, pricing.throughput
-        counted = pricing.evaluation_counts
-        notes = caveats.evaluation(plan.breakdown, pricing.evaluation_share, counted=counted, timed=timed)
-        if throughput is None:
-            return notes
-        given = "gpus" in self.hardware.model_fields_set and timed
-        notes += caveats.gpus(throughput, self.hardware, given)
-        return notes + caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts)
-
-    def _gpu_counts(self, budget: Budget) -> list[int | None]:
-        """Numbers of GPUs to choose from; None stands for that of the throughput."""
-        throughput, counts = self.throughput, sorted(self.hardware.gpu_counts)
-        given = "gpus" in self.hardware.model_fields_set
-        if throughput is None or throughput.gpu_exponent is None or not given or not (budget.timed or len(counts) == 1):
-            return [None]
-        return [*counts]
-
-    def _for_problem_set(self, n_problems: int) -> Planner:
-        """This planner for D training problems."""
-
-        def adapted(fits: Fits) -> Fits:
-            return replace(fits.for_problem_set(n_problems), n_problems=n_problems)
-
-        planner = self._with_fits(adapted(self.fits))
-        planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
-        return planner
-
-    def _octaves(self, beyond_grid: int | Literal["auto"]) -> int:
-        """Octaves above the grid; a surface predicts only as far as it has knots."""
-        passport = self.fits.passport
-        if beyond_grid == "auto":
-            return 0 if passport is None else passport.beyond_grid_octaves
-        return beyond_grid if passport is None else min(beyond_grid, OCTAVES_ABOVE)
-
-    def _with_fits(self, fits: Fits) -> Planner:
-        """This planner with other fits."""
-        planner = Planner(
-            fits,
-            self.hardware,
-            self.recipe,
-            self.throughput,
-            evaluation=self.evaluation,
-            model=self.model,
-            allow_other_model=self.allow_other_model,
-            allow_off_policy=self.allow_off_policy,
-        )
-        planner.inheritance = self.inheritance
-        return planner
-
-    def _pricing(self, request: Request) -> Pricing:
-        throughput = self.throughput
-        timed = throughput is not None and throughput.evaluation_rollouts_per_second is not None
-        return Pricing(
-            request.budget,
-            throughput,
-            self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION),
-            request.evaluation_share,
-            evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
-        )
-
-    def _pricing_beside(self, plan: Plan, budget: Budget, options: Mapping[str, Any]) -> Pricing:
-        """Prices of another configuration, which pays for its evaluations by the same rule as a plan."""
-        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
-        share = float(options.get("evaluation_share", EVALUATION_SHARE))
-        return Pricing(budget, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
-
-    def _resolve(self, request: Request, pricing: Pricing | None = None) -> ResolvedRequest:
-        pricing = self._pricing(request) if pricing is None else pricing
-        fixed, min_steps = request.fixed, request.min_update_steps
-        wanted = max(2 * self.recipe.warmup_steps if min_steps is None else min_steps, 1)
-        if fixed.update_steps is not None and fixed.update_steps < wanted:
-            limit = f"min_update_steps = {wanted}"
-            if min_steps is None:
-                limit = f"{wanted}, twice the warm-up of {self.recipe.warmup_steps} steps"
-            raise PlanError(
-                f"update_steps = {fixed.update_steps} is below {limit}",
-                f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
-            ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it.")
-        smallest, largest = self.fits.group_size_range
-        n_problems = request.n_problems or (self.fits.n_problems if self.fits.method in FITTED else None)
-        return ResolvedRequest(
-            pricing=pricing,
-            limits=Limits(
-                pricing,
-                self.hardware,
-                fixed,
-                min(self.inheritance.floor, n_problems or self.inheritance.floor),
-                wanted,
-                self.inheritance.problems_from_runs,
-                n_problems,
-                request.continued,
-            ),
-            preference=self._preference(pricing, fixed, request.mode),
-            fits=self.fits,
-            can_predict=bool(self.fits.curves) and (self.model is None or same_model(self.model, self.fits.model)),
-            largest=largest,
-            smallest=smallest,
-        )
-
-    def _preference(self, pricing: Pricing, fixed: Fixed, mode: Mode) -> Preference:
-        def compute(rollouts: float) -> float:
-            return pricing.compute(rollouts, self.fits.compute)
-
-        if self.fits.surface is not None:
-            return RewardPreference(self.fits, mode, compute)
-        return LawPreference(self.fits, self._law(fixed), mode, compute)
-
-    def _law(self, fixed: Fixed) -> str:
-        """The deciding law: for a fixed batch the law in steps, if it was fitted at that batch or is the only one."""
-        laws, batch = self.fits.laws, fixed.rollouts_per_batch
-        in_steps = "group_size_vs_steps"
-        if (
-            in_steps in laws
-            and batch is not None
-            and (batch == self.fits.rollouts_per_batch or "group_size" not in laws)
-        ):
-            return in_steps
-        if "group_size" in laws:
-            return "group_size"
-        if in_steps in laws:
-            raise PlanError(
-                f"these fits hold only laws in steps, fitted at rollouts_per_batch = {self.fits.rollouts_per_batch}",
-                f"Add --rollouts-per-batch {self.fits.rollouts_per_batch} (rollouts_per_batch=), or use fits "
-                "with a law in compute.",
-            ).in_shell(f"Add --rollouts-per-batch {self.fits.rollouts_per_batch}, or use fits with a law in compute.")
-        raise PlanError(
-            "these fits hold no allocation law: " + self.fits.unsupported.get("group_size", "none was fitted"),
-            "The notes of the fits say what is missing.",
-        )
-
-    def budget_for(self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Any) -> BudgetFor:
+    def budget_for(
+        self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Unpack[Options]
+    ) -> BudgetFor:
         """The smallest budget whose plan is predicted to reach a reward.
 
         Args:
@@ -549,9 +275,9 @@ class Planner:
         Raises:
             PlanError: fits without rewards, or a reward outside the metric's range.
         """
-        return budget_for(self._plans(Budget.model_validate({unit: 1.0}), level, options), reward)
+        return budget_for(PlansByBudget.of(self, Budget.model_validate({unit: 1.0}), level, options), reward)
 
-    def marginal(self, budget: Budget | float | str, *, level: float = 0.8, **options: Any) -> Marginal:
+    def marginal(self, budget: Budget | float | str, *, level: float = 0.8, **options: Unpack[Options]) -> Marginal:
         """What more budget would buy, with intervals, and whether it is worth it.
 
         Args:
@@ -562,7 +288,42 @@ class Planner:
         Raises:
             PlanError: fits without rewards, or a budget too small for a plan.
         """
-        return marginal(self._plans(Budget.parse(budget), level, options))
+        return marginal(PlansByBudget.of(self, budget, level, options))
+
+    def compare(
+        self,
+        configuration: Configuration,
+        budget: Budget | float | str,
+        *,
+        equal: Equal | None = None,
+        reference: Configuration | None = None,
+        plan: Plan | None = None,
+        pilot_cost: float | None = None,
+        level: float = 0.8,
+        **options: Unpack[Options],
+    ) -> PlanComparison:
+        """The best plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
+
+        Args:
+            configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
+                such as `"n=16,bp=32"` or an `Allocation`. An n that was not run is predicted by the prior of the
+                surface.
+            budget: as of `allocate`; that of the plan.
+            equal: what the configuration has in common with the plan instead of the budget: `rollouts` (C), `steps` (M;
+                at equal B_p the same epochs), `time` (wall-clock hours; needs a throughput), or `batch` (B = n B_p and
+                M; its B_p follows). All of them are in the answer's `at_equal`.
+            reference: another configuration to compare with, in place of the best plan.
+            plan: a plan of this planner for the same budget, in place of the best plan.
+            pilot_cost: what a pilot cost that only the plan needs, in the budget's unit: the configuration gets it as
+                well, and the answer says from which budget on the pilot pays for itself. None: no such question.
+            level: coverage of the intervals, which are paired.
+            **options: as of `allocate`; `spend` is `all` by default.
+
+        Raises:
+            PlanError: fits without rewards, or a configuration that they cannot predict.
+        """
+        plans = PlansByBudget.of(self, budget, level, options)
+        return compare(plans, configuration, equal=equal, reference=reference, plan=plan, pilot_cost=pilot_cost)
 
     def next_runs(
         self,
@@ -573,7 +334,7 @@ class Planner:
         going: Mapping[str, int] | None = None,
         continuing: bool = True,
         rng: np.random.Generator | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> NextRuns:
         """What to run before the budget is spent: the runs that lower expected regret at the target most per cost.
 
@@ -605,156 +366,68 @@ class Planner:
                 f"Leave {', '.join(fixed)} out.",
             ).in_shell(f"Leave {flags} out.")
         slots, generator = whole_number("slots", slots), np.random.default_rng(0 if rng is None else rng)
-        seen = self.fits.largest_compute
-        if budget is None and (self.fits.method not in FITTED or seen is None):
+        seen, own = self.fits.largest_compute, self.fits.method in FITTED
+        if budget is None and (not own or seen is None):
             raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).").in_shell("Add --budget.")
-        amount = Budget.parse(budget if budget is not None else USUAL_REACH * (seen or 1.0))
-        if self.fits.method not in FITTED:
-            return design_pilot(
-                amount,
-                recipe=self.recipe,
-                hardware=self.hardware,
-                throughput=self.throughput,
-                problems_per_batch=options.get("problems_per_batch"),
-                n_problems=options.get("n_problems"),
-                min_update_steps=options.get("min_update_steps"),
-                laws=self.fits,
-                rng=generator,
-            ).first
-        question = self._question(amount, options)
+        amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
+        if not own:
+            return self.design_pilot(amount, rng=generator, **options).first
+        question = self._question(replace(Request.of(amount, **options), spend="all"))
         return ask(question, slots, generator, most=most, going=going, continuing=continuing)
 
-    def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
-        """Prices, limits and fits behind `next_runs`."""
-        n_problems = whole("n_problems", options.get("n_problems"))
-        if n_problems is not None and self.fits.surface is not None:
-            return self._for_problem_set(n_problems)._question(budget, {**options, "n_problems": None})
-        whole_budget: dict[str, Any] = {**options, "spend": "all"}
-        plan = self.allocate(budget, **whole_budget)
-        fixed = Fixed(whole("problems_per_batch", options.get("problems_per_batch")))
-        resolved = self._resolve(
-            Request(budget, fixed, min_update_steps=whole("min_update_steps", options.get("min_update_steps")))
-        )
-        passport = self.fits.passport
-        unstable = () if passport is None else passport.unstable_problems_per_batch
+    def _question(self, request: Request) -> Question:
+        """Prices, limits and fits behind `next_runs`, beside the plan for the whole budget."""
+        if request.n_problems is not None and self.fits.surface is not None:
+            return self.for_problem_set(request.n_problems)._question(replace(request, n_problems=None))
+        plan, fits = assess.allocate(self, request), self.fits
+        fixed = Fixed(request.fixed.problems_per_batch)
+        resolved = resolve(self, replace(request, fixed=fixed, powers_of_two=True))
         problems = {plan.problems_per_batch}
-        if fixed.problems_per_batch is None:
+        if fixed.free:
+            unstable = () if fits.passport is None else fits.passport.unstable_problems_per_batch
             floor = resolved.limits.floor
-            problems |= {
-                min([bp for bp in self.fits.problems_per_batch if bp >= floor and bp not in unstable], default=floor)
-            }
-        sizes = self.fits.candidate_sizes(self._octaves(options.get("beyond_grid", "auto")))
+            problems.add(min([b for b in fits.problems_per_batch if b >= floor and b not in unstable], default=floor))
         return Question(
-            fits=self.fits,
-            pricing=replace(resolved.pricing, throughput=plan.throughput),
+            fits=fits,
+            pricing=replace(resolved.limits.pricing, throughput=plan.throughput),
             hardware=self.hardware,
             problems=tuple(sorted(problems)),
-            planned_sizes=tuple(sorted({*sizes, plan.group_size})),
+            planned_sizes=tuple(sorted({*resolved.sizes(), plan.group_size})),
             min_update_steps=resolved.limits.min_update_steps,
             plan=(plan.group_size, plan.problems_per_batch),
         )
 
-    def compare(
+    def design_pilot(
         self,
-        configuration: Configuration,
         budget: Budget | float | str,
         *,
-        equal: Equal | None = None,
-        reference: Configuration | None = None,
-        level: float = 0.8,
-        **options: Any,
-    ) -> PlanComparison:
-        """The best plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
+        shares: Sequence[float] = SHARES,
+        spend_all: bool = False,
+        rng: np.random.Generator | int | None = None,
+        **options: Unpack[Options],
+    ) -> PilotDesign:
+        """The pilot for a budget before anything was run; of the fits only the laws count, which name n without runs.
 
         Args:
-            configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
-                such as `"n=16,bp=32"` or an `Allocation`.
-            budget: as of `allocate`; that of the plan.
-            equal: what the configuration has in common with the plan instead of the budget: `rollouts` (C), `steps` (M;
-                at equal B_p the same epochs), `time` (wall-clock hours; needs a throughput), or `batch` (B = n B_p and
-                M; its B_p follows). All of them are in the answer's `at_equal`.
-            reference: another configuration to compare with, in place of the best plan.
-            level: coverage of the intervals, which are paired.
-            **options: as of `allocate`; `spend` is `all` by default.
+            budget: as of `allocate`.
+            shares: shares of the budget to compare.
+            spend_all: pilot with the best of these shares also where no pilot is worth its cost.
+            rng: the randomness of what is simulated; None for a fixed one.
+            **options: `problems_per_batch`, `n_problems` and `min_update_steps` as of `allocate`.
 
         Raises:
-            PlanError: fits without rewards, or a configuration that they cannot predict.
+            PlanError: the budget does not pay for a plan.
         """
-        parsed = Budget.parse(budget)
-        pricing = partial(self._pricing_beside, budget=parsed, options=options)
-        chosen = None if reference is None else self._reference(reference, parsed, options)
-        return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
-
-    def judge(
-        self,
-        today: Configuration,
-        budget: Budget | float | str,
-        *,
-        plan: Plan | None = None,
-        pilot_cost: float | None = None,
-        level: float = 0.8,
-        **options: Any,
-    ) -> Judgement:
-        """The plan judged against what is run today, which gets the cost of the pilot as well.
-
-        Args:
-            today: (n, B_p), a mapping, or text such as `"n=16,bp=128"`.
-            budget: as of `allocate`; that of the plan.
-            plan: a plan of this planner, for the same budget; None for the best one.
-            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot. Runs that were there
-                before cost this budget nothing.
-            level: coverage of the interval.
-            **options: as of `allocate`; `spend` is `all` by default.
-
-        Returns:
-            Expected gain, the probability that it is one, and the budget from which on the pilot pays for itself.
-
-        Raises:
-            PlanError: fits without rewards, a configuration that they cannot predict, or one with M.
-        """
-        n, problems, steps = parse_configuration(today)
-        if steps is not None:
-            raise PlanError(
-                f"configuration {today!r:.60} says M; accepted: n and bp, which get the whole budget", "Leave M out."
-            )
-        parsed = Budget.parse(budget)
-        whole_budget: dict[str, Any] = {"spend": "all", **options}
-        chosen = self.allocate(parsed, **whole_budget) if plan is None else plan
-        pricing = self._pricing_beside(chosen, parsed, options)
-        if pilot_cost is None:
-            pilot_cost = float((parsed.spent or {}).get("pilot", 0.0))
-        sizes = self.fits.candidate_sizes(0)
-        return judge(chosen, (n, problems), pilot_cost, pricing, sizes, level)
-
-    def _reference(self, configuration: Configuration, budget: Budget, options: dict[str, Any]) -> Plan:
-        """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
-        n_problems = whole("n_problems", options.get("n_problems"))
-        if n_problems is not None and self.fits.surface is not None:
-            return self._for_problem_set(n_problems)._reference(configuration, budget, {**options, "n_problems": None})
-        n, problems, steps = parse_configuration(configuration)
-        request = Request(
-            budget,
-            Fixed(),
-            n_problems=n_problems,
-            min_update_steps=1,
-            evaluation_share=options.get("evaluation_share", EVALUATION_SHARE),
-        )
-        most, limit = self._pricing(request).affordable_steps(n * problems)
-        if most < 1:
-            raise PlanError(
-                f"{budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
-            )
-        plan = self.plan_for(Candidate(n, problems, steps or most, limit if steps is None else "update_steps"), request)
-        if plan.predicted_reward is None:
-            raise PlanError(
-                f"no reward is predicted for the reference (n = {n}, model {plan.model}, {plan.metric})",
-                "Fit runs of this model and metric.",
-            )
-        return plan
-
-    def _plans(self, like: Budget, level: float, options: dict[str, Any]) -> PlansByBudget:
-        options = {"spend": "all", **options}
-        return PlansByBudget(self.fits, lambda budget: self.allocate(budget, **options), like, level)
+        request, recipe = Request.of(budget, **options), self.recipe
+        floor = min(recipe.min_problems_per_batch, request.n_problems or recipe.min_problems_per_batch)
+        problems = request.fixed.problems_per_batch or max(floor, 1)
+        steps = request.min_update_steps or max(2 * recipe.warmup_steps, 1)
+        try:
+            now = self.allocate(request.budget, problems_per_batch=problems, min_update_steps=steps).group_size
+        except PlanError:
+            now = None
+        pricing = Pricing(request.budget, self.throughput)
+        return design_pilot(pricing, self.hardware, problems, steps, now, shares=shares, spend_all=spend_all, rng=rng)
 
 
 def _check_kinds(fits: object, *others: object) -> None:
@@ -776,7 +449,3 @@ def _check_kinds(fits: object, *others: object) -> None:
                 f"{name}: received a URL with a login in it; accepted: a hub name or a path",
                 "Remove what stands before the @: plans and scripts would show it.",
             )
-
-
-def _recipe_name(fits: Fits) -> Literal["easy", "hard"]:
-    return "hard" if fits.source is not None and "hard" in fits.source else "easy"

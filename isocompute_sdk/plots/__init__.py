@@ -21,7 +21,7 @@ Of runs, without a fit:
 Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of a forecast.
 
 They return axes, of several panels the first; the figure is `figure_of(axes)`. Those with one panel take `ax=` for axes
-of your own. `Fits.plot(kind)`, `Plan.plot(kind)`, `RunSet.plot(kind)`, `Audit.plot(kind)` (all of them `draw`) and
+of your own. `iso.plot(source, kind)` of fits, plans, runs and audits and
 `isocompute plot` call them by kind. Missing data raise an error that names what is needed. `save_figure` writes PNG,
 SVG or PDF; equal figures give equal files. Nothing is registered with pyplot, and matplotlib is imported only when
 something is drawn.
@@ -31,7 +31,7 @@ from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group
 from isocompute_sdk.plots.best_n import allocation, step_laws
 from isocompute_sdk.plots.checks import backtest, sensitivity_to_bp, sensitivity_to_n
 from isocompute_sdk.plots.curves import reward_curves
-from isocompute_sdk.plots.figures import draw, figure_of, plot_allocation_law, plot_reward_curves
+from isocompute_sdk.plots.figures import figure_of, plot, plot_allocation_law, plot_reward_curves
 from isocompute_sdk.plots.forecasts import forecast, plot_forecast
 from isocompute_sdk.plots.problems import difficulty, pass_rates, polarisation
 from isocompute_sdk.plots.runs import coverage, evaluations, records, side_by_side
@@ -44,11 +44,11 @@ __all__ = [
     "backtest",
     "coverage",
     "difficulty",
-    "draw",
     "evaluations",
     "figure_of",
     "forecast",
     "pass_rates",
+    "plot",
     "plot_allocation_law",
     "plot_forecast",
     "plot_group",

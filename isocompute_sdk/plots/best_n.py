@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
-from isocompute_sdk.fitting.allocation_laws.frontier import span
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.law import REACH
+from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.questions.plans_by_budget import plan_if_enough
+from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import axis_name, split, whose
+from isocompute_sdk.tolerances import FAR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,7 +146,7 @@ def _of_fits(fits: Fits) -> Chosen:
     """What plans choose from a surface, or the law."""
     if fits.surface is not None:
         low, high = span(fits.select())
-        grid = np.geomspace(low, high * REACH, BAND_POINTS)
+        grid = np.geomspace(low, high * FAR, BAND_POINTS)
         band = fits.law_interval(grid)
         assert band is not None, "a surface has draws"
         return Chosen(grid, fits.best_group_size(grid), *band, steps=True, what="n that\nplans choose")

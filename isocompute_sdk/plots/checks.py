@@ -37,13 +37,11 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     """
     fits, _ = split(source)
     test = None if fits.passport is None else fits.passport.backtest
-    if test is None or not test.by_run:
+    if test is None:
         why = (
             f"fits of method {fits.method!r} have no backtest"
             if fits.passport is None
             else "these runs have too few evaluations to hide some"
-            if test is None
-            else "these fits were saved before single runs were kept"
         )
         raise FitError(
             f"{why}; needed: runs fitted with method 'surface', each with 6 or more evaluations", "Fit the runs again."

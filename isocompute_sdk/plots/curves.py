@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation_laws.frontier import span
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 

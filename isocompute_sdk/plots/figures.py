@@ -1,4 +1,4 @@
-"""What can be drawn of what: the kinds of `.plot()` and `isocompute plot`, and figures in place of axes."""
+"""What can be drawn of what: the kinds of `iso.plot` and `isocompute plot`, and figures in place of axes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OF_AUDIT: Mapping[str, Callable[..., Axes]] = {"runs": _runs_of_audit, "costs": 
 """Figures of an audit, by kind."""
 
 
-def draw(source: Fits | Plan | RunSet | Audit, kind: str | None = None, **options: Any) -> Axes:
+def plot(source: Fits | Plan | RunSet | Audit, kind: str | None = None, **options: Any) -> Axes:
     """Draw one kind of figure.
 
     Args:

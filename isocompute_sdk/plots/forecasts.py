@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.fitting.one_run.forecast import Forecast
+from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.plots import style
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from isocompute_sdk.auditing.grouping import group_runs
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.paper.record_breaking import record_breaking
+from isocompute_sdk.fitting.paper.analysis import record_breaking
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import MANY, reward_curves, split

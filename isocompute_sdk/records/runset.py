@@ -363,9 +363,9 @@ class RunSet:
             FitError: another kind, or data that it needs are missing.
             RecordError: an unknown metric or evaluation set.
         """
-        from isocompute_sdk.plots import draw
+        from isocompute_sdk.plots import plot
 
-        return draw(self, kind, **options)
+        return plot(self, kind, **options)
 
     def __len__(self) -> int:
         """Number of rows."""

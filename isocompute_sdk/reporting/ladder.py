@@ -11,7 +11,7 @@ import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.questions.plans_by_budget import plan_if_enough
+from isocompute_sdk.planning.questions import plan_if_enough
 
 STEPS = 80
 """Budgets besides that of the page."""

@@ -22,8 +22,8 @@ from isocompute_sdk.fitting.fits import FITS, Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.inheritance import FITTED
+from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting.ladder import Ladder

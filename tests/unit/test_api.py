@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,24 +128,23 @@ def test_refitting_equals_fitting_on_all_runs(make_runs: Make, tmp_path: Path, o
     more = make_runs(reward, LEVELS[2:], COMPUTE)
     everything = iso.fit(first.concat(more), draws=20, **options)
     part = iso.fit(first, draws=20, **options)
-    assert part.refit(more) == everything
     assert iso.refit(part, more) == everything
     loaded = Fits.load(part.save(tmp_path / "part.json"))
-    assert loaded.refit(more) == everything
+    assert iso.refit(loaded, more) == everything
 
 
 def test_refitting_continues_runs_and_can_change_options(make_runs: Make) -> None:
     early, late = make_runs(reward, LEVELS, COMPUTE[:8]), make_runs(reward, LEVELS, COMPUTE[8:])
-    fits = iso.fit(early, draws=10).refit(late)
+    fits = iso.refit(iso.fit(early, draws=10), late)
     assert fits == iso.fit(make_runs(reward, LEVELS, COMPUTE), draws=10)
-    assert iso.fit(early, draws=10, method="paper").refit(late, draws=0).curve_draws == {}
-    other = iso.fit(early, draws=10).refit(late, method="paper")
+    assert iso.refit(iso.fit(early, draws=10, method="paper"), late, draws=0).curve_draws == {}
+    other = iso.refit(iso.fit(early, draws=10), late, method="paper")
     assert other == iso.fit(make_runs(reward, LEVELS, COMPUTE), draws=10, method="paper")
 
 
 def test_laws_and_plans_hold_no_runs_to_refit(runs: RunSet, reference: Fits) -> None:
     with pytest.raises(FitError, match="guru-math-easy"):
-        iso.published("qwen2.5-7b-instruct/guru-math-easy").refit(runs)
+        iso.refit(iso.published("qwen2.5-7b-instruct/guru-math-easy"), runs)
     plan = iso.Planner(reference).allocate("1M")
     assert plan.to_dict()["fits"]["runs"] is None
 
@@ -240,7 +240,7 @@ def test_bad_arguments_are_refused_with_what_is_accepted(runs: RunSet, arguments
 
 @pytest.mark.parametrize("given", [None, "runs.csv", {"n": [8]}, 5])
 def test_what_is_no_run_set_is_refused_with_how_to_make_one(runs: RunSet, reference: Fits, given: Any) -> None:
-    for call in (iso.fit, iso.audit, reference.refit, runs.concat):
+    for call in (iso.fit, iso.audit, partial(iso.refit, reference), runs.concat):
         with pytest.raises(RecordError, match=r"RunSet\n.*\.(read|from_columns)\("):
             call(given)
 
@@ -260,7 +260,7 @@ def test_one_of_several_evaluation_sets_must_be_named(runs: RunSet, make_runs: M
     half = iso.fit(both, eval_set="aime24", draws=4)
     assert half.eval_set == "aime24"
     assert half.curves == iso.fit(other, draws=4).curves
-    assert half.refit(_level_32(make_runs)).group_sizes == (8, 32, 64, 512)
+    assert iso.refit(half, _level_32(make_runs)).group_sizes == (8, 32, 64, 512)
 
 
 def _level_32(make_runs: Make) -> RunSet:

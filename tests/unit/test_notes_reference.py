@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from isocompute_sdk.planning.assessment.caveats import LOST_BEYOND
-
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)*")
 MAKERS = ("Note", "Finding", "Finding.at")
 DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x"}
@@ -75,13 +73,6 @@ def test_every_documented_code_has_the_severity_of_the_code_a_meaning_and_a_reme
         assert told, codes
         assert meaning, codes
         assert remedy, codes
-
-
-def test_the_losses_that_plans_quote_are_those_of_the_benchmark(repository: Path) -> None:
-    for page in ("docs/allocation.md", "README.md"):
-        rows = (repository / page).read_text(encoding="utf-8").splitlines()
-        (measured,) = (row.split("|")[2:6] for row in rows if row.startswith("| planner | 0") and row.count("|") == 6)
-        assert (float(measured[1]), float(measured[2])) == LOST_BEYOND["surface"]
 
 
 def test_codes_are_kebab_case(repository: Path) -> None:

@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError, SpecError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.one_run.forecast import Forecast
+    from isocompute_sdk.fitting.forecast import Forecast
 
 Run = Annotated[str | None, typer.Option("--run", help="Run to look at; by default every run of the logs.")]
 Bounds = Annotated[tuple[float, float], typer.Option(help="Range of the metric.")]

@@ -123,7 +123,7 @@ def _answer(
 ) -> tuple[NextRuns | PilotDesign, Fits | FitsSet | None]:
     """`NextRuns` from runs, or a `PilotDesign` without any; and the fits behind it."""
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planning.experiment import design_pilot
+    from isocompute_sdk.planning import Planner
 
     budget = planning.amount() if planning.budget is not None else study.budget if study is not None else None
     assert budget is not None, "checked before"
@@ -145,12 +145,11 @@ def _answer(
         from isocompute_sdk import published_prior
 
         planner = planning.planner(published_prior())
-        settings = planner if study is None else study
-        design = design_pilot(
+        if study is not None:
+            speed = planner.throughput or study.throughput
+            planner = Planner(published_prior(), study.hardware, study.recipe, speed)
+        design = planner.design_pilot(
             budget,
-            recipe=settings.recipe,
-            hardware=settings.hardware,
-            throughput=planner.throughput or settings.throughput,
             problems_per_batch=planning.problems_per_batch,
             n_problems=planning.n_problems or (None if study is None else study.data.n_problems),
             min_update_steps=planning.min_update_steps,
@@ -158,8 +157,6 @@ def _answer(
         return design, None
     planner = planning.planner(fits)
     if study is not None:
-        from isocompute_sdk.planning import Planner
-
         planner = Planner.for_study(fits, study, planner.throughput)
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
     return planner.next_runs(budget, slots, **choices), fits
@@ -354,8 +351,8 @@ def _next(*options: str) -> str:
 
 def _every(run: NextRun, steps: int) -> int:
     """Steps between evaluations: as often as a plan's share pays for, but at least `EVALUATIONS` times."""
-    from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE, interval, samples_per_evaluation
-    from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION as USUAL
+    from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION as USUAL
+    from isocompute_sdk.planning.pricing import EVALUATION_SHARE, interval, samples_per_evaluation
 
     batch = run.group_size * run.problems_per_batch
     paid_for = interval(USUAL.every_steps, steps, batch, samples_per_evaluation(USUAL), EVALUATION_SHARE)

@@ -98,18 +98,18 @@ def _draw(source: list[Path] | None, kind: str | None, fitting: FittingOptions, 
             return plots.pass_rates(source, eval_set=fitting.eval_set)
         return plots.difficulty(*base_passes(source, fitting.eval_set))
     if source is not None and len(source) == 1 and (saved := _saved(source[0])) is not None:
-        return plots.draw(saved, kind, **options)
+        return plots.plot(saved, kind, **options)
     metric = fitting.metric[0] if fitting.metric else None
     if kind in (*MEASURED, *AUDITED):
         runs = fitting.read(source, metric)
         if kind in AUDITED:
-            return plots.draw(
+            return plots.plot(
                 audit(runs, metric, fitting.eval_set, pool=tuple(fitting.pool or ()), rng=fitting.seed), kind
             )
         sets = {} if kind == "side-by-side" else {"eval_set": fitting.eval_set}
-        return plots.draw(runs, kind, **sets, **({} if kind == "coverage" else {"metric": metric}))
+        return plots.plot(runs, kind, **sets, **({} if kind == "coverage" else {"metric": metric}))
     fits = fitting.fit(source)
-    return plots.draw(fits if isinstance(fits, Fits) else fits.first, kind, **options)
+    return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)
 
 
 def _saved(path: Path) -> Plan | Fits | None:

@@ -15,7 +15,7 @@ from isocompute_sdk.errors import FitError, PlanError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planning.replanning.document import Replan
+    from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
 
 Logs = Annotated[list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]

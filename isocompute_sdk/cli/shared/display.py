@@ -92,8 +92,8 @@ def print_plan(
         saved: all files that were written.
         asked: what `isocompute next` answers; None if unknown. It is pointed to only where it names runs.
     """
-    from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
-    from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
+    from isocompute_sdk.planning.summary import answer, describe_pilot, details
+    from isocompute_sdk.planning.verdict import ASK_NEXT
 
     console = terminal()
     first = plan.next_runs
@@ -138,7 +138,7 @@ def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
 
 def _briefly(run: NextRun, unit: str) -> str:
     """A run to make first, its cost and what it saves on one line."""
-    from isocompute_sdk.planning.choosing.pricing import amount_text
+    from isocompute_sdk.planning.pricing import amount_text
 
     which = f", continue {run.continues}" if run.continues else f", seed {run.seed}" if run.seed else ""
     what = f"n = {run.group_size}, M = {run.update_steps:,}{which}"
@@ -162,12 +162,11 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
-    from isocompute_sdk.planning.assessment.summary import assumed_values
-    from isocompute_sdk.planning.assessment.verdict import DOUBTS
+    from isocompute_sdk.planning.summary import assumed_values
 
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
-    doubts = (*DOUBTS, *GRAVE)
+    doubts = (*plan.verdict.doubts, *GRAVE)
     ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
     remedy, said = _remedies(typed, asked), set[str]()
     if typed is not None and _measure(plan, asked):

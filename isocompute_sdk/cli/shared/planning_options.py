@@ -18,7 +18,7 @@ from isocompute_sdk.errors import PlanError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Marginal, NextRuns, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
@@ -272,7 +272,10 @@ class PlanningOptions(BudgetOptions):
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
         elif self.against is not None:
-            self.say_answer(judged := planner.judge(self.against, self.amount(), **self._spending()), judged.plan)
+            paid = float((self.amount().spent or {}).get("pilot", 0.0))
+            self.say_answer(
+                found := planner.compare(self.against, self.amount(), pilot_cost=paid, **self._spending()), found.plan
+            )
         elif self.compare is not None:
             equal: Any = self.equal
             found = planner.compare(
@@ -288,7 +291,7 @@ class PlanningOptions(BudgetOptions):
         """The same without `spend`, which these questions decide."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
-    def say_answer(self, found: PlanComparison | BudgetFor | Marginal | Judgement, plan: Plan | None) -> None:
+    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
         """Print an answer; save its plan with --output."""
         if self.output is not None and plan is not None:
             plan.save(self.output)
@@ -305,7 +308,7 @@ class PlanningOptions(BudgetOptions):
     def _asked_next(self, planner: Planner, plan: Plan) -> NextRuns | None:
         """What `isocompute next` answers to the same question; None where no note or verdict names it, or it fails."""
         from isocompute_sdk.cli.shared.typed import MEASURE
-        from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
+        from isocompute_sdk.planning.verdict import ASK_NEXT
 
         points = ASK_NEXT in plan.verdict.sentence or plan.verdict.kind == "borrowed"
         points = points or any(note.code in MEASURE for note in plan.notes)
@@ -328,7 +331,7 @@ class PlanningOptions(BudgetOptions):
 
         Not with M or B fixed: `next_runs` compares plans that choose both.
         """
-        from isocompute_sdk.planning.assessment.verdict import UNCARRIED
+        from isocompute_sdk.planning.verdict import UNCARRIED
 
         fixed = self.update_steps is not None or self.rollouts_per_batch is not None
         if fixed or found is None or plan.verdict.kind not in UNCARRIED or not found.material(plan.span):

@@ -68,7 +68,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         RecordError: runs were given up or have learned nothing.
     """
     from isocompute_sdk.campaigns.campaign import Campaign
-    from isocompute_sdk.planning.questions.compare import parse_configuration
+    from isocompute_sdk.planning.comparing import parse_configuration
 
     if against is not None:
         parse_configuration(against)

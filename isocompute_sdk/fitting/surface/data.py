@@ -10,9 +10,9 @@ import numpy as np
 
 from isocompute_sdk.fitting.arrays import Array
 
-MOST_BINS = 20
+MAX_BINS = 20
 """Bins per run; more change nothing but the time a fit takes."""
-FEWEST_BINS = 4
+MIN_BINS = 4
 ROWS = 2000
 """Bins of all runs together; large sweeps get fewer per run."""
 COLLAPSE_LEFT = 0.35
@@ -116,7 +116,7 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
         runs: all runs of a sweep.
         span: width of the metric's range.
     """
-    bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
+    bins = int(np.clip(ROWS // max(len(runs), 1), MIN_BINS, MAX_BINS))
     scale = noise_scale([run.reward_T for run in runs], span)
     series = [_trained(run) for run in runs]
     rough = rough_noise(series, scale)

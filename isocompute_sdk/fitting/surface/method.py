@@ -9,26 +9,20 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
-from isocompute_sdk.fitting.allocation_laws.frontier_laws import with_step_laws
 from isocompute_sdk.fitting.arguments import MethodOptions
-from isocompute_sdk.fitting.fits import Fits, SurfacePoints
-from isocompute_sdk.fitting.surface.answers.curves import surface_curves
-from isocompute_sdk.fitting.surface.answers.law import with_law
-from isocompute_sdk.fitting.surface.answers.passport import backtest, passport
+from isocompute_sdk.fitting.fit_parts import SurfacePoints
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
+from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Prior
-from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface, fit_surface
+from isocompute_sdk.fitting.surface.passport import CHECKING_DRAWS, Passport, backtest, passport
+from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.tolerances import NEAR, Tolerances
 
-FEWEST_EVALUATIONS = 4
+MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
-DEFAULT_DRAWS = 200
-CHECKING_DRAWS = 50
-"""Draws of a fit without the outlying runs."""
-AHEAD, LEAST_ADDED = 3.0, 0.005
-"""Multiple of the largest compute at which what best@k adds is told, from this share of the range on."""
-MANY_OUTLIERS = 0.02
-"""Share of outlying evaluations above which they are a warning."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +61,10 @@ def fit_joint(
             f"Leave draws at {DEFAULT_DRAWS}.",
         )
     after = sum(int(np.sum(run.compute_T > 0)) for run in runs)
-    if after < FEWEST_EVALUATIONS:
+    if after < MIN_EVALUATIONS:
         raise FitError(
             f"{after} evaluation(s) of {metric!r} after step 0 in {len(runs)} run(s); a surface needs at least "
-            f"{FEWEST_EVALUATIONS}",
+            f"{MIN_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
     # The order of the runs must not change any bit.
@@ -96,7 +90,7 @@ def fit_joint(
     if len(found.group_sizes) > 1:
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
-        *_about_runs(prepared),
+        *_about_runs(prepared, known),
         *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
         *_about_best(surface, found.group_sizes),
@@ -107,7 +101,7 @@ def fit_joint(
     return replace(found, notes=unique(notes))
 
 
-def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
+def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     """Repaired runs, and a missing evaluation of the base model."""
     notes: list[Note] = []
     collapsed, decayed = ([run for run in runs if run.fault == fault] for fault in ("collapse", "decay"))
@@ -124,15 +118,13 @@ def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
             "checkpoint is kept. On a small problem set this is overfitting: compare training and validation reward."
         )
         notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
-    wild = {run.run_id: run.outliers for run in runs if run.outliers}
-    if wild:
-        total = sum(wild.values())
+    if wild := known.outlying_evaluations:
         text = (
-            f"{total} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved towards them "
-            f"(most in {max(wild, key=lambda run: wild[run])}). Look at the grader and at failed evaluations."
+            f"{sum(wild.values())} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved "
+            f"towards them (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at failed evaluations."
         )
-        share = total / max(sum(int(run.count_J.sum()) for run in runs), 1)
-        notes.append(Note("outlying-evaluations", "warning" if share > MANY_OUTLIERS else "info", text, {"runs": wild}))
+        severity = "warning" if "outlying-evaluations" in known.doubts else "info"
+        notes.append(Note("outlying-evaluations", severity, text, {"runs": dict(wild)}))
     if not any(len(run.base_reward) for run in runs):
         text = (
             "No run was evaluated at step 0: the base model's reward is inferred from the curves. Evaluate the base "
@@ -175,14 +167,14 @@ def _about_best(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
     rise = surface.second_rise
     if rise is None or rise.metric is None:
         return []
-    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * AHEAD
+    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * NEAR
     added = surface.predict(compute, sizes) - replace(surface, second_rise=None).predict(compute, sizes)
     most = int(np.argmax(added))
-    if added[most] < LEAST_ADDED * (surface.layout.top - surface.layout.floor):
+    if added[most] < Tolerances(surface.layout.top - surface.layout.floor).small:
         return []
     text = (
         f"{rise.metric} still rises: a rise that begins again has probability {rise.probability:.2f}, and rewards "
-        f"beyond the runs count it. At {AHEAD:g}x the largest compute they are up to {added[most]:+.3f} higher "
+        f"beyond the runs count it. At {NEAR:g}x the largest compute they are up to {added[most]:+.3f} higher "
         f"(n = {group_sizes[most]})."
     )
     numbers = {

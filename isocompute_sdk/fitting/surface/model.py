@@ -1,20 +1,9 @@
-"""The surface R(C, n, B_p, D) and its prior: everything that is assumed stands here.
-
-    R = R0 + (top - R0) sigma(a) S(h (ln C - m))
-
-R0 is the base model's reward and `top` the metric's upper bound, so that no prediction leaves the metric's range.
-The share a of the headroom that training wins and the log compute m of half of it are piecewise linear in
-x = log2 n, with knots one octave apart; ln h is linear in x. B_p moves a and m, and D moves a, linearly in their
-logarithms. S is one of `shapes.UNIT_SHAPES`.
-
-Parameters, in order: R0, a at K knots, m at K knots, ln h and its slope in x, then per octave of B_p the change of a
-and of m, and per octave of D the change of a, and of a per octave of n.
-"""
+"""Unit shapes of a reward curve in log compute, each 0 at no compute, 1/2 at z = 0 and 1 in the limit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +12,42 @@ import numpy as np
 
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arrays import Array, Number, Positive, Vector
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.surface.data import PreparedRun
+
+LN2 = float(np.log(2.0))
+LARGEST = 60.0
+"""Beyond this |z| every shape is flat to the last digit."""
+
+
+def hill(z: Array) -> tuple[Array, Array]:
+    """1 / (1 + e^-z), the form of ScaleRL (arXiv 2510.13786), and its derivative."""
+    value = 1.0 / (1.0 + np.exp(-np.clip(z, -LARGEST, LARGEST)))
+    return value, value * (1.0 - value)
+
+
+def weibull(z: Array) -> tuple[Array, Array]:
+    """1 - exp(-ln 2 e^z), a saturating exponential for slope 1 (what fig. 6 of the paper draws), and its derivative."""
+    power = LN2 * np.exp(np.clip(z, -LARGEST, 6.0))
+    left = np.exp(-power)
+    return 1.0 - left, power * left
+
+
+def gompertz(z: Array) -> tuple[Array, Array]:
+    """exp(-ln 2 e^-z), late to start and slow to end, and its derivative."""
+    power = LN2 * np.exp(-np.clip(z, -6.0, LARGEST))
+    value = np.exp(-power)
+    return value, power * value
+
+
+UNIT_SHAPES: dict[str, Callable[[Array], tuple[Array, Array]]] = {
+    "hill": hill,
+    "weibull": weibull,
+    "gompertz": gompertz,
+}
+"""The ensemble; a sweep weighs its members by how well they explain it."""
+
 
 CURVE_PARAMETERS = 4
 """R0, a, m and ln h: what one configuration's curve depends on."""

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.least_squares.batched import BatchedFit, Indices, least_squares_batch
+from isocompute_sdk.fitting.least_squares import BatchedFit, Indices, least_squares_batch
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.model import Layout, Prior, curve, curve_and_slopes, logistic
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve, curve_and_slopes, logistic
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""

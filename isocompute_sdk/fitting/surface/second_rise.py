@@ -23,9 +23,9 @@ from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Prior, logistic
 from isocompute_sdk.metrics import LEADING
 
-WITHIN, FEWEST = 3.0, 5
+WITHIN, MIN_NEAR = 3.0, 5
 """Evaluations of best@k within this factor of the last compute tell its change, from so many on."""
-LEAST_ERROR = 0.002
+MIN_ERROR = 0.002
 """Least standard error of that change per doubling, as a share of the metric's range."""
 OPEN = 0.75
 """Share of the first rise up to which a second one has its full probability; it falls to 0 where all of it was seen."""
@@ -84,7 +84,7 @@ class SecondRise:
 def change_per_doubling(compute_T: Array, best_T: Array, last: float) -> tuple[float, float] | None:
     """Slope of best@k per doubling of compute up to `last`, and its standard error; None with too few evaluations."""
     near = (compute_T > 0) & (compute_T <= last * 1.0001) & (compute_T >= last / WITHIN)
-    if np.count_nonzero(near) < FEWEST:
+    if np.count_nonzero(near) < MIN_NEAR:
         return None
     doublings = np.log2(compute_T[near] / last)
     (slope, _), residual, *_ = np.polyfit(doublings, best_T[near], 1, full=True)
@@ -112,7 +112,7 @@ def best_rises(runs: Sequence[PreparedRun], span: float) -> tuple[float, str] | 
     if not found:
         return None
     slope_R, error_R = np.array(found).T
-    weight_R = 1.0 / (error_R**2 + (LEAST_ERROR * span) ** 2)
+    weight_R = 1.0 / (error_R**2 + (MIN_ERROR * span) ** 2)
     spread = float(np.sqrt(weight_R @ (slope_R - weight_R @ slope_R / weight_R.sum()) ** 2 / weight_R.sum()))
     error = np.hypot(1.0 / np.sqrt(weight_R.sum()), spread / np.sqrt(len(found)))
     mean = float(weight_R @ slope_R / weight_R.sum())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,18 @@ from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
-from isocompute_sdk.fitting.surface.beyond import DEPARTURE, widened
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, LEARNED, UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 DEFAULT_PRIOR = Prior.learned()
-LEAST_LEFT = -0.1
+DEFAULT_DRAWS = 200
+DEPARTURE = float(LEARNED["departure"])
+"""Standard deviation of the departure at one unit of ln C beyond the data, as a share of the gain: real
+curves leave the family of the fits, and the further the more. Learned by `scripts/learn_prior.py`."""
+MIN_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
@@ -31,10 +33,6 @@ RISEN = 1e3
 """Multiple of the largest compute at which a rise counts as complete."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
-
-
-KEPT_PLACES, KEPT_ANSWERS = 32, 256
-"""Answers of `draws` that are kept: those of so many places at most, and so many of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +85,7 @@ class Surface:
         *,
         at: bool = False,
     ) -> Array:
-        """Noise-free reward of the best checkpoint up to C, averaged over runs: read-only, shape (draws, Q).
+        """Noise-free reward of the best checkpoint up to C, averaged over runs, shape (draws, Q).
 
         Args:
             compute: positive, shape (Q,) or broadcastable to it.
@@ -108,28 +106,6 @@ class Surface:
                 else np.asarray(n_problems, dtype=float),
             )
         )
-        # A planner asks for the reward of one place many times: for its choice, its verdict, its alternatives.
-        place = (at, *(axis.tobytes() for axis in (spent, sizes, problems, sets)))
-        reward_DQ = self._asked.pop(place, None)
-        if reward_DQ is None:
-            reward_DQ = self._draws(spent, sizes, problems, sets, at)
-            reward_DQ.flags.writeable = False
-        if len(spent) <= KEPT_PLACES:
-            self._asked[place] = reward_DQ
-        if len(self._asked) > KEPT_ANSWERS:
-            del self._asked[next(iter(self._asked))]
-        return reward_DQ
-
-    @cached_property
-    def _asked(self) -> dict[tuple[bool | bytes, ...], Array]:
-        """The last answers of `draws`, the oldest first."""
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: everything but the answers kept."""
-        return {name: value for name, value in vars(self).items() if name != "_asked"}
-
-    def _draws(self, spent: Array, sizes: Array, problems: Array, sets: Array, at: bool) -> Array:
         curves_DQ4 = _curves(self.parameters_DP, self.layout.design(np.log2(sizes), problems, sets))
         log_DQ = np.broadcast_to(np.log(spent), curves_DQ4.shape[:2])
         late_DQ = np.zeros(log_DQ.shape)
@@ -145,7 +121,7 @@ class Surface:
             reward_DQ = self.second_rise.added(reward_DQ, beyond_DQ, self.layout.top)
         if at and self.declines is not None:
             base_D1 = curves_DQ4[:, :, 0]
-            left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)
+            left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, MIN_LEFT)
             reward_DQ = base_D1 + (reward_DQ - base_D1) * left_DQ
         return np.clip(reward_DQ, self.layout.floor, self.layout.top)
 
@@ -199,7 +175,7 @@ class Surface:
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
         beyond = np.log(np.asarray(compute, dtype=float) / self.largest_compute)
-        lower, high = widened((mean_Q, low, high), gain, beyond, level, departure)
+        lower, high = with_departure((mean_Q, low, high), gain, beyond, level, departure)
         if kind != "at":
             # The best checkpoint up to C is at least that of the data.
             seen_DQ = self.draws(np.minimum(compute, self.largest_compute), group_size, problems_per_batch)
@@ -274,3 +250,21 @@ def _seen(surface: Surface) -> float:
     end_K = surface.predict(surface.largest_compute, sizes)
     limit_K = surface.predict(surface.largest_compute * RISEN, sizes)
     return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
+
+
+def with_departure(
+    ends: tuple[Array, Array, Array], gain_Q: Array, beyond_Q: Array, level: float, departure: float = DEPARTURE
+) -> tuple[Array, Array]:
+    """Lower and upper ends with the departure, a random walk in ln C; means, draws and choices are left alone.
+
+    Args:
+        ends: mean, lower and upper ends without it.
+        gain_Q: expected gain over the base model.
+        beyond_Q: ln C beyond the data; within them at most 0.
+        level: of the interval.
+        departure: as `DEPARTURE`.
+    """
+    mean_Q, low_Q, high_Q = ends
+    spread_Q = departure * np.maximum(gain_Q, 0.0) * np.sqrt(np.maximum(beyond_Q, 0.0))
+    spread_Q = NormalDist().inv_cdf((1 + level) / 2) * spread_Q
+    return mean_Q - np.hypot(mean_Q - low_Q, spread_Q), mean_Q + np.hypot(high_Q - mean_Q, spread_Q)

@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.assessment.summary import VERDICTS, learning_rate
+from isocompute_sdk.planning.summary import VERDICTS, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.ladder import Ladder, Rung

@@ -12,12 +12,12 @@ from isocompute_sdk.campaigns.prediction_check import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.answers.passport import Backtest, HiddenRun
+from isocompute_sdk.fitting.surface.passport import Backtest, HiddenRun
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
-from isocompute_sdk.planning.assessment.summary import ALTERNATIVES
-from isocompute_sdk.planning.questions.compare import EQUALS
+from isocompute_sdk.planning.comparing import EQUALS
+from isocompute_sdk.planning.summary import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.material import Material
@@ -266,14 +266,6 @@ def _backtest(material: Material, fits: Fits) -> list[Block]:
         f"inside their 80 % interval; predictions missed by {test.rms_error:.3f} (root mean square), and measured "
         f"rewards were {abs(test.mean_error):.3f} {'above' if test.mean_error > 0 else 'below'} them on average."
     )
-    if not test.by_run:
-        return [
-            Paragraph(text),
-            Missing(
-                "These fits were saved before single runs were kept: fit again to see them.",
-                "isocompute fit RUNS --output fits.json",
-            ),
-        ]
     return [Paragraph(text), _against_outcomes(test, fits, material.comparison)]
 
 

@@ -10,10 +10,10 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
-from isocompute_sdk.planning.assessment.summary import VERDICTS, assumed_values, learning_rate
-from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
 from isocompute_sdk.planning.inheritance import assumed
 from isocompute_sdk.planning.plan import reward_draws
+from isocompute_sdk.planning.summary import VERDICTS, assumed_values, learning_rate
+from isocompute_sdk.planning.verdict import ASK_NEXT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Missing, Paragraph, Tone

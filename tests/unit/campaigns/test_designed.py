@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from isocompute_sdk import published_prior
 from isocompute_sdk.campaigns import designed
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.decisions import FOLDER, Decisions, read_decisions
@@ -17,8 +18,9 @@ from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
 from isocompute_sdk.campaigns.study_changes import Change
 from isocompute_sdk.errors import BackendError, PlanError, SpecError
-from isocompute_sdk.planning.experiment import Prospect, design_pilot
-from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
+from isocompute_sdk.planning import Planner
+from isocompute_sdk.planning.comparing import COMPARISON
+from isocompute_sdk.planning.early_stopping import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
@@ -148,26 +150,27 @@ def test_a_plan_is_judged_at_equal_total_cost(whole: tuple[Path, Outcome]) -> No
     campaign, plan = make(folder), outcome.plan
     pilot = (plan.budget.spent or {})["pilot"]
     found = campaign.judge("n=8,bp=8")
-    assert (found.pilot_cost, found.total) == (pytest.approx(pilot), pytest.approx(BUDGET))
+    assert found.payback is not None
+    assert (found.payback.pilot_cost, found.payback.total) == (pytest.approx(pilot), pytest.approx(BUDGET))
     assert found.update_steps == BUDGET // 64
-    assert found.gain.mean == pytest.approx(float(plan.reward_draws().mean()) - found.reward_today.mean)
+    assert found.difference.mean == pytest.approx(float(plan.reward_draws().mean()) - found.configuration_reward.mean)
     assert found.probability is not None
-    assert found.gain.low <= found.gain.mean <= found.gain.high
+    assert found.difference.low <= found.difference.mean <= found.difference.high
     # The same configuration without a pilot is as good, or better for what the pilot would have cost.
     same = campaign.judge((plan.group_size, plan.problems_per_batch))
-    assert same.gain.mean <= 1e-9
+    assert same.difference.mean <= 1e-9
     smallest, largest = campaign.fit().group_size_range
     outside = campaign.judge((4 * largest, 8))
     assert "beyond-grid" in {note.code for note in outside.notes}
-    assert outside.gain.high - outside.gain.low > 0
+    assert outside.difference.high - outside.difference.low > 0
     with pytest.raises(PlanError, match=str(1024 * largest)):
         campaign.judge((1024 * largest, 1))
     assert "beyond-grid" not in {note.code for note in campaign.judge((smallest, 8)).notes}
-    assert JUDGEMENT.from_dict(found.to_dict()).to_dict() == found.to_dict()
+    assert COMPARISON.from_dict(found.to_dict()).to_dict() == found.to_dict()
 
 
 def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot(tmp_path: Path) -> None:
-    first = design_pilot(BUDGET, recipe=study().recipe, rng=0)
+    first = Planner(published_prior(), recipe=study().recipe).design_pilot(BUDGET, rng=0)
     checks, _ = choose_checks(study(), 0, sorted(run.group_size for run in first.runs))
     sick = study(backend="curve", model="tiny", options={"flat": checks[0].group_size})
     for _ in range(2):

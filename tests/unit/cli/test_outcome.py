@@ -32,7 +32,7 @@ def loop(make_runs: MakeRuns, gap: float, noise: float = 0.003, surprise: float 
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
     plan = change_plan(Planner(fits, recipe=recipe).allocate(400_000, spend="all"), {"group_size": 4})
     new = make_runs(lambda n, bp, c: reward(n, bp, c) + surprise, [(4, 16)], LONG, run_id="plan")
-    return Outcome(fits, plan, compare(fits, new), fits.refit(new))
+    return Outcome(fits, plan, compare(fits, new), api.refit(fits, new))
 
 
 def test_a_clear_lead_is_called_one_and_the_extrapolated_part_is_named(make_runs: MakeRuns) -> None:
@@ -94,7 +94,7 @@ def test_a_larger_n_that_overtakes_is_reported_with_its_budget(make_runs: MakeRu
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
     plan = Planner(fits, recipe=recipe).allocate(400_000, spend="all")
     new = make_runs(reward, [(plan.group_size, 16)], LONG, run_id="plan")
-    text = "\n".join(describe_outcome(Outcome(fits, plan, compare(fits, new), fits.refit(new))))
+    text = "\n".join(describe_outcome(Outcome(fits, plan, compare(fits, new), api.refit(fits, new))))
     assert "the best curve passes from n = 4 to 64 at" in text
 
 

@@ -10,8 +10,8 @@ from scipy.optimize import curve_fit
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation_laws.allocation import STEEPEST, AllocationLaw, sigmoid
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
+from isocompute_sdk.fitting.allocation import STEEPEST, AllocationLaw, sigmoid
+from isocompute_sdk.fitting.arrays import FitStatus
 
 NAMES = ("L", "k", "midpoint", "b")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, FitsSet, RunSet, fit, published, published_prior
-from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation import AllocationLaw
 
 Make = Callable[..., RunSet]
 

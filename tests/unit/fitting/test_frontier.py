@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from isocompute_sdk.fitting.allocation_laws.frontier import frontier, handovers, log_grid, span
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
+from isocompute_sdk.fitting.arrays import FitStatus
+from isocompute_sdk.fitting.frontier import frontier, handovers, log_grid, span
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 
 

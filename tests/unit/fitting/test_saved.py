@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, IsoComputeError, RunSet, fit, published, published_prior
+from isocompute_sdk import Fits, IsoComputeError, RunSet, fit, published, published_prior, refit
 from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import DocumentError
 from isocompute_sdk.fitting.fits import FITS
@@ -119,4 +119,4 @@ def test_refitting_from_damaged_runs_or_options_is_refused(
     columns = {"n": [256] * 2, "bp": [32] * 2, "C": [1e5, 5e5], "reward": [0.36, 0.4]}
     more = RunSet.from_columns(columns, metric="avg@4", model="some/model", n_problems=6000)
     with pytest.raises(IsoComputeError):
-        Fits.from_dict(damaged(saved["paper"], path, value)).refit(more)
+        refit(Fits.from_dict(damaged(saved["paper"], path, value)), more)

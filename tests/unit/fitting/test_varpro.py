@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 
-from isocompute_sdk.fitting.least_squares.varpro import project
+from isocompute_sdk.fitting.least_squares import project
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -333,8 +333,8 @@ def test_a_budget_too_small_for_a_pilot_offers_none() -> None:
 
 
 def test_least_expected_regret_is_what_the_prior_chooses() -> None:
-    from isocompute_sdk.fitting.allocation_laws.allocation import sigmoid
-    from isocompute_sdk.planning.choosing.preference import mismatch_loss
+    from isocompute_sdk.fitting.allocation import sigmoid
+    from isocompute_sdk.planning.preference import mismatch_loss
 
     prior = iso.published_prior()
     for budget in (1e5, 1e6, 3e6, 1e8):

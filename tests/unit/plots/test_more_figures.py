@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
-from isocompute_sdk.fitting.paper.record_breaking import record_breaking
+from isocompute_sdk.fitting.paper.analysis import record_breaking
 from isocompute_sdk.plots import problems
 from isocompute_sdk.run_folders.run_journal import Journal
 from tests.unit.plots.test_figures import check_layout, data_of, line
@@ -233,17 +233,17 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
     plan = iso.Planner(fits).allocate("3M")
     audit = iso.audit(noisy, "avg@4")
     mine = Figure().add_subplot()
-    assert plan.plot(ax=mine) is mine
-    assert fits.plot("allocation").lines
-    assert noisy.plot().get_ylabel() == "avg@4"
-    assert audit.plot().lines
-    assert audit.plot("costs").lines
-    assert iso.published_prior().plot().lines
+    assert iso.plot(plan, ax=mine) is mine
+    assert iso.plot(fits, "allocation").lines
+    assert iso.plot(noisy).get_ylabel() == "avg@4"
+    assert iso.plot(audit).lines
+    assert iso.plot(audit, "costs").lines
+    assert iso.plot(iso.published_prior()).lines
     for source in (plan, fits, noisy, audit):
         with pytest.raises(FitError, match="pie"):
-            source.plot("pie")
+            iso.plot(source, "pie")
     with pytest.raises(FitError, match="'9'"):
-        audit.plot("runs", group="9")
+        iso.plot(audit, "runs", group="9")
 
 
 def test_matplotlib_loads_when_something_is_drawn() -> None:

@@ -10,10 +10,10 @@ from nbclient import NotebookClient
 from tests.processes import HANG_SECONDS
 
 CELLS = (
-    "import isocompute_sdk as iso\nfits = iso.published('qwen2.5-7b-instruct/guru-math-easy')\nfits.plot()",
-    "axes = fits.plot()",
+    "import isocompute_sdk as iso\nfits = iso.published('qwen2.5-7b-instruct/guru-math-easy')\niso.plot(fits)",
+    "axes = iso.plot(fits)",
     "from isocompute_sdk import plots\nplots.plot_allocation_law(fits)",
-    "import matplotlib.pyplot as plt\nfigure, mine = plt.subplots()\nfits.plot(ax=mine)",
+    "import matplotlib.pyplot as plt\nfigure, mine = plt.subplots()\niso.plot(fits, ax=mine)",
 )
 
 

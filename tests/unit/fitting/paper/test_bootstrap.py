@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw, sigmoid
+from isocompute_sdk.fitting.allocation import AllocationLaw, sigmoid
 from isocompute_sdk.fitting.paper.bootstrap import best_draws, curve_draws, law_draws, reward_draws
 from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.fitting.paper.curve_families import SHAPES
+from isocompute_sdk.fitting.paper.reward_curve import SHAPES
 
 anchors = st.floats(-3, 15)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.paper.record_breaking import record_breaking
+from isocompute_sdk.fitting.paper.analysis import record_breaking
 
 rewards = st.lists(st.floats(0, 1), min_size=1, max_size=60).map(np.array)
 widths = st.floats(1e-4, 0.5)

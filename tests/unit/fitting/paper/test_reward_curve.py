@@ -10,9 +10,8 @@ from scipy.optimize import curve_fit
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
-from isocompute_sdk.fitting.paper.curve_families import SHAPES
-from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, fit_curve
+from isocompute_sdk.fitting.arrays import FitStatus
+from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Points, RewardCurve, evaluate, fit_curve
 
 TRUTHS = {
     "saturating_exponential": (0.65, 0.22, (5.8,)),

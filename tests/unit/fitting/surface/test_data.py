@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from isocompute_sdk.fitting.surface.data import (
-    FEWEST_BINS,
-    MOST_BINS,
+    MAX_BINS,
+    MIN_BINS,
     SurfaceRun,
     noise_scale,
     pooled_noise,
@@ -104,7 +104,7 @@ def test_a_run_of_the_base_model_alone_has_no_bins(make_run: MakeRun) -> None:
     only_base, other = prepare([make_run(rising, np.array([0.0])), make_run(rising, COMPUTE)])
     assert len(only_base.log_compute_J) == 0
     assert only_base.base_reward.tolist() == [0.3]
-    assert len(other.log_compute_J) == MOST_BINS
+    assert len(other.log_compute_J) == MAX_BINS
 
 
 @given(rewards, st.integers(0, 2**32 - 1))
@@ -117,7 +117,7 @@ def test_binning_preserves_means_and_order(values: list[float], seed: int) -> No
     (run,) = prepare([SurfaceRun("run", 8, 32, compute[shuffled], reward[shuffled])])
     assume(not run.outliers)
     assert run.count_J.sum() == len(reward)
-    assert len(run.reward_J) <= MOST_BINS
+    assert len(run.reward_J) <= MAX_BINS
     assert np.sum(run.count_J * run.reward_J) == pytest.approx(reward.sum(), abs=1e-9)
     assert np.sum(run.count_J * run.log_compute_J) == pytest.approx(np.log(compute).sum())
     assert np.all(np.diff(run.log_compute_J) > 0)
@@ -139,7 +139,7 @@ def test_repairs_never_leave_the_range_of_the_run(values: list[float], seed: int
 def test_large_sweeps_get_fewer_bins_per_run(make_run: MakeRun) -> None:
     one = make_run(rising, COMPUTE)
     many = prepare([replace(one, run_id=f"r{i}") for i in range(1500)])
-    assert {len(run.log_compute_J) for run in many} == {FEWEST_BINS}
+    assert {len(run.log_compute_J) for run in many} == {MIN_BINS}
 
 
 @pytest.mark.parametrize("sigma", [0.012, 0.02])

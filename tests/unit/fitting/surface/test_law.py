@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, RunSet
-from isocompute_sdk.fitting.surface.answers.law import one_way
+from isocompute_sdk.fitting.frontier_laws import one_way
 from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import draw_scenario
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable
-from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
-from isocompute_sdk.fitting.surface.surface import KEPT_ANSWERS
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -46,25 +42,6 @@ def table(runs: RunSet) -> dict[str, list[Any]]:
     frame = runs.to_polars()
     names = {"n": "group_size", "bp": "problems_per_batch", "C": "rollouts", "avg@4": "value", "run_id": "run_id"}
     return {short: frame[name].to_list() for short, name in names.items()}
-
-
-def test_answers_kept_by_a_surface_are_of_the_same_question_few_and_not_copied(fits: Fits) -> None:
-    surface = fits.surface
-    assert surface is not None
-    fresh = pickle.loads(pickle.dumps(surface))
-    questions = [(c, n, bp) for c in (1e5, 1e6) for n in (4, 16) for bp in (32, 128)]
-    for at in (False, True):
-        for question in questions:
-            for _ in range(2):
-                alone = replace(surface).draws(*question, at=at)
-                np.testing.assert_array_equal(surface.draws(*question, at=at), alone)
-    for c in np.geomspace(1e4, 1e6, KEPT_ANSWERS + 5):
-        surface.draws(c, 16)
-    assert len(vars(surface)["_asked"]) == KEPT_ANSWERS
-    assert len(pickle.dumps(surface)) == len(pickle.dumps(fresh))
-    np.testing.assert_array_equal(copy(surface).draws(1e5, 16), surface.draws(1e5, 16))
-    with pytest.raises(ValueError, match="read-only"):
-        surface.draws(1e6, 16)[:] = 0.0
 
 
 @pytest.mark.parametrize("smooth", [False, True])

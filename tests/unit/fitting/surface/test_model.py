@@ -10,8 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 import isocompute_sdk as iso
 from isocompute_sdk.auditing.pilots import pilots
-from isocompute_sdk.fitting.surface.model import LEARNED, Layout, Prior, curve, curve_and_slopes, logistic
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+from isocompute_sdk.fitting.surface.model import LEARNED, UNIT_SHAPES, Layout, Prior, curve, curve_and_slopes, logistic
 
 shapes = pytest.mark.parametrize("shape", UNIT_SHAPES)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.fitting.surface.answers.odds import best_size_interval, group_size_odds
+from isocompute_sdk.fitting.surface.answers import best_size_interval, group_size_odds
 from isocompute_sdk.fitting.surface.model import Layout
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.tolerances import EQUAL, Tolerances

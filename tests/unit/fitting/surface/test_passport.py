@@ -10,9 +10,9 @@ import pytest
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.answers.passport import Passport, backtest
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
+from isocompute_sdk.fitting.surface.passport import Passport, backtest
 
 MakeRun = Callable[..., SurfaceRun]
 MakeSweep = Callable[..., list[SurfaceRun]]

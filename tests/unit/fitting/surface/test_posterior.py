@@ -11,9 +11,8 @@ import polars as pl
 import pytest
 
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.model import Layout, Prior, curve
+from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
-from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 
 MakeSweep = Callable[..., list[SurfaceRun]]

@@ -1,1 +1,0 @@
-"""The frontier of a set of curves, and the laws through it."""

@@ -1,0 +1,545 @@
+"""`Forecast`: where one run that is going on will be, whether it has begun to fall, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from isocompute_sdk.documents import Document, Saved
+from isocompute_sdk.errors import FieldError, FitError
+from isocompute_sdk.fitting.arguments import check_level
+from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
+from isocompute_sdk.fitting.run_surface import RunSurface
+from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
+from isocompute_sdk.fitting.surface.surface import Surface, with_departure
+from isocompute_sdk.notes import Note
+from isocompute_sdk.tolerances import LEVEL, Tolerances
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSeries
+
+Action = Literal["go-on", "stop-here", "change-something"]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+MIN_EVALUATIONS = 6
+"""Evaluations after step 0 that a forecast needs."""
+FEW = 12
+"""Evaluations below which a forecast is noted as resting on few."""
+FACTORS = (2.0, 4.0)
+"""Multiples of the run's compute that are shown, besides the one asked for."""
+FURTHEST = 16.0
+"""Largest multiple that may be asked for."""
+BELIEVED = 4.0
+"""Multiple beyond which the benchmark (docs/forecast.md) checked nothing."""
+PER_DOUBLING = 5
+"""Points of the forecast per doubling of compute."""
+DOUBLINGS = 6
+"""Doublings that are looked ahead for the point from which the run is flat."""
+NEAR, TOO_FAR = 3, 3.0
+"""Evaluations up to a checkpoint whose mean replaces the curve's reward there, if they differ by so many errors."""
+PAST = 40
+"""Points of the curve before the last evaluation."""
+SICK = frozenset(
+    {
+        "collapsed-run",
+        "entropy-collapse",
+        "entropy-explosion",
+        "kl-drift",
+        "gradient-norm-growth",
+        "nothing-learned",
+        "truncated-responses",
+    }
+)
+"""Findings that a card answers with a change of the recipe, if they are warnings."""
+FALLING = frozenset({"decayed-run", "overfitting-run"})
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A point of the run to go back to."""
+
+    rollouts: NotNegative
+    """Compute C."""
+    step: Number | None
+    """Update steps done; None if unknown."""
+    reward: Number | None
+    """Reward there without the noise of one evaluation."""
+    path: str | None = None
+    """Folder on disk; None if none was found."""
+
+
+@dataclass(frozen=True)
+class RewardAhead:
+    """Forecast at one multiple of the run's compute."""
+
+    factor: Positive
+    rollouts: Positive
+    step: Number | None
+    reward: Number
+    """Noise-free reward at that compute."""
+    low: Number
+    high: Number
+    best: Number
+    """Reward of the best checkpoint up to there."""
+    best_low: Number
+    best_high: Number
+
+    def __post_init__(self) -> None:
+        if not (self.low <= self.high and self.best_low <= self.best_high):
+            raise FieldError("low", self.low, f"at most high = {self.high}")
+
+
+@dataclass(frozen=True)
+class Flattening:
+    """Compute from which another doubling adds less than `worth`."""
+
+    rollouts: Positive | None
+    """Median over the draws; None if it lies beyond the reach of the forecast."""
+    low: Positive
+    high: Positive | None
+    """None: beyond the reach."""
+    worth: Positive
+    now: Share
+    """Probability that the run is flat already."""
+    reach: Positive
+    """Largest compute that was looked at."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What to do."""
+
+    action: Action
+    reason: str
+    keep: Checkpoint
+    """Best checkpoint before any trouble; its `path` is the last one on disk up to there."""
+
+
+@dataclass(frozen=True)
+class ForecastCurve:
+    """The curve for a picture."""
+
+    rollouts: Vector
+    mean: Vector
+    low: Vector
+    high: Vector
+
+
+@dataclass(frozen=True)
+class Forecast(Saved):
+    """Forecast of one run from its own evaluations."""
+
+    run_id: str
+    metric: str
+    eval_set: str | None
+    group_size: Count
+    problems_per_batch: Count | None
+    rollouts: Positive
+    """Compute of the last evaluation."""
+    step: Number | None
+    reward: Number
+    """Noise-free reward there, with its interval."""
+    low: Number
+    high: Number
+    level: Share
+    """Coverage asked of all intervals."""
+    ahead: tuple[RewardAhead, ...]
+    flat: Flattening
+    falling: Share
+    """Probability that the reward has begun to fall."""
+    onset: Checkpoint | None
+    """Where a fall or another trouble began; None without one."""
+    card: Card
+    borrowed: tuple[str, ...]
+    """Other runs of the sweep whose surface served as prior; empty for one run alone."""
+    evaluated: Vector
+    """Compute of the evaluations."""
+    measured: Vector
+    """Their rewards."""
+    curve: ForecastCurve
+    notes: tuple[Note, ...] = ()
+
+    def at(self, factor: float) -> RewardAhead:
+        """The forecast at a multiple of the run's compute that was asked for.
+
+        Raises:
+            FitError: another multiple.
+        """
+        found = [one for one in self.ahead if abs(one.factor - factor) < 1e-9]
+        if not found:
+            raise FitError(
+                f"factor = {factor:g}; forecast at {', '.join(f'{one.factor:g}' for one in self.ahead)}",
+                "Ask again with to=.",
+            )
+        return found[0]
+
+    def summary(self) -> str:
+        """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
+        where = f"n = {self.group_size}" + (
+            "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
+        )
+        title = f"{self.run_id} ({where}): {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
+        lines = [title, f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
+        for one in self.ahead:
+            lines.append(
+                f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
+                f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
+                f"({one.best_low:.3f} to {one.best_high:.3f})"
+            )
+        lines += [f"  {self._flat_words()}", f"  has begun to fall: probability {self.falling:.2f}"]
+        lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _flat_words(self) -> str:
+        flat, reach = self.flat, f"{self.flat.reach:,.0f}"
+        adds = f"a doubling adds under {flat.worth:g}"
+        if flat.now >= LEVEL:
+            return f"flat: {adds} from here on (probability {flat.now:.2f})"
+        if flat.rollouts is None:
+            return f"flat: {adds} only beyond {reach} rollouts"
+        high = f"beyond {reach}" if flat.high is None else f"{flat.high:,.0f}"
+        return f"flat: {adds} from {flat.rollouts:,.0f} rollouts on ({flat.low:,.0f} to {high})"
+
+
+FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run that is going on, as `forecast_run` takes it."""
+
+    series: tuple[RunSeries, ...]
+    """The run and, behind it, the others of its sweep; alone without one."""
+    metric: str
+    eval_set: str | None = None
+    findings: tuple[Note, ...] = ()
+    """Notes of the health detectors on this run, with `step` and `rollouts` in their data."""
+    saved: tuple[tuple[int, str], ...] = ()
+    """(step, folder) of the checkpoints on disk."""
+    notes: tuple[Note, ...] = ()
+    best: RunSeries | None = None
+    """best@k of the run on the same evaluation set; None if not recorded."""
+    best_metric: str = ""
+    """Its name."""
+
+    @property
+    def one(self) -> RunSeries:
+        """The run itself."""
+        return self.series[0]
+
+    def surface(
+        self,
+        bounds: tuple[float, float],
+        *,
+        known: Surface | None = None,
+        until: float | None = None,
+        rng: np.random.Generator | int | None = None,
+    ) -> RunSurface:
+        """The surface that predicts the run.
+
+        Args:
+            bounds: range of the metric.
+            known: the surface of exactly these runs.
+            until: evaluations of the run after this compute are left out; None for all.
+            rng: randomness; None for the fixed seed of fits.
+        """
+        best = None
+        if self.best is not None:
+            best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
+        run = as_surface_run(self.one, best)
+        if until is not None:
+            kept = run.compute_T <= until * 1.0001
+            run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
+        others = [as_surface_run(one) for one in self.series[1:]]
+        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
+
+
+def forecast_run(
+    live: LiveRun,
+    to: float = 4.0,
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    level: float = 0.8,
+    known: Surface | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> Forecast:
+    """Forecast one run by the surface of its sweep, or by its own.
+
+    Args:
+        live: its evaluations, findings and checkpoints.
+        to: largest multiple of its compute, above 1 and at most `FURTHEST`.
+        bounds: range of the metric.
+        level: coverage of the intervals.
+        known: the surface of the run and the others of its sweep, if it was fitted to exactly these.
+        rng: randomness of the draws; None for the fixed seed of fits.
+
+    Raises:
+        FitError: fewer than `MIN_EVALUATIONS` evaluations after step 0, or `to` out of range.
+    """
+    level = check_level(level)
+    if not 1.0 < to <= FURTHEST:
+        raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "Ask for 4.").in_shell("--to 4x")
+    series = live.one
+    after = int(np.count_nonzero(series.rollouts_T > 0))
+    if after < MIN_EVALUATIONS:
+        raise FitError(
+            f"run {series.run_id!r} has {after} evaluation(s) of {live.metric!r} after step 0; a forecast needs "
+            f"{MIN_EVALUATIONS} or more",
+            "Wait for more, or evaluate more often.",
+        )
+    surface = live.surface(bounds, known=known, rng=rng)
+    borrowed = tuple(sorted(one.run_id for one in live.series[1:]))
+    factors = sorted({*(factor for factor in FACTORS if factor < to), float(to)})
+    trained = series.rollouts_T[series.rollouts_T > 0]
+    first, last = float(trained.min()), float(trained.max())
+    past_Q = np.linspace(np.log(first / last), 0.0, PAST)
+    ahead_Q = np.arange(1, PER_DOUBLING * DOUBLINGS + 1) * np.log(2.0) / PER_DOUBLING
+    at_Q = np.unique(np.concatenate([past_Q, ahead_Q, np.log(factors)]))
+    reward_DQ = surface.draws(last * np.exp(at_Q))
+    worth = Tolerances(bounds[1] - bounds[0]).equal
+    return _Answer(live, surface, last, level, worth, at_Q, reward_DQ).forecast(factors, borrowed, after)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Draws of one run's curve, and what follows from them."""
+
+    live: LiveRun
+    surface: RunSurface
+    last: float
+    """Compute of the last evaluation."""
+    level: float
+    worth: float
+    at_Q: Array
+    reward_DQ: Array
+
+    def forecast(self, factors: Sequence[float], borrowed: tuple[str, ...], evaluations: int) -> Forecast:
+        live, series = self.live, self.live.one
+        now = int(np.searchsorted(self.at_Q, 0.0))
+        best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
+        ahead = tuple(self._ahead(factor, best_DQ) for factor in factors)
+        low, high = (float(end[0]) for end in self._interval(self.reward_DQ[:, [now]], np.zeros(1)))
+        lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
+        falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
+        mean_Q = self.reward_DQ.mean(axis=0)
+        lows, highs = self._interval(self.reward_DQ, self.at_Q)
+        shown = self.at_Q <= np.log(max(factors)) + 1e-9
+        compute_Q = self.last * np.exp(self.at_Q)
+        keep = self._keep(mean_Q, now)
+        onset = self._onset(mean_Q, now, falling, keep)
+        found = Forecast(
+            run_id=series.run_id,
+            metric=live.metric,
+            eval_set=live.eval_set,
+            group_size=series.group_size,
+            problems_per_batch=series.problems_per_batch,
+            rollouts=self.last,
+            step=self._step(self.last),
+            reward=float(mean_Q[now]),
+            low=low,
+            high=high,
+            level=self.level,
+            ahead=ahead,
+            flat=self._flat(best_DQ, now),
+            falling=falling,
+            onset=onset,
+            card=Card("go-on", "", keep),
+            borrowed=borrowed,
+            evaluated=series.rollouts_T,
+            measured=series.value_T,
+            curve=ForecastCurve(compute_Q[shown], mean_Q[shown], lows[shown], highs[shown]),
+            notes=(*live.notes, *_caveats(max(factors), evaluations, borrowed), *live.findings),
+        )
+        gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
+        return replace(found, card=self._card(found, gain_D))
+
+    @property
+    def gain(self) -> float:
+        """Largest smoothed gain over the base model that was measured, at least twice the noise."""
+        series = self.live.one
+        start = float(np.mean(self.surface.surface.parameters_DP[:, 0]))
+        return max(float(np.max(smoothed(series.value_T))) - start, 2.0 * self.surface.run.noise)
+
+    def _tails(self) -> list[float]:
+        return [(1.0 - self.level) / 2.0, (1.0 + self.level) / 2.0]
+
+    def _interval(self, drawn_DQ: Array, beyond_Q: Array) -> tuple[Array, Array]:
+        surface = self.surface.surface
+        low, high = np.quantile(drawn_DQ, self._tails(), axis=0)
+        mean_Q = drawn_DQ.mean(axis=0)
+        # Of skewed draws the mean may lie outside their quantiles.
+        ends = mean_Q, np.minimum(low, mean_Q), np.maximum(high, mean_Q)
+        gain_Q = mean_Q - float(np.mean(surface.parameters_DP[:, 0]))
+        floor, top = surface.layout.floor, surface.layout.top
+        low, high = np.clip(with_departure(ends, gain_Q, beyond_Q, self.level), floor, top)
+        return low, high
+
+    def _ahead(self, factor: float, best_DQ: Array) -> RewardAhead:
+        index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
+        rollouts = self.last * factor
+        drawn_D2 = np.stack([self.reward_DQ[:, index], best_DQ[:, index]], axis=1)
+        mean_2, (low_2, high_2) = drawn_D2.mean(axis=0), self._interval(drawn_D2, self.at_Q[[index, index]])
+        return RewardAhead(
+            factor,
+            rollouts,
+            self._step(rollouts),
+            float(mean_2[0]),
+            float(low_2[0]),
+            float(high_2[0]),
+            float(mean_2[1]),
+            float(low_2[1]),
+            float(high_2[1]),
+        )
+
+    def _step(self, rollouts: float) -> float | None:
+        """Update steps at a compute, in proportion beyond the last evaluation."""
+        step_T, compute_T = self.live.one.step_T, self.live.one.rollouts_T
+        if np.any(np.isnan(step_T)) or float(step_T[-1]) <= 0:
+            return None
+        if rollouts > compute_T[-1]:
+            return float(round(step_T[-1] * rollouts / compute_T[-1]))
+        return float(round(np.interp(rollouts, compute_T, step_T)))
+
+    def _flat(self, best_DQ: Array, now: int) -> Flattening:
+        """From the draws on the even grid ahead, of which `PER_DOUBLING` points are one doubling."""
+        even = np.arange(PER_DOUBLING * DOUBLINGS + 1) * np.log(2.0) / PER_DOUBLING
+        index = np.minimum(np.searchsorted(self.at_Q, even - 1e-9), len(self.at_Q) - 1)
+        index[0] = now
+        ahead_DE = best_DQ[:, index]
+        flat_DE = ahead_DE[:, PER_DOUBLING:] - ahead_DE[:, :-PER_DOUBLING] < self.worth
+        first_D = np.where(flat_DE.any(axis=1), np.argmax(flat_DE, axis=1), flat_DE.shape[1])
+        reach = flat_DE.shape[1] - 1
+        low, middle, high = (float(np.quantile(first_D, q, method="inverted_cdf")) for q in (0.1, 0.5, 0.9))
+
+        def compute(place: float) -> float | None:
+            return None if place > reach else float(self.last * np.exp(even[int(place)]))
+
+        return Flattening(
+            rollouts=compute(middle),
+            low=compute(min(low, reach)) or self.last,
+            high=compute(high),
+            worth=self.worth,
+            now=float(np.mean(first_D == 0)),
+            reach=float(self.last * np.exp(even[reach])),
+        )
+
+    def _onset(self, mean_Q: Array, now: int, falling: float, keep: Checkpoint) -> Checkpoint | None:
+        """The earliest trouble: a finding's beginning, or the peak of a reward that falls; not before `keep`."""
+        fell = self._began(FALLING)
+        # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
+        if falling >= LEVEL and not fell:
+            fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
+        # A reward that is still as good as the best has not fallen.
+        began = [*self._began(SICK), *(max(one, keep.rollouts) for one in fell)]
+        return self._checkpoint(min(began), mean_Q, now) if began else None
+
+    def _began(self, codes: frozenset[str]) -> list[float]:
+        """Compute at which the findings of these codes began."""
+        return [
+            float(note.data["rollouts"])
+            for note in self.live.findings
+            if note.code in codes and note.severity != "info" and note.data.get("rollouts") is not None
+        ]
+
+    def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
+        at = np.log(max(rollouts, 1e-300) / self.last)
+        reward = float(np.interp(at, self.at_Q[: now + 1], mean_Q[: now + 1]))
+        near = np.flatnonzero((self.live.one.rollouts_T > 0) & (self.live.one.rollouts_T <= rollouts * 1.0001))[-NEAR:]
+        measured = self.live.one.value_T[near]
+        at_T = np.log(self.live.one.rollouts_T[near] / self.last)
+        missed = measured - np.interp(at_T, self.at_Q[: now + 1], mean_Q[: now + 1])
+        error = self.surface.run.noise / np.sqrt(max(len(measured), 1))
+        # A curve does not follow a sudden collapse: its level just before would be that of the way down.
+        if len(measured) and abs(float(np.mean(missed))) > TOO_FAR * error:
+            reward = float(np.mean(measured))
+        return Checkpoint(rollouts, self._step(rollouts), reward)
+
+    def _keep(self, mean_Q: Array, now: int) -> Checkpoint:
+        """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
+        limit = min([self.last, *self._began(SICK)])
+        saved: list[Checkpoint] = []
+        for step, path in self.live.saved:
+            at = self._rollouts(step)
+            if at is not None and 0 < at <= limit * 1.001:
+                saved.append(replace(self._checkpoint(at, mean_Q, now), step=float(step), path=path))
+        if saved:
+            # Of checkpoints that differ by less than the worth of a change the last one is kept.
+            top = max(one.reward or 0.0 for one in saved)
+            return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
+        known = np.flatnonzero(self.last * np.exp(self.at_Q[: now + 1]) <= limit * 1.001)
+        best = int(known[np.argmax(mean_Q[known])]) if known.size else 0
+        return self._checkpoint(float(self.last * np.exp(self.at_Q[best])), mean_Q, now)
+
+    def _rollouts(self, step: int) -> float | None:
+        """Compute at an update step; None if steps are unknown."""
+        step_T = self.live.one.step_T
+        if np.any(np.isnan(step_T)) or step > step_T[-1]:
+            return None
+        return float(np.interp(step, step_T, self.live.one.rollouts_T))
+
+    def _card(self, found: Forecast, gain_D: Array) -> Card:
+        keep, last = found.card.keep, found.ahead[-1]
+        sick = [note for note in self.live.findings if note.code in SICK and note.severity != "info"]
+        fell = [note for note in self.live.findings if note.code in FALLING and note.severity != "info"]
+        gains = float(np.mean(gain_D >= self.worth))
+        if sick:
+            named = ", ".join(dict.fromkeys(note.code for note in sick))
+            return Card("change-something", f"{named}; isocompute replan shows what can be changed", keep)
+        if (found.falling >= LEVEL or fell) and gains < 0.5:
+            began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
+            chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
+            return Card("stop-here", f"the reward falls{began}; {chance}", keep)
+        gain = float(gain_D.mean())
+        expected = f"{last.factor:g}x the compute is expected to gain {gain:+.3f} on the best so far"
+        missed = f"{expected}; {self.worth:g} or more, missed by stopping, has probability {gains:.2f}"
+        if found.flat.now >= LEVEL:
+            words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
+            return Card("stop-here", f"{words}; {missed}", keep)
+        if gain < self.worth:
+            return Card("stop-here", missed, keep)
+        return Card("go-on", expected, keep)
+
+
+def as_surface_run(series: RunSeries, best: BestAtK | None = None) -> SurfaceRun:
+    """A run in the form of the fits."""
+    sizes, problems = (series.group_size, series.problems_per_batch), series.context.get("n_problems")
+    known = None if problems is None else int(problems)
+    return SurfaceRun(series.run_id, *sizes, series.rollouts_T, series.value_T, known, best=best)
+
+
+def _place(rollouts: float, step: float | None) -> str:
+    return f"{rollouts:,.0f} rollouts" if step is None else f"step {step:,.0f} ({rollouts:,.0f} rollouts)"
+
+
+def _kept(keep: Checkpoint) -> str:
+    where = _place(keep.rollouts, keep.step)
+    reward = "" if keep.reward is None else f", reward {keep.reward:.3f}"
+    return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
+
+
+def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> list[Note]:
+    """What one run cannot say."""
+    notes: list[Note] = []
+    if borrowed:
+        text = (
+            f"{len(borrowed)} other run(s) of the sweep serve as prior for this run's curve. A rise or fall that none "
+            "of them shows is not foreseen."
+        )
+        notes.append(Note("forecast-with-sweep", "info", text, {"runs": list(borrowed)}))
+    else:
+        text = (
+            "One run says nothing about another n, B_p or recipe, and does not show a second rise or a fall that "
+            "begins later. Run another n to plan."
+        )
+        notes.append(Note("forecast-of-one-run", "info", text))
+    if furthest > BELIEVED:
+        text = f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)."
+        notes.append(Note("forecast-beyond-4x", "warning", text, {"factor": furthest}))
+    if evaluations < FEW:
+        text = f"{evaluations} evaluations: the forecast is mostly its prior. Evaluate more often."
+        notes.append(Note("forecast-from-few", "warning", text, {"evaluations": evaluations}))
+    return notes

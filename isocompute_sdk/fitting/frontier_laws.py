@@ -1,0 +1,240 @@
+"""Laws through the best sizes along the frontier: n*(C), and n*(M), B_p*(M) at one fixed batch B = n B_p."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.frontier import frontier, log_grid, span
+from isocompute_sdk.fitting.paper.bootstrap import best_draws, law_draws
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.answers import best_size_interval
+from isocompute_sdk.notes import Note
+from isocompute_sdk.tolerances import FAR, LEVEL, Tolerances
+
+LAW_POINTS_PER_DECADE = 60
+"""Samples of the frontier to which laws are fitted."""
+MONOTONE_SHARE = 0.8
+"""No law in steps is fitted if the best monotone step function explains a smaller share of log2 n*. On simulated
+sweeps with a monotone truth it explained at least .94 at an evaluation noise of .01."""
+FALLING_SHARE = 0.95
+"""n*(C) falls only if the best falling step function explains this share of log2 n*. Noise makes frontiers of two
+levels fall where the true best n rises: laws that fell whenever least squares asked for it lost .02 more at 10x, on 240
+simulated sweeps."""
+
+
+def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[Array]) -> Fits:
+    """The fits with n*(C), or with the reason for its absence.
+
+    The law rises, as in the paper (section 4), unless the best n clearly falls with compute.
+
+    Args:
+        fits: fits with curves.
+        curves: one curve per n, whose envelope the law follows.
+        drawn: replicates of each curve's parameters; empty without any.
+    """
+    low, high = span(curves)
+    if high <= low:
+        return replace(fits, unsupported={"group_size": "all evaluations were made at the same budget"})
+    grid = log_grid(low, high, LAW_POINTS_PER_DECADE)
+    # The envelope of whole curves: if they only counted from their first evaluation on, the law would follow the
+    # schedule of evaluations.
+    best_T = np.argmax(np.stack([curve.predict(grid) for curve in curves]), axis=0)
+    sizes_T = np.array([curve.group_size for curve in curves], dtype=float)[best_T]
+    rising = not _clearly_falls(np.log2(sizes_T))
+    law = AllocationLaw.fit(grid, sizes_T, fits.compute, rising=rising)
+    draws = dict(fits.law_draws)
+    if drawn:
+        octaves = _best_octaves(curves, drawn, grid, whole=True)[0]
+        draws["group_size"] = law_draws(grid, octaves, fits.compute, rising=rising)
+    return replace(fits, laws={**fits.laws, "group_size": law}, law_draws=draws)
+
+
+def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
+    """The fits with n*(M) and B_p*(M) at one fixed batch B = n B_p, or with the reason for their absence.
+
+    Args:
+        fits: fits with curves.
+        rollouts_per_batch: the batch B; None for the one with most configurations.
+
+    Raises:
+        FitError: a batch with fewer than two configurations.
+    """
+    names = ("group_size_vs_steps", "problems_per_batch_vs_steps")
+    by_batch: dict[int, list[RewardCurve]] = defaultdict(list)
+    for curve in fits.select():
+        if curve.problems_per_batch is not None:
+            by_batch[curve.group_size * curve.problems_per_batch].append(curve)
+    shared = {batch: curves for batch, curves in by_batch.items() if len(curves) > 1}
+    if rollouts_per_batch not in (None, *shared):
+        raise FitError(
+            f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
+            f"shared by two or more: {sorted(shared) or 'none'}",
+            "Choose one of these batches, or leave rollouts_per_batch out.",
+        ).in_shell("Choose one of these batches, or leave --rollouts-per-batch out.")
+
+    def without(reason: str, *notes: Note) -> Fits:
+        unsupported = {**fits.unsupported, **dict.fromkeys(names, reason)}
+        return replace(fits, unsupported=unsupported, notes=(*fits.notes, *notes))
+
+    if fits.compute != "log10_rollouts":
+        return without("laws in steps need compute in rollouts, and these fits count tokens")
+    if not shared:
+        return without("no two configurations share one rollouts_per_batch = n * B_p")
+    batch = rollouts_per_batch or max(shared, key=lambda b: (len(shared[b]), b))
+    curves = shared[batch]
+    grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
+    best = frontier(curves, grid)
+    seen = ~best.extrapolated
+    steps = grid[seen] / batch
+    if len(np.unique(steps)) < 2:
+        return without(f"at B = {batch} the best curve has no evaluations near any budget")
+    if not monotone(steps, np.log2(best.group_size[seen])):
+        reason = f"at B = {batch} the best n is not monotone in M"
+        return without(reason, _not_monotone(batch))
+    laws, draws = dict(fits.laws), dict(fits.law_draws)
+    values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
+    drawn = (
+        _best_octaves(curves, [fits.curve_draws[c.group_size, c.problems_per_batch] for c in curves], grid[seen])
+        if fits.curve_draws
+        else None
+    )
+    for index, name in enumerate(names):
+        laws[name] = AllocationLaw.fit(steps, values[index], "update_steps")
+        if drawn is not None:
+            draws[name] = law_draws(steps, drawn[index], "update_steps")
+    return replace(fits, laws=laws, law_draws=draws, rollouts_per_batch=batch)
+
+
+def monotone(x: Array, octaves: Array) -> bool:
+    """Whether a rising or falling curve explains most of the variance of the best size."""
+    ordered = octaves[np.argsort(x)]
+    return max(_explained(ordered, increasing=up) for up in (True, False)) >= MONOTONE_SHARE
+
+
+def _clearly_falls(octaves: Array) -> bool:
+    """Whether the best size falls over three levels or more, with hardly a rise between."""
+    return len(np.unique(octaves)) > 2 and _explained(octaves, increasing=False) >= FALLING_SHARE
+
+
+def _explained(octaves: Array, *, increasing: bool) -> float:
+    """Share of the variance that the best rising (or falling) step function explains; 1 without variance."""
+    from scipy.optimize import isotonic_regression
+
+    total = float(np.sum((octaves - octaves.mean()) ** 2))
+    if total == 0:
+        return 1.0
+    fitted = np.asarray(isotonic_regression(octaves, increasing=increasing).x, dtype=float)
+    return 1 - float(np.sum((octaves - fitted) ** 2)) / total
+
+
+def _not_monotone(batch: int) -> Note:
+    return Note(
+        "not-monotone",
+        "warning",
+        f"At fixed B = {batch} the best n rises and falls with the number of steps, so no law in M is fitted. "
+        "The paper reports the same for its Hard set.",
+        {"rollouts_per_batch": batch},
+    )
+
+
+def _best_octaves(
+    curves: list[RewardCurve], drawn: Sequence[Array], grid: Array, *, whole: bool = False
+) -> tuple[Array, Array]:
+    """log2 of the best n and of the best B_p, each of shape (draws, T)."""
+    winners = best_draws(curves, drawn, grid, whole=whole)
+    sizes = np.log2([c.group_size for c in curves])
+    problems = np.log2([c.problems_per_batch or np.nan for c in curves])
+    return sizes[winners], problems[winners]
+
+
+POINTS_PER_DECADE = 24
+SURFACE_LAW_POINTS = 6
+ROUNDS = 8
+INSIDE = 0.05
+"""Rounds in which a law is drawn into the set of n*, and octaves by which it is to keep inside."""
+
+
+def with_law(fits: Fits) -> Fits:
+    """The fits with a law through n*(C) of the data and `FAR` times beyond, or with the reason for its absence."""
+    if len(fits.group_sizes) < 2:
+        return replace(fits, unsupported={"group_size": "only one group size was run"})
+    low, high = span(fits.select())
+    if high <= low:
+        return replace(fits, unsupported={"group_size": "all evaluations are at one compute"})
+    compute_T = log_grid(low, high, POINTS_PER_DECADE)
+    _, reward_TN = fits.reward_by_size(compute_T)
+    _, lost = one_way(reward_TN)
+    if lost > Tolerances(fits.bounds[1] - fits.bounds[0]).small:
+        reason = "the best n rises and falls with compute, which no sigmoid describes"
+        return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, _rises_and_falls()))
+    return replace(fits, laws={"group_size": _through(fits, log_grid(low, FAR * high, SURFACE_LAW_POINTS))})
+
+
+def _through(fits: Fits, compute_T: Array) -> AllocationLaw:
+    """The sigmoid nearest to n*(C) that keeps within its set as far as a sigmoid can (alternating projections)."""
+    octave_T = np.log2(fits.best_group_size(compute_T))
+    assert fits.surface is not None, "checked by the caller"
+    smallest, largest = fits.group_size_range
+    ends = [best_size_interval(fits.surface, float(c), (smallest, 2 * largest), None, LEVEL) for c in compute_T]
+    low_T, high_T = np.log2(np.array(ends, dtype=float)).T
+    low_T, high_T = np.minimum(low_T, octave_T), np.maximum(high_T, octave_T)
+    margin_T = np.minimum(INSIDE, (high_T - low_T) / 2)
+    law = AllocationLaw.fit(compute_T, 2.0**octave_T, fits.compute)
+    for _ in range(ROUNDS):
+        drawn_T = law.log2(compute_T)
+        wanted_T = np.clip(drawn_T, low_T + margin_T, high_T - margin_T)
+        if np.max(np.abs(wanted_T - drawn_T)) <= INSIDE:
+            break
+        law = AllocationLaw.fit(compute_T, 2.0**wanted_T, fits.compute)
+    return law
+
+
+def one_way(reward_TN: Array) -> tuple[npt.NDArray[np.intp], float]:
+    """The monotone path of n over compute that loses least reward.
+
+    Args:
+        reward_TN: reward at T computes (increasing) and N group sizes (increasing); -inf for sizes out of reach.
+
+    Returns:
+        Index of n at each compute, shape (T,), and its largest loss of reward against the best n.
+    """
+    loss_TN = reward_TN.max(axis=1, keepdims=True) - reward_TN
+    rising, falling = _rising(loss_TN), loss_TN.shape[1] - 1 - _rising(loss_TN[:, ::-1])
+    row = np.arange(len(loss_TN))
+    path = min(rising, falling, key=lambda one: float(loss_TN[row, one].sum()))
+    return path, float(loss_TN[row, path].max())
+
+
+def _rising(loss_TN: Array) -> npt.NDArray[np.intp]:
+    """The rising path with the smallest total loss (dynamic programming over compute and n)."""
+    total_TN = np.empty_like(loss_TN)
+    came_TN = np.zeros(loss_TN.shape, dtype=np.intp)
+    total_TN[0] = loss_TN[0]
+    for t in range(1, len(loss_TN)):
+        cheapest = np.minimum.accumulate(total_TN[t - 1])
+        # Of equal losses the largest n wins, so that n* changes as late as possible.
+        at_N = np.where(total_TN[t - 1] <= cheapest, np.arange(loss_TN.shape[1]), 0)
+        came_TN[t] = np.maximum.accumulate(at_N)
+        total_TN[t] = loss_TN[t] + total_TN[t - 1][came_TN[t]]
+    path = np.empty(len(loss_TN), dtype=np.intp)
+    path[-1] = int(np.argmin(total_TN[-1]))
+    for t in range(len(loss_TN) - 1, 0, -1):
+        path[t - 1] = came_TN[t, path[t]]
+    return path
+
+
+def _rises_and_falls() -> Note:
+    return Note(
+        "not-monotone-in-compute",
+        "warning",
+        "The best n rises and falls with compute, so no law is fitted. Plans use the surface itself.",
+    )

@@ -1,1 +1,0 @@
-"""Forecast of one run from its own evaluations, with what other runs taught about such curves."""

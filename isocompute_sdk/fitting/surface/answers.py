@@ -1,0 +1,269 @@
+"""How sure the best group size is: probability of being best and expected regret of every n at one compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.least_squares import Mask
+from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
+
+STEPS_PER_OCTAVE = 4
+MIN_TRAINED = 5
+"""An n that leaves fewer updates is no candidate for the best."""
+
+
+@dataclass(frozen=True)
+class GroupSizeOdds:
+    """What the fits know about every candidate n at one compute. Arrays have one entry per group size."""
+
+    compute: float
+    group_size: npt.NDArray[np.int64]
+    reward: Array
+    """Expected reward."""
+    spread: Array
+    """Its posterior standard deviation."""
+    probability_best: Array
+    """Share of the draws in which this n is the best, one octave above the grid included where the budget leaves it
+    enough updates: the sum may be less than 1."""
+    expected_regret: Array
+    """Reward expected to be lost against the best n of each draw, the same octave included."""
+    near_best: Array
+    """Share of the draws in which this n is equal to the best n (`Tolerances.equal`)."""
+    on_grid: npt.NDArray[np.bool_]
+    """False above the largest n that was run."""
+    probability_above: float
+    """Share of the draws in which the octave above the grid is the best."""
+    above_ahead: float
+    """Share of the draws in which it is ahead of all others by more than equal."""
+
+    def best(self, *, conservative: bool = False) -> int:
+        """Position of the n with the largest expected reward.
+
+        Conservative: no n above the grid, unless all are.
+        """
+        score = np.round(self.reward, 12)
+        if conservative and self.on_grid.any():
+            score[~self.on_grid] = -np.inf
+        return int(np.argmax(score))
+
+
+def best_size_interval(
+    surface: Surface, compute: float, sizes: tuple[float, float], problems_per_batch: float | None, level: float
+) -> tuple[float, float]:
+    """Smallest range of n around the one expected to be best that holds, with this probability, a best one.
+
+    Args:
+        surface: the fit.
+        compute: the budget.
+        sizes: smallest and largest n allowed.
+        problems_per_batch: B_p; None for the smallest that was run.
+        level: coverage asked for.
+    """
+    low, high = np.log2(sizes)
+    grid = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * STEPS_PER_OCTAVE)), 1) + 1)
+    bp = surface.layout.problems_reference if problems_per_batch is None else problems_per_batch
+    affordable = grid * bp * MIN_TRAINED <= compute
+    grid = grid[affordable] if affordable.any() else grid[:1]
+    drawn_DN = surface.draws(compute, grid, problems_per_batch)
+    close = Tolerances(surface.layout.top - surface.layout.floor).nothing
+    good_DN = drawn_DN.max(axis=1, keepdims=True) - drawn_DN <= close
+    seen_DN = np.concatenate([np.zeros((len(drawn_DN), 1)), np.cumsum(good_DN, axis=1)], axis=1)
+    expected = int(np.argmax(drawn_DN.mean(axis=0)))
+    for width in range(1, len(grid) + 1):
+        lowest = max(expected - width + 1, 0)
+        held = np.mean(seen_DN[:, width:] - seen_DN[:, :-width] > 0, axis=0)[lowest : expected + 1]
+        first = lowest + int(np.argmax(held))
+        if held.max() >= level - 1e-9:
+            return float(grid[first]), float(grid[first + width - 1])
+    return float(grid[0]), float(grid[-1])
+
+
+def group_size_odds(
+    surface: Surface,
+    compute: float,
+    group_sizes: npt.ArrayLike,
+    problems_per_batch: float | None,
+    largest_on_grid: int,
+    compute_of_each: npt.ArrayLike | None = None,
+) -> GroupSizeOdds:
+    """Ask the surface about several n at once.
+
+    Args:
+        surface: the fit.
+        compute: the budget.
+        group_sizes: candidates, increasing.
+        problems_per_batch: B_p of all of them; None for the smallest that was run.
+        largest_on_grid: largest n that was run.
+        compute_of_each: what each candidate really spends, where that is not `compute`.
+    """
+    sizes = np.asarray(group_sizes, dtype=np.int64)
+    spent = np.full(len(sizes), compute) if compute_of_each is None else np.asarray(compute_of_each, dtype=float)
+    drawn_DN = surface.draws(spent, sizes, problems_per_batch)
+    reward = drawn_DN.mean(axis=0)
+    on_grid = sizes <= largest_on_grid
+    asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
+    best_D = reward_DN.max(axis=1, keepdims=True)
+    equal = Tolerances(surface.layout.top - surface.layout.floor).equal
+    above_N = asked_N > largest_on_grid
+    ahead_D = reward_DN[:, above_N].max(axis=1, initial=-np.inf) - reward_DN[:, ~above_N].max(axis=1, initial=-np.inf)
+    chance_N = np.bincount(np.argmax(reward_DN, axis=1), minlength=len(asked_N)) / len(drawn_DN)
+    return GroupSizeOdds(
+        compute=compute,
+        group_size=sizes,
+        reward=reward,
+        spread=drawn_DN.std(axis=0),
+        near_best=np.mean(best_D - drawn_DN <= equal, axis=0),
+        on_grid=on_grid,
+        probability_best=chance_N[: len(sizes)],
+        probability_above=float(chance_N[above_N].sum()),
+        above_ahead=float(np.mean(ahead_D > equal)) if above_N.any() else 0.0,
+        expected_regret=(best_D - drawn_DN).mean(axis=0),
+    )
+
+
+def _with_octave_above(
+    surface: Surface,
+    compute: float,
+    sizes: npt.NDArray[np.int64],
+    problems_per_batch: float | None,
+    largest_on_grid: int,
+    drawn_DN: Array,
+) -> tuple[npt.NDArray[np.int64], Array]:
+    """The candidates with the octave above a grid that they reach the top of, and the rewards of all of them."""
+    above = 2 * largest_on_grid
+    bp = surface.layout.problems_reference if problems_per_batch is None else problems_per_batch
+    tops_grid = largest_on_grid < 2 * sizes.max() <= above
+    if not tops_grid or above * bp * MIN_TRAINED > compute:
+        return sizes, drawn_DN
+    return np.append(sizes, above), np.hstack([drawn_DN, surface.draws(compute, above, problems_per_batch)])
+
+
+def chosen_sizes(
+    surface: Surface,
+    compute_T: Array,
+    group_sizes: Sequence[int],
+    problems_per_batch: Sequence[int | None],
+    largest_on_grid: int,
+    *,
+    in_rollouts: bool,
+) -> Array:
+    """The n that a plan chooses at each budget, shape (T,).
+
+    Args:
+        surface: the fit.
+        compute_T: budgets, positive.
+        group_sizes: candidates, increasing.
+        problems_per_batch: B_p to choose from, increasing; None for the smallest that was run.
+        largest_on_grid: largest n that was run.
+        in_rollouts: whether compute counts rollouts, so that a plan spends whole steps of it.
+    """
+    tolerance = Tolerances(surface.layout.top - surface.layout.floor).small
+    found_T = np.full(len(compute_T), float(group_sizes[0]))
+    for t, compute in enumerate(compute_T.tolist()):
+        best: list[tuple[int, float]] = []
+        for bp in problems_per_batch:
+            batch_N = np.array(group_sizes) * float(surface.layout.problems_reference if bp is None else bp)
+            steps_N = np.floor(compute / batch_N + 1e-9)
+            able_N = steps_N >= MIN_UPDATES if in_rollouts else np.ones(len(batch_N), dtype=bool)
+            if not able_N.any():
+                continue
+            sizes = np.array(group_sizes)[able_N]
+            spent = (steps_N * batch_N)[able_N] if in_rollouts else np.full(len(sizes), compute)
+            odds = group_size_odds(surface, float(spent.max()), sizes, bp, largest_on_grid, spent)
+            chosen = odds.best()
+            best.append((int(sizes[chosen]), float(odds.reward[chosen])))
+        enough = max((reward for _, reward in best), default=0.0) - tolerance
+        found_T[t] = next((n for n, reward in best if reward >= enough), group_sizes[0])
+    return found_T
+
+
+class Estimate(NamedTuple):
+    """A number with an interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Place(NamedTuple):
+    """Where a surface is asked: compute, group size, problems per batch and problem set (None: the surface's own)."""
+
+    compute: float
+    group_size: float
+    problems_per_batch: float | None = None
+    n_problems: float | None = None
+
+
+def draws_at(surface: Surface, place: Place) -> Array:
+    """Noise-free reward at one place, shape (draws,)."""
+    return surface.draws(*place)[:, 0]
+
+
+def difference(surface: Surface, first: Place, second: Place, level: float = 0.8) -> Estimate:
+    """Reward at `first` less reward at `second`, with the interval of the difference.
+
+    Args:
+        surface: the fit.
+        first: one place.
+        second: the other.
+        level: coverage asked for.
+    """
+    return estimate(draws_at(surface, first) - draws_at(surface, second), level)
+
+
+def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
+    """Mean and interval of draws.
+
+    Args:
+        drawn_D: draws of one number, shape (D,).
+        level: coverage asked for.
+    """
+    values = np.asarray(drawn_D, dtype=float)
+    mean = float(values.mean())
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    # Of skewed draws the mean may lie outside their quantiles.
+    return Estimate(mean, min(float(low), mean), max(float(high), mean))
+
+
+def estimate_of_cost(cost_D: Array, level: float) -> Estimate:
+    """Median and interval of drawn costs, taken in logarithms.
+
+    Args:
+        cost_D: draws of one cost, positive, shape (D,).
+        level: coverage asked for.
+    """
+    log = np.log(cost_D)
+    low, high = np.quantile(log, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(float(np.exp(float(np.median(log)))), float(np.exp(low)), float(np.exp(high)))
+
+
+def first_reach(log_G: Array, reward_DG: Array, target_D: Array) -> tuple[Array, Mask, Mask]:
+    """Where each draw first reaches its target along a path, interpolated between its points.
+
+    Args:
+        log_G: increasing positions, such as logarithms of compute.
+        reward_DG: rewards at them; they need not increase, since who has reached a reward keeps the checkpoint.
+        target_D: reward to reach.
+
+    Returns:
+        Positions by draw, and which draws reach it before the path begins, and which never.
+    """
+    kept_DG = np.maximum.accumulate(reward_DG, axis=1)
+    reached_DG = kept_DG >= target_D[:, None]
+    some_D: Mask = np.asarray(reached_DG.any(axis=1))
+    first_D = np.where(some_D, reached_DG.argmax(axis=1), len(log_G) - 1)
+    before_D = np.maximum(first_D - 1, 0)
+    rows = np.arange(len(target_D))
+    lower, upper = kept_DG[rows, before_D], kept_DG[rows, first_D]
+    share = np.divide(target_D - lower, upper - lower, out=np.ones(len(rows)), where=upper > lower)
+    found_D = log_G[before_D] + np.clip(share, 0.0, 1.0) * (log_G[first_D] - log_G[before_D])
+    at_once_D: Mask = np.asarray(some_D & (first_D == 0))
+    never_D: Mask = np.asarray(np.logical_not(some_D))
+    return found_D, at_once_D, never_D

@@ -1,0 +1,484 @@
+"""From a request to a plan: resolve, enumerate, score, assess. Each step hands its result to the next.
+
+`resolve` adds to the arguments what the planner knows. `enumerate_setups` lists the allocations that the budget pays
+for, by smallest B_p and number of GPUs. `score` picks one of them by what the fits predict, and shortens it where the
+rest of the budget adds nothing. `assess` (`planning.assess`) makes the plan: predictions, alternatives, verdict, notes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.answers import MIN_TRAINED
+from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
+from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
+from isocompute_sdk.planning.inheritance import FITTED, same_model
+from isocompute_sdk.planning.plan import Stopping
+from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
+from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
+from isocompute_sdk.specs import Budget
+from isocompute_sdk.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.planner import Planner
+
+MIN_SAVED = 0.1
+"""Share of the steps below which leaving them out is not worth a note."""
+SEEN_TO_FALL, MAY_FALL = 0.8, 0.5
+"""Probability that the onset of a decline lies within the data from which the decline counts as seen; and probability
+that the recipe declines from which flat curves show no plateau: a fall, a dip and a plateau then look alike."""
+
+Spend = Literal["worthwhile", "all"]
+
+
+FIXED = ("problems_per_batch", "update_steps", "rollouts_per_batch")
+"""Options that fix B_p, M and B, in the order of `Fixed`."""
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of `Planner.allocate`, with the meaning that they have there."""
+
+    problems_per_batch: int | None
+    update_steps: int | None
+    rollouts_per_batch: int | None
+    mode: Mode
+    beyond_grid: int | Literal["auto"]
+    n_problems: int | None
+    min_update_steps: int | None
+    spend: Spend
+    powers_of_two: bool
+    evaluation_share: float
+    continued: Mapping[tuple[int, int], float] | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `Planner.allocate`, with the meaning that they have there.
+
+    Raises:
+        PlanError: an invalid value.
+    """
+
+    budget: Budget
+    fixed: Fixed = field(default_factory=Fixed)
+    mode: Mode = "expected"
+    beyond_grid: int | Literal["auto"] = "auto"
+    n_problems: int | None = None
+    min_update_steps: int | None = None
+    spend: Spend = "worthwhile"
+    powers_of_two: bool = True
+    evaluation_share: float = EVALUATION_SHARE
+    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+
+    def __post_init__(self) -> None:
+        for name, accepted in (("mode", ("expected", "conservative")), ("spend", ("worthwhile", "all"))):
+            if getattr(self, name) not in accepted:
+                raise PlanError(
+                    f"{name} = {getattr(self, name)!r}; accepted: {accepted[0]!r}, {accepted[1]!r}",
+                    "Use one of the two.",
+                )
+        octaves: object = self.beyond_grid
+        whole_octaves = isinstance(octaves, int | np.integer) and not isinstance(octaves, bool) and octaves >= 0
+        if not whole_octaves and not (isinstance(octaves, str) and octaves == "auto"):
+            raise PlanError(
+                f"beyond_grid = {octaves!r}; accepted: 'auto' or a whole number of octaves, 0 or more",
+                "Use 'auto' if in doubt.",
+            )
+        share = cast("Any", self.evaluation_share)
+        if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 < share <= 1:
+            raise PlanError(
+                f"evaluation_share = {self.evaluation_share!r}; accepted: above 0, at most 1", "Use 0.05 if in doubt."
+            )
+
+    @classmethod
+    def of(cls, budget: Budget | float | str, **options: Unpack[Options]) -> Request:
+        """The request of the arguments of `Planner.allocate`.
+
+        Raises:
+            PlanError: an invalid value.
+        """
+        given: dict[str, Any] = {**options}
+        fixed = Fixed(*(whole(name, given.pop(name, None)) for name in FIXED))
+        counts = {name: whole(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
+        continued = given.pop("continued", None) or {}
+        return cls(Budget.parse(budget), fixed, continued=continued, **counts, **given)
+
+
+def whole(name: str, value: object) -> int | None:
+    """As `whole_number`; None stays None."""
+    return None if value is None else whole_number(name, value)
+
+
+def whole_number(name: str, value: object) -> int:
+    """A whole number from 1 up as an int.
+
+    Raises:
+        PlanError: anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more", "Correct it, or leave it out.")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A request with the limits, fits and preference that answer it."""
+
+    request: Request
+    limits: Limits
+    preference: Preference
+    fits: Fits
+    can_predict: bool
+    """Whether the fits hold rewards of the model to be trained."""
+    gpu_counts: tuple[int | None, ...]
+    """Numbers of GPUs to choose from; None stands for that of the throughput."""
+
+    @property
+    def tolerances(self) -> Tolerances:
+        """What counts as equal."""
+        return Tolerances(self.fits.bounds[1] - self.fits.bounds[0])
+
+    def sizes(self) -> list[int]:
+        """Group sizes to choose from; a surface predicts only as far as it has knots.
+
+        Raises:
+            FitError: fits that name no group sizes.
+        """
+        octaves, passport = self.request.beyond_grid, self.fits.passport
+        if octaves == "auto":
+            octaves = 0 if passport is None else passport.beyond_grid_octaves
+        elif passport is not None:
+            octaves = min(octaves, OCTAVES_ABOVE)
+        return self.fits.candidate_sizes(octaves, powers_of_two=self.request.powers_of_two)
+
+    def compute(self, rollouts: float) -> float:
+        """Rollouts on the axis of the fits: rollouts or tokens."""
+        return self.limits.pricing.compute(rollouts, self.fits.compute)
+
+    def curves(self, problems_per_batch: int) -> list[RewardCurve]:
+        """The curves that predict rewards at a B_p: those at the nearest one that was run."""
+        return self.fits.select(self.fits.nearest_problems_per_batch(problems_per_batch))
+
+    def reward(self, c: Candidate) -> float | None:
+        """Predicted reward; None if no curve at the nearest B_p covers this n."""
+        if not self.can_predict:
+            return None
+        if self.fits.surface is None:
+            sizes = [curve.group_size for curve in self.curves(c.problems_per_batch)]
+            if not min(sizes) <= c.group_size <= max(sizes):
+                return None
+        return float(self.fits.expected_reward(self.compute(c.rollouts), c.group_size, c.problems_per_batch))
+
+    def scored(self, *candidates: Candidate) -> tuple[Scored, ...]:
+        """Candidates with their predicted rewards, by draw where there is a surface."""
+        if self.fits.surface is None or not self.can_predict:
+            return tuple(Scored(c, self.reward(c)) for c in candidates)
+        drawn_DN = self.fits.draws(
+            [self.compute(c.rollouts) for c in candidates],
+            [c.group_size for c in candidates],
+            [c.problems_per_batch for c in candidates],
+        )
+        return tuple(
+            Scored(c, float(drawn_D.mean()), drawn_D) for c, drawn_D in zip(candidates, drawn_DN.T, strict=True)
+        )
+
+    def with_budget(self, budget: Budget, gpu_counts: Sequence[int | None] | None = None) -> Resolved:
+        """The same for another budget, and for other numbers of GPUs if they are given."""
+        limits = replace(self.limits, pricing=replace(self.limits.pricing, budget=budget))
+        return replace(self, limits=limits, gpu_counts=self.gpu_counts if gpu_counts is None else tuple(gpu_counts))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A candidate with its predicted reward."""
+
+    candidate: Candidate
+    reward: float | None
+    """None if the fits cannot predict it."""
+    drawn_D: Array | None = None
+    """By draw; None without a surface."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One smallest B_p on one number of GPUs, with the allocations that the budget pays for."""
+
+    limits: Limits
+    candidates: list[Candidate]
+    rejections: list[Rejection]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was picked, and everything that was predicted on the way."""
+
+    setup: Setup
+    best: Candidate
+    """The preferred candidate, with the whole budget."""
+    chosen: Candidate
+    """The same, shortened where the rest of the budget adds nothing."""
+    pricing: Pricing
+    landmarks: tuple[Scored, ...]
+    """Candidates whose n is a power of two or was run: a handful, even if every n is allowed."""
+    stopping: Stopping | None
+
+
+def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) -> Resolved:
+    """A request with what the planner knows: prices, limits, preference.
+
+    Args:
+        planner: fits, hardware, recipe and throughput.
+        request: the arguments of `allocate`.
+        pricing: prices; None for those of the planner.
+
+    Raises:
+        PlanError: fewer fixed steps than allowed, or fits without a law that answers.
+    """
+    fits, fixed, min_steps = planner.fits, request.fixed, request.min_update_steps
+    pricing = planner.pricing(request.budget, request.evaluation_share) if pricing is None else pricing
+    warmup, floor = planner.recipe.warmup_steps, planner.inheritance.floor
+    wanted = max(2 * warmup if min_steps is None else min_steps, 1)
+    if fixed.update_steps is not None and fixed.update_steps < wanted:
+        limit = f"min_update_steps = {wanted}"
+        if min_steps is None:
+            limit = f"{wanted}, twice the warm-up of {warmup} steps"
+        raise PlanError(
+            f"update_steps = {fixed.update_steps} is below {limit}",
+            f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
+        ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it.")
+    n_problems = request.n_problems or (fits.n_problems if fits.method in FITTED else None)
+    limits = Limits(
+        pricing,
+        planner.hardware,
+        fixed,
+        min(floor, n_problems or floor),
+        wanted,
+        planner.inheritance.problems_from_runs,
+        n_problems,
+        request.continued,
+    )
+    if fits.surface is not None:
+        preference: Preference = RewardPreference(fits, request.mode, pricing)
+    else:
+        preference = LawPreference(fits, _law(fits, fixed), request.mode, pricing)
+    can_predict = bool(fits.curves) and (planner.model is None or same_model(planner.model, fits.model))
+    throughput, counts = planner.throughput, sorted(planner.hardware.gpu_counts)
+    scales = throughput is not None and throughput.gpu_exponent is not None
+    given = scales and "gpus" in planner.hardware.model_fields_set and (request.budget.timed or len(counts) == 1)
+    return Resolved(request, limits, preference, fits, can_predict, (*counts,) if given else (None,))
+
+
+def _law(fits: Fits, fixed: Fixed) -> str:
+    """The deciding law: for a fixed batch the law in steps, if it was fitted at that batch or is the only one."""
+    laws, batch, in_steps = fits.laws, fixed.rollouts_per_batch, "group_size_vs_steps"
+    if in_steps in laws and batch is not None and (batch == fits.rollouts_per_batch or "group_size" not in laws):
+        return in_steps
+    if "group_size" in laws:
+        return "group_size"
+    if in_steps in laws:
+        raise PlanError(
+            f"these fits hold only laws in steps, fitted at rollouts_per_batch = {fits.rollouts_per_batch}",
+            f"Add --rollouts-per-batch {fits.rollouts_per_batch} (rollouts_per_batch=), or use fits "
+            "with a law in compute.",
+        ).in_shell(f"Add --rollouts-per-batch {fits.rollouts_per_batch}, or use fits with a law in compute.")
+    raise PlanError(
+        "these fits hold no allocation law: " + fits.unsupported.get("group_size", "none was fitted"),
+        "The notes of the fits say what is missing.",
+    )
+
+
+def enumerate_setups(resolved: Resolved, sizes: Sequence[int]) -> list[Setup]:
+    """The setups with candidates, by increasing smallest B_p and number of GPUs.
+
+    If time decides, a larger B_p may use the hardware better and more GPUs may keep a deadline; a budget in rollouts
+    depends on neither.
+
+    Returns:
+        If nothing fits, one setup without candidates and with every rejection.
+    """
+    limits, tried = resolved.limits, list[Setup]()
+    for floor in _floors(resolved, sizes):
+        for gpus in resolved.gpu_counts:
+            own = replace(limits, floor=floor)
+            if gpus is not None:
+                own = replace(own, pricing=own.pricing.at_gpus(gpus), hardware=own.hardware.replace(gpus=gpus))
+            tried.append(Setup(own, *enumerate_candidates(sizes, own)))
+    able = [setup for setup in tried if setup.candidates]
+    return able or [replace(tried[0], rejections=[r for setup in tried for r in setup.rejections])]
+
+
+def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
+    """Smallest B_p to try, increasing: the recipe's floor, then stable larger ones that runs or speed suggest."""
+    limits, seen, passport = resolved.limits, resolved.fits.problems_per_batch, resolved.fits.passport
+    floor, throughput = limits.floor, limits.pricing.throughput
+    if passport is None or not limits.fixed.free:
+        return [floor]
+    levels = [bp for bp in seen if bp > floor]
+    if limits.pricing.budget.timed:
+        # In octaves, up to one above the largest that was run, unless B_p is chosen among those that were run; and
+        # near the only batch that was timed.
+        most = 2 * max(seen, default=floor)
+        octaves = () if limits.problems_from_runs else range(1, 31)
+        levels += [floor * 2**i for i in octaves if floor * 2**i <= most]
+        if throughput is not None and throughput.measured is not None and not throughput.measured.separates_batches:
+            batches = throughput.measured.rollouts_per_batch
+            levels += [bp for n in sizes for batch in batches if floor < (bp := round(batch / n)) <= most]
+    stable = [bp for bp in [floor, *sorted(set(levels))] if bp not in passport.unstable_problems_per_batch]
+    return stable or [max([floor, *levels])]
+
+
+def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate]:
+    """The smallest B_p and fewest GPUs that are predicted to lose no more than the tolerance, and their best candidate.
+
+    Args:
+        resolved: the request.
+        setups: those with candidates, at least one.
+    """
+    fits, best = resolved.fits, [resolved.preference.best(setup.candidates, resolved.limits.fixed) for setup in setups]
+    place = 0
+    if len(setups) > 1 and fits.surface is None:
+        place = max(range(len(best)), key=lambda i: best[i].rollouts)
+    elif len(setups) > 1:
+        # Also if the plan is for another model, whose rewards are not predicted.
+        rewards = [
+            float(fits.expected_reward(resolved.compute(c.rollouts), c.group_size, c.problems_per_batch)) for c in best
+        ]
+        # If time decides, B_p is chosen for speed, which is measured.
+        timed, tolerances = resolved.limits.pricing.budget.timed, resolved.tolerances
+        enough = max(rewards) - (tolerances.nothing if timed else tolerances.small)
+        place = next(i for i, reward in enumerate(rewards) if reward >= enough)
+    return setups[place], best[place]
+
+
+def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
+    """The preferred allocation, without the steps that add nothing.
+
+    Raises:
+        PlanError: there are no candidates, with the smallest budget that pays for one.
+    """
+    if not setups[0].candidates:
+        raise refusal(resolved, setups[0].rejections)
+    setup, best = pick(resolved, setups)
+    pricing = setup.limits.pricing_of(best.group_size, best.problems_per_batch)
+    levels = set(resolved.fits.group_sizes)
+    known = [c for c in setup.candidates if c.group_size in levels or c.group_size.bit_count() == 1]
+    landmarks = resolved.scored(*known) if known else ()
+    full = next((one for one in landmarks if one.candidate == best), None) or resolved.scored(best)[0]
+    chosen, stopping = _worthwhile(resolved, setup.limits, pricing, full, landmarks)
+    return Choice(setup, best, chosen, pricing, landmarks, stopping)
+
+
+def _worthwhile(
+    resolved: Resolved, limits: Limits, pricing: Pricing, best: Scored, landmarks: Sequence[Scored]
+) -> tuple[Candidate, Stopping | None]:
+    """Fewer steps if the last of them are predicted to add almost nothing, with what is left out."""
+    chosen, full, fits = best.candidate, best.reward, resolved.fits
+    if resolved.request.spend == "all" or full is None or chosen.ends_by == "update_steps":
+        return chosen, None
+    drawn, tolerances = fits.surface is not None, resolved.tolerances
+    tolerance = tolerances.nothing if drawn else tolerances.small
+    seen, end_seen = fits.largest_compute, _end_seen(resolved, chosen)
+    # Laws need a plateau that was seen.
+    if not end_seen and not drawn:
+        return chosen, None
+    # If another n still gains, the rest of the budget is worth something, though not with the n that the law chose.
+    if max((one.reward for one in landmarks if one.reward is not None), default=full) - full >= tolerances.small:
+        return chosen, None
+
+    def gain(steps: int) -> float:
+        reward = resolved.reward(replace(chosen, update_steps=steps))
+        return 0.0 if reward is None else full - reward
+
+    low, high = limits.min_update_steps, chosen.update_steps
+    fewer = math.floor((1.0 - MIN_SAVED) * high) if drawn else high // 2
+    if fewer < low or gain(fewer) >= tolerance:
+        return chosen, None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if gain(middle) < tolerance else (middle, high)
+    trimmed = replace(chosen, update_steps=high, ends_by="worthwhile")
+    whole_compute = resolved.compute(chosen.rollouts)
+    stopping = Stopping(
+        gain=gain(high),
+        tolerance=tolerance,
+        worthwhile=pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps),
+        whole_compute=whole_compute,
+        extrapolation=None if seen is None else whole_compute / seen,
+        end_seen=end_seen,
+        chance_of_more=_chance_of_more(resolved, trimmed, best, landmarks),
+    )
+    return trimmed, stopping
+
+
+def _end_seen(resolved: Resolved, c: Candidate) -> bool:
+    """Whether the runs show the plateau of this n, or that its rewards fall: its best checkpoint is then known."""
+    curves, surface = resolved.curves(c.problems_per_batch), resolved.fits.surface
+    flat = _flat(curves, c.group_size)
+    if surface is None or not curves:
+        return flat
+    onset_D = surface.onset(c.group_size, resolved.fits.reachable_problems_per_batch(c.problems_per_batch))
+    fell = float(np.mean(onset_D < max(curve.last_compute for curve in curves))) >= SEEN_TO_FALL
+    may_fall = surface.declines is not None and surface.declines.probability >= MAY_FALL
+    return fell or (flat and not may_fall)
+
+
+def _flat(curves: Sequence[RewardCurve], n: int) -> bool:
+    """Whether the runs identify the plateaus of the curves that predict this n, and of those within an octave."""
+    sizes = [c.group_size for c in curves]
+    below = max((size for size in sizes if size <= n), default=n)
+    above = min((size for size in sizes if size >= n), default=n)
+    if n > max(sizes):
+        return False
+    return all(c.plateau_identified for c in curves if min(below, n / 2) <= c.group_size <= max(above, 2 * n))
+
+
+def _chance_of_more(resolved: Resolved, trimmed: Candidate, full: Scored, landmarks: Sequence[Scored]) -> float | None:
+    """Probability that the whole budget reaches more than the trimmed plan, by any n and by more than equal.
+
+    The octave above the grid counts where the budget leaves it enough updates. None without a surface.
+    """
+    if full.drawn_D is None:
+        return None
+    drawn = {one.candidate.group_size: one.drawn_D for one in (*landmarks, full) if one.drawn_D is not None}
+    c, above = full.candidate, 2 * resolved.fits.group_size_range[1]
+    if above not in drawn and above * c.problems_per_batch * MIN_TRAINED <= c.rollouts:
+        drawn[above] = resolved.fits.draws(resolved.compute(c.rollouts), above, c.problems_per_batch)[:, 0]
+    here_D = resolved.fits.draws(resolved.compute(trimmed.rollouts), trimmed.group_size, c.problems_per_batch)[:, 0]
+    best_D = np.max(list(drawn.values()), axis=0)
+    return float(np.mean(best_D - here_D > resolved.tolerances.equal))
+
+
+def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
+    """The error if no group size has a candidate, with the smallest budget that pays for one."""
+    costs = [r.smallest_budget for r in rejections if r.smallest_budget is not None]
+    limits, budget = resolved.limits, resolved.limits.pricing.budget
+    listed = "; ".join(f"n = {r.group_size}: {r.reason}" for r in rejections[:3])
+    if costs:
+        smallest, digits = min(costs), 0 if budget.unit in ("rollouts", "tokens") else 4
+        # Rounded up, so that the printed number suffices.
+        enough = f"{math.ceil(smallest * 10**digits) / 10**digits:.{digits}f} {budget.unit.replace('_', '-')}"
+        works = f"The smallest budget that works is {enough}; or lower --min-update-steps"
+        return PlanError(
+            f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan ({listed})",
+            f"{works} (min_update_steps, now {limits.min_update_steps}) or the recipe's min_problems_per_batch "
+            f"(now {limits.floor}).",
+            smallest,
+        ).in_shell(
+            f"{works} (now {limits.min_update_steps}), or min_problems_per_batch in the file of --recipe (now "
+            f"{limits.floor})."
+        )
+    if not rejections:
+        return PlanError(
+            "the fits offer no group size of 2 or more to choose from",
+            "Run group sizes of 2 or more: a single rollout has no group to be compared with.",
+        )
+    return PlanError(f"no group size satisfies the constraints together: {listed}", "Relax the constraint named.")

@@ -1,1 +1,0 @@
-"""What to think of a plan: its verdict, its caveats, and the other allocations worth knowing about."""

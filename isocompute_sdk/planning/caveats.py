@@ -1,0 +1,418 @@
+"""Notes on a plan: what limits its n, its reward, its hours and its money."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.candidates import Candidate
+from isocompute_sdk.planning.plan import Stopping
+from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
+from isocompute_sdk.tolerances import FAR, NEAR
+
+OVERFITTING_PROBLEMS = 500
+"""Size of the problem set at which large n overfit in the paper (finding 5)."""
+STUDIED_PROBLEMS = 5000
+"""Smallest full training set of the paper's sweeps."""
+LONGEST_EPOCHS = 83
+"""Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
+LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
+"""B_max of the paper's sweeps."""
+LIKELY_DECLINE = 0.6
+"""Probability of a decline before the budget is spent from which a plan says so."""
+TIMED_SPAN = 2.0
+"""Batches this many times outside those that were timed are an extrapolation."""
+LENGTHS_SEEN = 1 / 3
+"""Share of the plan's compute for which response lengths must be known for its hours to hold."""
+
+
+def extrapolation(ratio: float) -> Iterator[Note]:
+    """The plan's compute lies beyond the data."""
+    if ratio <= 1.0:
+        return
+    code = "extrapolation" if ratio <= NEAR else f"extrapolation-beyond-{FAR if ratio > FAR else NEAR:g}x"
+    severity = "info" if ratio <= NEAR else "warning"
+    yield Note(
+        code,
+        severity,
+        f"The plan's compute is {ratio:.3g} times the largest that was seen. One or two runs at a third of the budget, "
+        "then a refit, cost less than a wrong n.",
+        {"ratio": ratio},
+    )
+
+
+def another_model(law_model: str | None, model: str | None, method: str) -> Note:
+    """The law was fitted to another model."""
+    whose = f"The law's constants belong to {law_model}" if law_model else "The law's constants belong to other models"
+    yours = f", not to {model}" if model else "; this plan names no model"
+    tail = "" if method == "prior" else " The best n saturated at 512, 128, 64, 32 and 16 on five published pairs."
+    return Note(
+        "constants-of-another-model",
+        "warning",
+        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit a pilot of your own.{tail}",
+        {"law_model": law_model, "model": model},
+    )
+
+
+def problem_set(candidate: Candidate, n_problems: int | None) -> Iterator[Note]:
+    """Small training sets, and many passes over them."""
+    if n_problems is None:
+        return
+    if n_problems < STUDIED_PROBLEMS:
+        severity = "warning" if n_problems <= OVERFITTING_PROBLEMS else "info"
+        yield Note(
+            "small-problem-set",
+            severity,
+            f"{n_problems:,} training problems: the paper's sweeps used 5,000 and 6,000, and with 500 the reward "
+            "on held-out problems fell again, first for large n. Watch validation against training reward; the "
+            "law holds only before they diverge.",
+            {"n_problems": n_problems},
+        )
+    epochs = candidate.update_steps * candidate.problems_per_batch / n_problems
+    if epochs > LONGEST_EPOCHS:
+        yield Note(
+            "many-epochs",
+            "warning",
+            f"M * B_p / D = {candidate.update_steps:,} * {candidate.problems_per_batch} / {n_problems:,} = "
+            f"{epochs:.0f} passes over the training problems; the paper's longest run made about {LONGEST_EPOCHS}.",
+            {"epochs": epochs},
+        )
+
+
+def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]) -> Iterator[Note]:
+    """Batches that no sweep has measured."""
+    n, problems = candidate.group_size, candidate.problems_per_batch
+    studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"]
+    if candidate.rollouts_per_batch > studied:
+        yield Note(
+            "batch-and-group-both-large",
+            "warning",
+            f"n * B_p = {n} * {problems} = {candidate.rollouts_per_batch:,} rollouts per batch; the paper's sweep "
+            f"ended at {studied:,}. No sweep has measured n and B_p this large together: this is a guess.",
+            {"rollouts_per_batch": candidate.rollouts_per_batch, "studied": studied},
+        )
+    if problems < recipe.min_problems_per_batch:
+        yield Note(
+            "below-stability-floor",
+            "warning",
+            f"B_p = {problems} is below the recipe's floor of {recipe.min_problems_per_batch}: training may be "
+            "unstable.",
+            {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
+        )
+    yield from problems_not_observed(problems, observed_problems)
+
+
+def problems_not_observed(problems: int, observed: Sequence[int]) -> Iterator[Note]:
+    """No run had this B_p; a warning if it lies more than an octave outside those that were run."""
+    if not observed or problems in observed:
+        return
+    far = not observed[0] / 2 <= problems <= observed[-1] * 2
+    beyond = " Predictions are those of the nearest B_p within an octave." if far else ""
+    yield Note(
+        "problems-per-batch-not-observed",
+        "warning" if far else "info",
+        f"No run had B_p = {problems} (runs: {', '.join(map(str, observed))}).{beyond} The paper saw B_p matter "
+        "little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
+        {"problems_per_batch": problems, "observed": list(observed)},
+    )
+
+
+def steps(candidate: Candidate, recipe: Recipe) -> Iterator[Note]:
+    """The warm-up takes a large part of the run."""
+    if candidate.update_steps >= 5 * recipe.warmup_steps:
+        return
+    yield Note(
+        "few-update-steps",
+        "warning",
+        f"{candidate.update_steps} updates with a warm-up of {recipe.warmup_steps}: a large part of the run trains "
+        "at a reduced learning rate; the fits do not account for that.",
+        {"update_steps": candidate.update_steps, "warmup_steps": recipe.warmup_steps},
+    )
+
+
+def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
+    """A group size outside those that were run."""
+    if smallest <= n <= largest:
+        return
+    yield Note(
+        "beyond-grid",
+        "warning",
+        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the on-grid answer is "
+        "among the alternatives.",
+        {"group_size": n, "grid": [smallest, largest]},
+    )
+
+
+def unused(share: float, ends_by: str, constraints: Sequence[str]) -> Iterator[Note]:
+    """Budget that the plan leaves."""
+    if share <= 0.03:
+        return
+    why = {
+        "deadline": "the deadline ends the run first",
+        "update_steps": "M is fixed" + (f", and {constraints[0]} limits the batch" if constraints else ""),
+        "worthwhile": "it is predicted to add almost nothing (see rest-not-worthwhile)",
+    }.get(ends_by, "one more step costs more than what is left")
+    yield Note(
+        "unused-budget",
+        "info",
+        f"{share:.1%} of the budget stays unused: {why}.",
+        {"unused_share": share, "ends_by": ends_by, "constraints": list(constraints)},
+    )
+
+
+def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
+    """The curves are flat: the rest of the budget is predicted to add almost nothing."""
+    spent, whole = (amount_text(amount, budget.unit) for amount in (found.worthwhile, budget.available))
+    return Note(
+        "rest-not-worthwhile",
+        "warning",
+        f"{spent} of {whole} are planned: the rest is predicted to add {found.gain:.2g} of reward, below the tolerance "
+        f"of {found.tolerance:g}. --spend all uses everything.",
+        {
+            "predicted_gain": found.gain,
+            "tolerance": found.tolerance,
+            "worthwhile": found.worthwhile,
+            "unit": budget.unit,
+            "chance_of_more": found.chance_of_more,
+        },
+    )
+
+
+def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Iterator[Note]:
+    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
+
+    Args:
+        n: the chosen group size.
+        onset: compute at which its rewards begin to fall, median over draws.
+        chance: probability that the budget reaches beyond it.
+        step: change of the onset's ln C per octave of n.
+        largest: largest n that was run.
+    """
+    if chance < LIKELY_DECLINE:
+        return
+    other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
+    yield Note(
+        "decline-within-budget",
+        "warning",
+        f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the "
+        "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
+        f"best checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and "
+        "watch training against validation reward.",
+        {"group_size": n, "onset": onset, "probability": chance},
+    )
+
+
+def near_tie(chosen: int, others: Sequence[int], tolerance: float) -> Iterator[Note]:
+    """Group sizes with equal predictions."""
+    if not others:
+        return
+    yield Note(
+        "near-tie",
+        "info",
+        f"n = {chosen} and n = {', '.join(map(str, others))} are predicted within {tolerance:g} of each other: "
+        "they count as equal; take the one that suits your hardware.",
+        {"group_sizes": [chosen, *others], "tolerance": tolerance},
+    )
+
+
+def curves_disagree(chosen: int, better: int, gain: float) -> Note:
+    """The law and the fitted curves prefer different n."""
+    return Note(
+        "law-and-curves-disagree",
+        "warning",
+        f"The law gives n = {chosen}, but the fitted curves put n = {better} ahead by {gain:.3f} of reward at this "
+        "compute. A sigmoid through the frontier smooths; compare the two curves.",
+        {"by_law": chosen, "by_curves": better, "gain": gain},
+    )
+
+
+def moved_by_limit(
+    chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
+) -> Iterator[Note]:
+    """The largest batch allowed, and not the reward, decides n.
+
+    Args:
+        chosen: the plan's allocation.
+        best: the one without the limit, whose batch exceeds it.
+        limit: rollouts per batch.
+        reward: predicted with the limit; None if the fits predict none.
+        without: the same without it.
+    """
+    n = best.group_size
+    if n == chosen.group_size:
+        return
+    lost = None if reward is None or without is None else without - reward
+    cost = "What that costs is not predicted." if lost is None else f"That is predicted to cost {lost:.3f} of reward."
+    smaller = f", or B_p = {limit // n} (--problems-per-batch {limit // n})" if limit // n else ""
+    yield Note(
+        "batch-limit-moves-n",
+        "warning",
+        f"At most {limit:,} rollouts per batch leave n = {chosen.group_size}; without that limit the plan has n = "
+        f"{n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
+        f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
+        {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
+    )
+
+
+def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throughput) -> Iterator[Note]:
+    """A budget in time leads to another B_p than the same one in rollouts.
+
+    Args:
+        chosen: the plan's allocation.
+        by_rollouts: the one for as many rollouts, whatever time they take.
+        throughput: seconds per step.
+    """
+    here, there = chosen.rollouts_per_batch, by_rollouts.rollouts_per_batch
+    if chosen.problems_per_batch == by_rollouts.problems_per_batch:
+        return
+    why = throughput.refusal(there)
+    if why is None:
+        hours = [throughput.gpu_hours(batch, chosen.rollouts / batch) for batch in (here, there)]
+        why = (
+            f"these {chosen.rollouts:,} rollouts take {hours[0]:,.3g} GPU-hours in batches of {here:,}, and "
+            f"{hours[1]:,.3g} in batches of {there:,}"
+        )
+    yield Note(
+        "problems-per-batch-for-time",
+        "info",
+        f"B_p = {chosen.problems_per_batch} suits a budget in time; a budget of as many rollouts would give B_p = "
+        f"{by_rollouts.problems_per_batch}: {why}. --problems-per-batch {by_rollouts.problems_per_batch} keeps it.",
+        {"problems_per_batch": chosen.problems_per_batch, "by_rollouts": by_rollouts.problems_per_batch},
+    )
+
+
+def other_batch(planned: int, fitted: int | None) -> Iterator[Note]:
+    """A law in steps is used at another batch than it was fitted at."""
+    if fitted is None or planned == fitted:
+        return
+    yield Note(
+        "fixed-batch-of-another-size",
+        "warning",
+        f"The law in steps was fitted at B = {fitted:,} rollouts per batch and is used at {planned:,}.",
+        {"fitted": fitted, "planned": planned},
+    )
+
+
+def no_answer(metric: str, reason: str) -> Note:
+    """Another metric has no plan."""
+    return Note("other-metric-without-plan", "info", f"No plan for {metric}: {reason}.", {"metric": metric})
+
+
+def metrics_disagree(n: int, others: dict[str, int]) -> Iterator[Note]:
+    """Other metrics have another best n (coverage against sharpening, training against validation)."""
+    far = {metric: m for metric, m in others.items() if max(m / n, n / m) > 2}
+    if not far:
+        return
+    listed = ", ".join(f"{metric}: {m}" for metric, m in far.items())
+    yield Note(
+        "metrics-disagree",
+        "warning",
+        f"n = {n} is best for the first metric; others differ by more than an octave ({listed}). Decide which "
+        "metric counts: coverage (best@k) and sharpening (worst@k) have different best n.",
+        {"group_size": n, "others": far},
+    )
+
+
+def speed(throughput: Throughput, budget: Budget, batch: int, rollouts: int) -> Iterator[Note]:
+    """What the throughput leaves open at this batch and this far into training."""
+    seen = throughput.measured
+    if seen is None or not budget.timed:
+        return
+    low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
+    if not seen.separates_batches:
+        yield Note(
+            "throughput-near-one-batch",
+            "warning",
+            f"Seconds per step were measured at B = {low:,} to {high:,} only, less than 4x apart: the plan "
+            "considers only batches near them. isocompute probe measures three batches.",
+            {"rollouts_per_batch": list(seen.rollouts_per_batch)},
+        )
+    elif not low / TIMED_SPAN <= batch <= high * TIMED_SPAN:
+        yield Note(
+            "throughput-extrapolated",
+            "warning",
+            f"The plan's batch of {batch:,} rollouts lies outside those that were timed ({low:,} to {high:,}): its "
+            "hours are a linear extrapolation. Time a few steps first.",
+            {"rollouts_per_batch": batch, "measured": [low, high]},
+        )
+    if seen.rollouts < LENGTHS_SEEN * rollouts:
+        known = f"up to {seen.rollouts:,.0f} of {rollouts:,} rollouts" if seen.rollouts else "at no compute"
+        yield Note(
+            "response-growth-unseen",
+            "info",
+            f"Response lengths were measured {known}: if they grow further, the run takes longer. Measure the "
+            "throughput on the pilot's own logs.",
+            {"seen": seen.rollouts, "rollouts": rollouts},
+        )
+
+
+def gpus(throughput: Throughput, hardware: Hardware, given: bool) -> Iterator[Note]:
+    """Numbers of GPUs for which the throughput gives no speed."""
+    counts = hardware.gpu_counts
+    if not given or throughput.gpu_exponent is not None or counts == (throughput.gpus,):
+        return
+    yield Note(
+        "gpu-scaling-unknown",
+        "info",
+        f"The hardware offers {', '.join(map(str, counts))} GPUs, and the throughput is for {throughput.gpus}: "
+        f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed "
+        "grows with GPUs.",
+        {"gpus": list(counts), "throughput_gpus": throughput.gpus},
+    )
+
+
+def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counted: bool, timed: bool) -> Iterator[Note]:
+    """Evaluations cost more than their share, or the budget does not pay for them."""
+    unit = "gpu_hours" if "gpu_hours" in parts["training"] else "rollouts"
+    cost = parts["evaluation"][unit] / parts["training"][unit]
+    if cost > share * (1 + 1e-9):
+        yield Note(
+            "evaluation-above-share",
+            "warning",
+            f"Evaluating the base model and the last step alone costs {cost:.1%} of training, more than the "
+            f"{share:.1%} allowed: use fewer problems or samples.",
+            {"share": cost, "allowed": share},
+        )
+    if timed and not counted:
+        yield Note(
+            "evaluation-not-counted",
+            "info",
+            f"Hours and money are those of training; evaluations add about {cost:.1%}. --evaluation 300x4 counts them.",
+            {"share": cost},
+        )
+
+
+def changed_by_hand(
+    changed: Mapping[str, tuple[object, object]],
+    reward: tuple[float | None, float | None],
+    metric: str,
+    *,
+    recipe: bool,
+) -> Note:
+    """A person chose other numbers than the planner.
+
+    Args:
+        changed: (before, after) of every number that was asked for.
+        reward: predicted reward before and after.
+        metric: its name.
+        recipe: whether the recipe changed, which no prediction accounts for.
+    """
+    listed = ", ".join(f"{name} = {after} (was {before})" for name, (before, after) in changed.items())
+    before, after = reward
+    predicted = "The fits predict no reward for the change."
+    if after is not None:
+        predicted = f"Predicted {metric}: {after:.3f}" + (
+            "." if before is None else f", before the change {before:.3f}."
+        )
+    return Note(
+        "changed-by-hand",
+        "warning",
+        f"A person changed this plan: {listed}. {predicted} Everything else was computed again."
+        + (" The fits do not account for the changed recipe." if recipe else ""),
+        {
+            "changed": {name: list(pair) for name, pair in changed.items()},
+            "predicted_reward_before": before,
+            "predicted_reward": after,
+        },
+    )

@@ -1,1 +1,0 @@
-"""Choosing an allocation: executable candidates, what each costs, and which one is preferred."""

@@ -1,0 +1,479 @@
+"""A plan compared with a configuration of the caller: at equal budget, rollouts, steps, time or batch; equal reward.
+
+Which n looks best depends on what is held equal. At equal steps (or epochs) a larger n also gets more rollouts, at
+equal rollouts fewer steps; see docs/comparing.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from isocompute_sdk.documents import Document
+from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
+from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.planning import assess, caveats
+from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.plan import Plan, reward_draws
+from isocompute_sdk.planning.pricing import TIMED_IN_SHELL, Pricing, amount_text
+from isocompute_sdk.planning.questions import Answer, PlansByBudget, SavedEstimate, SavedPlan, with_reward
+from isocompute_sdk.planning.trials import widened
+from isocompute_sdk.specs import Allocation
+from isocompute_sdk.tolerances import Tolerances
+
+MIN_SHARE, MAX_SHARE, POINTS = 1 / 32, 4.0, 29
+"""Equal reward is searched between these shares of the budget, at so many amounts."""
+FURTHEST, PAYBACK_POINTS = 30.0, 49
+"""Payback is searched up to this multiple of the whole budget, at so many budgets."""
+FURTHEST_OCTAVES = 4
+"""Octaves outside the n that were run within which a configuration is judged, by the prior of the surface."""
+_NAMES = {
+    **dict.fromkeys(("n", "group_size"), "group_size"),
+    **dict.fromkeys(("bp", "Bp", "B_p", "problems_per_batch"), "problems_per_batch"),
+    **dict.fromkeys(("m", "M", "update_steps"), "update_steps"),
+}
+
+Configuration = Allocation | Mapping[str, Any] | Sequence[int] | str
+"""(n, B_p), (n, B_p, M), a mapping or text such as `n=16,bp=32`, or an `Allocation`."""
+
+
+Equal = Literal["rollouts", "steps", "time", "batch"]
+"""What the configuration has in common with the plan: C, M, wall-clock hours, or B = n B_p with M (B_p follows)."""
+EQUALS: tuple[Equal, ...] = get_args(Equal)
+
+
+@dataclass(frozen=True)
+class AtEqual:
+    """The configuration with one quantity as in the plan."""
+
+    problems_per_batch: int
+    update_steps: int
+    rollouts: int
+    reward: SavedEstimate
+    difference: SavedEstimate
+    """Reward of the plan less that of the configuration."""
+
+    @property
+    def described(self) -> str:
+        """The configuration and the difference in one line."""
+        return (
+            f"B_p = {self.problems_per_batch}, M = {self.update_steps:,}, C = {self.rollouts:,}: predicted "
+            f"{self.reward.mean:.3f}, difference {_signed(self.difference)}"
+        )
+
+
+@dataclass(frozen=True)
+class Payback:
+    """Whether a pilot that only the plan needs pays for itself; amounts in the budget's unit."""
+
+    pilot_cost: float
+    total: float
+    """Budget of the plan and of its pilot together, which the configuration has to itself."""
+    pays_from: float | None
+    """Total budget from which on the plan after its pilot is expected to do better: the lower end of the budgets around
+    `total` where it does, or the first above. None if there is none up to `searched`."""
+    searched: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanComparison(Answer):
+    """A plan compared with a configuration."""
+
+    plan: SavedPlan
+    """The best plan for the budget, all of it spent."""
+    group_size: int
+    """n of the configuration."""
+    problems_per_batch: int
+    update_steps: int
+    """M: as given, or the most that the budget buys."""
+    costs: Mapping[str, float]
+    """Cost of the configuration in every unit."""
+    configuration_reward: SavedEstimate
+    difference: SavedEstimate
+    """Reward of the plan less that of the configuration."""
+    probability: float | None
+    """That the plan is better; None for fits without draws."""
+    equal_reward: SavedEstimate
+    """Cost, in the budget's unit, at which plans reach the configuration's reward, within the budgets searched."""
+    equal_reward_bounded: bool
+    """False if an end of that interval lies outside the budgets searched."""
+    gpu_hours_saved: SavedEstimate | None
+    """GPU-hours of the configuration less those of a plan with the same reward; None without a throughput."""
+    equal: str = "budget"
+    """What both have in common: the budget, what `compare` was asked for, or `update_steps` that were given."""
+    at_equal: Mapping[str, AtEqual] = field(default_factory=dict[str, AtEqual])
+    """The same two at equal rollouts, steps, time and batch, as far as they can be had: hours need a throughput, and an
+    equal batch a B_p at most an octave outside those that were run."""
+    against_plan: bool = True
+    """False if `plan` is not the best plan but a reference that the caller chose."""
+    payback: Payback | None = None
+    """When the plan's pilot pays for itself; None unless its cost was given."""
+
+    def lines(self) -> list[str]:
+        """The answer as text."""
+        p, unit = self.plan, self.plan.budget.unit
+        own = self.costs[unit]
+        share = self.equal_reward.mean / own
+        about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
+        if not math.isnan(self.equal_reward.low):
+            ends = (amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high))
+            about = f" ({' to '.join(ends)}){about}"
+        chance = "" if self.probability is None else f", a gain with probability {self.probability:.0%}"
+        lines = [
+            self.verdict,
+            *([] if self.payback is None else [self._payback(self.payback)]),
+            f"{self._plan:<15} n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "
+            f"{p.predicted_reward:.3f}",
+            f"configuration   n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: "
+            f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
+            f"difference      {_signed(self.difference)}{chance}",
+            *(f"{'equal ' + name:<15} {at.described}" for name, at in self.at_equal.items()),
+            f"equal reward    {amount_text(self.equal_reward.mean, unit)}, {share:.0%} of it{about}",
+        ]
+        if self.gpu_hours_saved is not None:
+            saved = self.gpu_hours_saved
+            ends = "" if math.isnan(saved.low) else f" ({saved.low:,.4g} to {saved.high:,.4g})"
+            lines.append(f"GPU-hours saved {saved.mean:,.4g}{ends}")
+        return lines
+
+    def _payback(self, found: Payback) -> str:
+        if not found.pilot_cost:
+            return "no pilot counts against this budget (--spent pilot=AMOUNT, if one does)"
+        if found.pays_from is None:
+            most = amount_text(found.searched, self.unit)
+            return f"the pilot is not expected to pay for itself at any budget up to {most}"
+        return f"the pilot pays for itself from a total budget of {amount_text(found.pays_from, self.unit)} on"
+
+    @property
+    def _plan(self) -> str:
+        return "plan" if self.against_plan else "reference"
+
+    @property
+    def unit(self) -> str:
+        """Unit of the budget."""
+        return self.plan.budget.unit
+
+    @property
+    def verdict(self) -> str:
+        """The difference in one sentence."""
+        tie = Tolerances(self.plan.span).equal
+        d, plan, p = self.difference, self._plan, self.plan
+        where = "" if self.equal == "budget" else f" at equal {self.equal}"
+        own = (self.group_size, self.problems_per_batch, self.update_steps)
+        if (p.group_size, p.problems_per_batch, p.update_steps) == own:
+            return f"the configuration is the {plan}"
+        apart = d.low > 0 or d.high < 0
+        if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
+            return f"the configuration is as good as the {plan}{where}, within {tie:g} of {self.metric}"
+        if not math.isnan(d.low) and d.low <= 0 <= d.high:
+            return (
+                f"these fits cannot decide between the configuration and the {plan}{where} ({_signed(d)} of "
+                f"{self.metric})"
+            )
+        better, amount = (plan, d.mean) if d.mean > 0 else ("configuration", -d.mean)
+        return f"the {better} is ahead by {amount:.3f} of {self.metric}{where}"
+
+
+COMPARISON = Document("against", 1, PlanComparison, derived=("verdict", "unit"))
+
+
+def parse_configuration(given: Configuration, equal: Equal | None = None) -> tuple[int, int, int | None]:
+    """(n, B_p, M or None); B_p is 0 if it is left out, which only an equal batch allows.
+
+    Raises:
+        PlanError: something else, numbers below 1 (n below 2), M although `equal` decides it, or an unknown `equal`.
+    """
+    if equal is not None and cast("Any", equal) not in EQUALS:
+        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these.").in_shell(
+            "Use one of these with --equal."
+        )
+    if isinstance(given, Allocation):
+        given = (given.group_size, given.problems_per_batch, given.update_steps)
+    if isinstance(given, str):
+        pairs = [part.partition("=") for part in re.split(r"[,\s]+", given.strip())]
+        given = {name: value for name, _, value in pairs}
+    if not isinstance(given, Mapping):
+        parts = tuple(given) if isinstance(cast("Any", given), Iterable) else ()
+        if not 0 < len(parts) <= 3:
+            raise PlanError(
+                f"configuration {given!r:.60}; accepted: (n, B_p) or (n, B_p, M)", "For example n=16,bp=32 or (16, 32)."
+            )
+        given = dict(zip(("n", "bp", "m"), parts, strict=False))
+    found: dict[str, int] = {}
+    for name, value in given.items():
+        text = str(value)
+        if (
+            name not in _NAMES
+            or not re.fullmatch("[0-9]{1,18}", text)
+            or int(text) < (2 if _NAMES[name] == "group_size" else 1)
+        ):
+            raise PlanError(
+                f"configuration {name} = {value!r}; accepted: n (2 or more), bp and optionally m, whole numbers",
+                "For example n=16,bp=32 or (16, 32).",
+            )
+        found[_NAMES[name]] = int(text)
+    needed = {"group_size"} if equal == "batch" else {"group_size", "problems_per_batch"}
+    if not needed <= set(found):
+        raise PlanError(f"configuration {dict(given)!r} lacks n or bp", "For example n=16,bp=32 or (16, 32).")
+    if equal is not None and "update_steps" in found:
+        raise PlanError(
+            f"configuration {dict(given)!r} with equal = {equal!r}: both say M; accepted: one of them",
+            "Leave M out, or leave equal out.",
+        ).in_shell("Leave m out, or leave --equal out.")
+    return found["group_size"], found.get("problems_per_batch", 0), found.get("update_steps")
+
+
+def compare(
+    plans: PlansByBudget,
+    configuration: Configuration,
+    *,
+    equal: Equal | None = None,
+    reference: Configuration | None = None,
+    plan: Plan | None = None,
+    pilot_cost: float | None = None,
+) -> PlanComparison:
+    """The plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`.
+
+    Raises:
+        PlanError: the budget is too small for the plan or for the configuration, or no reward can be predicted.
+    """
+    n, problems, steps = parse_configuration(configuration, equal)
+    budget = plans.like
+    if reference is not None:
+        plan = _reference(plans, reference)
+    plan = plans.predicted(budget.amount) if plan is None else with_reward(plan)
+    fits = plan.fits or plans.planner.fits
+    own = plans.planner.pricing(budget, plans.request.evaluation_share)
+    pricing = replace(own, throughput=plan.throughput, evaluation_counts=plan.evaluation_counted)
+    if pilot_cost:
+        pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
+    asked, shared = problems, equal or ("budget" if steps is None else "update_steps")
+    if equal is not None:
+        problems, steps = _sized(n, problems, plan, pricing, equal)
+    same = (n, problems) == (plan.group_size, plan.problems_per_batch)
+    if steps is None:
+        steps = plan.update_steps if same and not pilot_cost else pricing.affordable_steps(n * problems)[0]
+    if steps < 1:
+        batch = f"n * B_p = {n * problems} rollouts at equal {shared}"
+        raise PlanError(f"{pricing.budget} does not pay for one step of {batch}", "Raise the budget.")
+    identical = same and steps == plan.update_steps
+    costs = plan.costs if identical else pricing.all_costs(n * problems, steps)
+    plan_D, wide = plan.reward_draws(), _reaching(fits, n)
+
+    def drawn(size: int, bp: int, rollouts: float) -> Array:
+        compute = pricing.compute(rollouts, fits.compute)
+        if wide is None:
+            return reward_draws(fits, compute, size, bp)
+        return wide.draws(compute, float(size), fits.reachable_problems_per_batch(bp))[:, 0]
+
+    try:
+        own_D = drawn(n, problems, n * problems * steps)
+    except FitError as error:
+        raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
+    equal_reward, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
+    smallest, largest = fits.group_size_range
+    return PlanComparison(
+        metric=fits.metric,
+        level=plans.level,
+        plan=plan,
+        notes=(
+            *(note for note in plan.notes if note.code.startswith("extrapolation")),
+            *caveats.beyond_grid(n, largest, smallest),
+            *caveats.problems_not_observed(problems, fits.problems_per_batch),
+        ),
+        group_size=n,
+        problems_per_batch=problems,
+        update_steps=steps,
+        costs=dict(costs),
+        configuration_reward=plans.between(own_D),
+        difference=plans.between(plan_D - own_D),
+        probability=None if fits.surface is None else float(np.mean(plan_D > own_D)),
+        equal_reward=equal_reward,
+        equal_reward_bounded=bounded,
+        gpu_hours_saved=saved,
+        equal=shared,
+        at_equal=_at_equal(plans, plan, (n, asked), pricing, drawn, equal),
+        against_plan=reference is None,
+        payback=None if pilot_cost is None else _payback(fits, drawn, (n, problems), plan, pricing, pilot_cost),
+    )
+
+
+def _at_equal(
+    plans: PlansByBudget,
+    plan: Plan,
+    size: tuple[int, int],
+    pricing: Pricing,
+    drawn: Callable[[int, int, float], Array],
+    asked: Equal | None,
+) -> dict[str, AtEqual]:
+    """A configuration with each quantity as in the plan, as far as it can be had.
+
+    Args:
+        plans: plans by amount, with the level of intervals.
+        plan: the plan.
+        size: n and B_p of the configuration; B_p is 0 if it was left out.
+        pricing: its prices.
+        drawn: rewards by draw of n, B_p and rollouts.
+        asked: the quantity that was asked for, which counts whatever its B_p.
+    """
+    (n, problems), plan_D = size, plan.reward_draws()
+    found: dict[str, AtEqual] = {}
+    for name in EQUALS:
+        try:
+            bp, m = _sized(n, problems, plan, pricing, name)
+        except PlanError:
+            continue
+        if m >= 1 and (name == asked or plans.planner.fits.reaches_problems_per_batch(bp)):
+            own_D = drawn(n, bp, n * bp * m)
+            found[name] = AtEqual(bp, m, n * bp * m, plans.between(own_D), plans.between(plan_D - own_D))
+    return found
+
+
+def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
+    """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
+    n, problems, steps = parse_configuration(configuration)
+    planner, request = plans.planner, replace(plans.request, fixed=Fixed(), min_update_steps=1)
+    most, limit = planner.pricing(request.budget, request.evaluation_share).affordable_steps(n * problems)
+    if most < 1:
+        raise PlanError(
+            f"{request.budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
+        )
+    candidate = Candidate(n, problems, steps or most, limit if steps is None else "update_steps")
+    return assess.plan_for(planner, candidate, request)
+
+
+def _reaching(fits: Fits, n: int) -> Surface | None:
+    """The surface with knots as far as n, those beyond the runs from the prior; None for fits without one.
+
+    Raises:
+        PlanError: n lies further than `FURTHEST_OCTAVES` outside the runs.
+    """
+    if fits.surface is None:
+        return None
+    first, last = (float(knot) for knot in fits.surface.layout.knots_K[[0, -1]])
+    below, above = (max(0, math.ceil(gap - 1e-9)) for gap in (first - math.log2(n), math.log2(n) - last))
+    if max(below, above) > FURTHEST_OCTAVES:
+        low, high = 2 ** max(first - FURTHEST_OCTAVES, 1), 2 ** (last + FURTHEST_OCTAVES)
+        raise PlanError(
+            f"n = {n} lies more than {FURTHEST_OCTAVES} octaves outside the n that were run; accepted: {low:.0f} to "
+            f"{high:.0f}",
+            "Run it for a while, and ask again.",
+        )
+    return widened(fits.surface, below, above, np.random.default_rng(0))
+
+
+def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) -> tuple[int, int]:
+    """B_p and M of n with one quantity as in the plan; M may be 0.
+
+    Raises:
+        PlanError: hours without a throughput, or a batch that n does not divide.
+    """
+    if equal == "batch":
+        batch = plan.rollouts_per_batch
+        if batch % n:
+            raise PlanError(
+                f"n = {n} does not divide the plan's batch of {plan.group_size} x {plan.problems_per_batch} = {batch}",
+                "Compare an n that divides it, or hold something else equal.",
+            )
+        return batch // n, plan.update_steps
+    problems = problems or plan.problems_per_batch
+    if equal == "steps":
+        return problems, plan.update_steps
+    if equal == "rollouts":
+        return problems, plan.rollouts // (n * problems)
+    hours = plan.wall_hours
+    if hours is None:
+        raise PlanError(
+            "equal = 'time' needs seconds per step, and there is no throughput",
+            "Give throughput=Throughput(...), or measure it: Throughput.measure(runs).",
+        ).in_shell(TIMED_IN_SHELL)
+    if n * problems == plan.rollouts_per_batch:
+        return problems, plan.update_steps
+    return problems, pricing.most_steps("wall_hours", hours, n * problems)
+
+
+def _identical(costs: Mapping[str, float], unit: str) -> tuple[Estimate, Estimate | None, bool]:
+    return Estimate(*[costs[unit]] * 3), Estimate(0.0, 0.0, 0.0) if "gpu_hours" in costs else None, True
+
+
+def _equal_reward(
+    plans: PlansByBudget, own_D: Array, costs: Mapping[str, float]
+) -> tuple[Estimate, Estimate | None, bool]:
+    """Cost at which plans reach each draw's reward, the GPU-hours saved, and whether both ends were found."""
+    unit = plans.like.unit
+    amounts = plans.like.committed + costs[unit] * np.geomspace(MIN_SHARE, MAX_SHARE, POINTS)
+    found = [plan for plan in (plans.plan(float(amount)) for amount in amounts) if plan is not None]
+    reward_DG = np.stack([plan.reward_draws() for plan in found], axis=1)
+    position_D, before_D, never_D = first_reach(np.arange(len(found), dtype=float), reward_DG, own_D)
+
+    def priced(name: str) -> Estimate:
+        """Median and interval in logarithms; NaN ends for a single draw."""
+        log = np.log([plan.costs[name] for plan in found])
+        cost_D = np.exp(np.interp(position_D, np.arange(len(found)), log))
+        return (
+            Estimate(float(cost_D[0]), math.nan, math.nan)
+            if len(cost_D) == 1
+            else estimate_of_cost(cost_D, plans.level)
+        )
+
+    tail = (1 - plans.level) / 2
+    bounded = bool(np.mean(before_D) <= tail and np.mean(never_D) <= tail)
+    if "gpu_hours" not in costs:
+        return priced(unit), None, bounded
+    hours = priced("gpu_hours")
+    saved = Estimate(*(costs["gpu_hours"] - part for part in (hours.mean, hours.high, hours.low)))
+    return priced(unit), saved, bounded
+
+
+def _payback(
+    fits: Fits,
+    drawn: Callable[[int, int, float], Array],
+    today: tuple[int, int],
+    plan: Plan,
+    pricing: Pricing,
+    pilot_cost: float,
+) -> Payback:
+    """The total budget from which on, around or above the present one, the best n after the pilot is expected to win.
+
+    Args:
+        fits: the fits.
+        drawn: rewards by draw of n, B_p and rollouts.
+        today: n and B_p of the configuration.
+        plan: the plan.
+        pricing: prices with the whole budget, the pilot's cost included.
+        pilot_cost: in the budget's unit.
+    """
+    total, unit = plan.budget.available + pilot_cost, plan.budget.unit
+    problems = plan.problems_per_batch if fits.reaches_problems_per_batch(plan.problems_per_batch) else today[1]
+    amounts = np.geomspace(max(1.05 * pilot_cost, total / 1e3), FURTHEST * total, PAYBACK_POINTS)
+
+    def expected(n: int, bp: int, amount: float) -> float:
+        rollouts = max(pricing.most_steps(unit, amount, n * bp), 0) * n * bp
+        return float(drawn(n, bp, float(max(rollouts, 1))).mean())
+
+    sizes = fits.candidate_sizes(0)
+    gains = [
+        max(expected(n, problems, float(amount) - pilot_cost) for n in sizes) - expected(*today, float(amount))
+        for amount in amounts
+    ]
+    ahead, place = np.array(gains) > 0, int(np.argmin(np.abs(np.log(amounts / total))))
+    if ahead[place]:
+        while place and ahead[place - 1]:
+            place -= 1
+    else:
+        place = next((i for i in range(place, len(ahead)) if ahead[i]), -1)
+    return Payback(pilot_cost, total, float(amounts[place]) if place >= 0 else None, float(amounts[-1]))
+
+
+def _signed(value: Estimate) -> str:
+    if math.isnan(value.low):
+        return f"{value.mean:+.3f}, no interval"
+    return f"{value.mean:+.3f}, {value.low:+.3f} to {value.high:+.3f}"

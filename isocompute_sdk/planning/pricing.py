@@ -1,0 +1,258 @@
+"""What (n, B_p, M) costs in each unit, part by part, and how many steps a budget buys."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.specs import Budget, Evaluation, Throughput
+
+EVALUATION_SHARE = 0.05
+"""Share of the training's cost that evaluations may add by default."""
+ASSUMED_PROBLEMS = 300
+"""Validation problems of an evaluation on a whole file of unknown size: the paper's number."""
+ENDS = 2
+"""The base model and the last step are always evaluated."""
+
+
+def samples_per_evaluation(evaluation: Evaluation) -> int:
+    """Responses sampled in one evaluation."""
+    return (evaluation.n_problems or ASSUMED_PROBLEMS) * evaluation.samples
+
+
+def evaluations(update_steps: int, every_steps: int) -> int:
+    """Evaluations of a run: at step 0, then every `every_steps` steps, and after the last step."""
+    return math.ceil(update_steps / every_steps) + 1
+
+
+def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: float, share: float) -> int:
+    """Fewest update steps between evaluations, at least `asked`, that keep their cost within the share.
+
+    Args:
+        asked: update steps between evaluations as asked for.
+        update_steps: M.
+        step_cost: cost of one update step.
+        evaluation_cost: cost of one evaluation, in the same unit.
+        share: largest cost of all evaluations, as a share of that of all steps.
+
+    Returns:
+        `update_steps` if the two evaluations at both ends alone cost more than the share.
+    """
+    allowed = math.floor(share * update_steps * step_cost / evaluation_cost + 1e-9)
+    if allowed <= ENDS:
+        return max(update_steps, 1)
+    return min(max(asked, math.ceil(update_steps / (allowed - 1))), max(update_steps, 1))
+
+
+DEFAULT_EVALUATION = Evaluation()
+DEADLINE_ERRORS = 2.0
+"""Standard errors of a measured throughput by which a deadline is kept."""
+TIMED_IN_SHELL = (
+    "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe STUDY, or isocompute "
+    "probe --read LOGS."
+)
+"""What to do at a command line without a throughput."""
+
+
+def amount_text(value: float, unit: str) -> str:
+    """An amount with its unit: no decimals for rollouts and tokens, two for hours and money (more below 1)."""
+    digits = 0 if unit in ("rollouts", "tokens") else 2
+    number = f"{value:,.{digits}f}" if value >= 1 else f"{value:.3g}"
+    return f"{number} {unit.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """A budget with the throughput that converts its unit.
+
+    Rollouts and tokens count training alone: they are the axis of every curve. Hours and money also count the start
+    of the run, and its evaluations if `evaluation_counts`.
+
+    Raises:
+        PlanError: the budget's unit or its deadline needs a throughput, or a part of it that is unknown.
+    """
+
+    budget: Budget
+    throughput: Throughput | None = None
+    evaluation: Evaluation = DEFAULT_EVALUATION
+    """How the run is evaluated if the share allows it."""
+    evaluation_share: float = EVALUATION_SHARE
+    evaluation_counts: bool = False
+    """Whether hours and money pay for evaluations."""
+
+    def __post_init__(self) -> None:
+        budget, throughput = self.budget, self.throughput
+        if budget.unit == "rollouts" and budget.deadline_hours is None:
+            return
+        what = f"a budget in {budget.unit}" if budget.unit != "rollouts" else "a deadline"
+        if throughput is None:
+            raise PlanError(
+                f"{what} needs a throughput to convert into rollouts",
+                "Give throughput=Throughput(...), or measure it: Throughput.measure(runs).",
+            ).in_shell(TIMED_IN_SHELL)
+        needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour"}.get(budget.unit)
+        if needed is not None and getattr(throughput, needed) is None:
+            flag = f"--{needed.replace('_', '-')}"
+            raise PlanError(
+                f"{what} needs {needed}; the throughput has none", f"Add {flag} (Throughput.{needed})."
+            ).in_shell(f"Add {flag}.")
+
+    def at_gpus(self, gpus: int) -> Pricing:
+        """Pricing with another number of GPUs."""
+        return replace(self, throughput=self._throughput().at_gpus(gpus))
+
+    def with_pilot_back(self, amount: float) -> Pricing:
+        """Pricing with this much less spent on the pilot."""
+        spent = self.budget.spent or {}
+        pilot = min(max(amount, 0.0), spent.get("pilot", 0.0))
+        if not pilot:
+            return self
+        rest = {**spent, "pilot": spent["pilot"] - pilot}
+        kept = {purpose: part for purpose, part in rest.items() if part > 0}
+        return replace(self, budget=self.budget.replace(spent=kept or None))
+
+    def cost(self, rollouts_per_batch: int, update_steps: int) -> float:
+        """Cost in the budget's unit."""
+        return self.cost_in(self.budget.unit, rollouts_per_batch, update_steps)
+
+    def cost_in(self, unit: str, rollouts_per_batch: int, update_steps: int) -> float:
+        """Cost in one unit, as it counts against a budget in that unit."""
+        rollouts = rollouts_per_batch * update_steps
+        if unit == "rollouts":
+            return float(rollouts)
+        throughput = self._throughput()
+        if unit == "tokens":
+            return float(throughput.tokens(rollouts))
+        hours = throughput.wall_hours(rollouts_per_batch, update_steps) + throughput.startup_seconds / 3600.0
+        if self.evaluation_counts:
+            hours += self.evaluation_hours(rollouts_per_batch, update_steps)
+        return self._of_hours(unit, hours)
+
+    def all_costs(self, rollouts_per_batch: int, update_steps: int) -> dict[str, float]:
+        """Cost in every known unit."""
+        return {unit: self.cost_in(unit, rollouts_per_batch, update_steps) for unit in self._units()}
+
+    def parts(self, rollouts_per_batch: int, update_steps: int) -> dict[str, dict[str, float]]:
+        """Cost of training, evaluation and start in every known unit, including parts that the budget does not pay."""
+        throughput, steps = self.throughput, update_steps
+        sampled = evaluations(steps, self.every_steps(rollouts_per_batch, steps))
+        sampled *= samples_per_evaluation(self.evaluation)
+        rollouts = rollouts_per_batch * steps
+        found = {"training": {"rollouts": float(rollouts)}, "evaluation": {"rollouts": float(sampled)}}
+        if throughput is None:
+            return found
+        hours = {
+            "training": throughput.wall_hours(rollouts_per_batch, steps),
+            "evaluation": self.evaluation_hours(rollouts_per_batch, steps),
+        }
+        if throughput.startup_seconds > 0:
+            hours["start"] = throughput.startup_seconds / 3600.0
+        for part, spent in hours.items():
+            timed = {unit: self._of_hours(unit, spent) for unit in self._units() if unit not in ("rollouts", "tokens")}
+            found[part] = {**found.get(part, {}), **timed}
+        if throughput.tokens_per_rollout is not None:
+            found["training"]["tokens"] = throughput.tokens(rollouts)
+            found["evaluation"]["tokens"] = sampled * throughput.tokens_per_rollout * throughput.mean_length(rollouts)
+        return found
+
+    def every_steps(self, rollouts_per_batch: int, update_steps: int) -> int:
+        """Update steps between evaluations: as asked, or more to stay within the share."""
+        samples = samples_per_evaluation(self.evaluation)
+        step, one = float(rollouts_per_batch), float(samples)
+        if self.throughput is not None:
+            length = self.throughput.mean_length(rollouts_per_batch * update_steps)
+            step = self.throughput.step_seconds(rollouts_per_batch, length)
+            one = self.throughput.evaluation_seconds(samples, length)
+        return interval(self.evaluation.interval(update_steps), update_steps, step, one, self.evaluation_share)
+
+    def evaluation_hours(self, rollouts_per_batch: int, update_steps: int) -> float:
+        """Wall-clock hours of all evaluations of a run."""
+        throughput = self._throughput()
+        count = evaluations(update_steps, self.every_steps(rollouts_per_batch, update_steps))
+        length = throughput.mean_length(rollouts_per_batch * update_steps)
+        return count * throughput.evaluation_seconds(samples_per_evaluation(self.evaluation), length) / 3600.0
+
+    def affordable_steps(self, rollouts_per_batch: int) -> tuple[int, str]:
+        """Most steps within budget and deadline, and the limit that is reached first (`budget` or `deadline`)."""
+        steps, limit = self.most_steps(self.budget.unit, self.budget.available, rollouts_per_batch), "budget"
+        if self.deadline is not None:
+            within = self.most_steps("wall_hours", self.deadline, rollouts_per_batch)
+            if within < steps:
+                return within, "deadline"
+        return steps, limit
+
+    def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
+        """Whether so many steps fit budget and deadline."""
+        return self.cost(rollouts_per_batch, update_steps) <= self.budget.available and self.in_time(
+            rollouts_per_batch, update_steps
+        )
+
+    @property
+    def deadline(self) -> float | None:
+        """The deadline less a margin for the error of a measured throughput, in wall-clock hours."""
+        hours, throughput = self.budget.deadline_hours, self.throughput
+        if hours is None or throughput is None or throughput.measured is None:
+            return hours
+        return hours / (1.0 + DEADLINE_ERRORS * throughput.measured.relative_error)
+
+    def in_time(self, rollouts_per_batch: int, update_steps: int) -> bool:
+        """Whether so many steps fit the deadline."""
+        deadline = self.deadline
+        return deadline is None or self.cost_in("wall_hours", rollouts_per_batch, update_steps) <= deadline
+
+    def compute(self, rollouts: float, variable: str) -> float:
+        """Rollouts on the compute axis of a law: rollouts or tokens.
+
+        Raises:
+            PlanError: a law in tokens, and the tokens per rollout are unknown.
+        """
+        if variable != "log10_tokens":
+            return rollouts
+        if self.throughput is None or self.throughput.tokens_per_rollout is None:
+            raise PlanError(
+                "these fits count compute in tokens, and the tokens per rollout are unknown",
+                "Add --tokens-per-rollout (Throughput.tokens_per_rollout), or fit on rollouts.",
+            ).in_shell("Add --tokens-per-rollout, or fit on rollouts.")
+        return float(self.throughput.tokens(rollouts))
+
+    def _units(self) -> list[str]:
+        throughput = self.throughput
+        if throughput is None:
+            return ["rollouts"]
+        tokens = ["tokens"] if throughput.tokens_per_rollout is not None else []
+        return ["rollouts", "wall_hours", "gpu_hours", *tokens, *(["usd"] if throughput.usd_per_gpu_hour else [])]
+
+    def _of_hours(self, unit: str, wall_hours: float) -> float:
+        throughput = self._throughput()
+        if unit == "wall_hours":
+            return float(wall_hours)
+        gpu_hours = throughput.gpus * wall_hours
+        return float(gpu_hours if unit == "gpu_hours" else throughput.price() * gpu_hours)
+
+    def most_steps(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
+        """Most steps that cost at most the amount: a bracket around the proportional guess, then bisection."""
+
+        def cost(steps: int) -> float:
+            return self.cost_in(unit, rollouts_per_batch, steps)
+
+        if cost(1) > amount:
+            return 0
+        low = max(1, math.floor(amount / cost(1)))
+        while cost(low) > amount:
+            low = max(1, low // 2 if cost(low) > 2 * amount else low - max(1, low // 1000))
+        width, high = 1, low + 1
+        while cost(high) <= amount:
+            low, width = high, 2 * width
+            high = low + width
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if cost(middle) <= amount else (low, middle)
+        return low
+
+    def _throughput(self) -> Throughput:
+        if self.throughput is None:
+            raise PlanError(
+                "costs in other units than rollouts need a throughput", "Add --throughput FILE (throughput=)."
+            ).in_shell("Add --throughput FILE.")
+        return self.throughput

@@ -1,0 +1,438 @@
+"""Questions to a planner beside a plan: what a reward costs, and what more budget would buy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import numpy as np
+
+from isocompute_sdk.documents import Converted, Document, Saved
+from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fitting import arguments
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.answers import Estimate, estimate
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planning import assess
+from isocompute_sdk.planning.allocate import Options, Request
+from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
+from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.specs import Budget
+from isocompute_sdk.tolerances import FAR, Tolerances
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.planner import Planner
+
+BUDGET_PRECISION = 0.01
+"""Relative width to which a budget is narrowed down."""
+PER_DECADE = 4
+"""Budgets tried in every factor of ten."""
+EXTRA = 0.25
+"""The slope of the reward is measured over this share of the budget."""
+
+Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
+"""Whether doubling the budget is predicted to add as much as the last half of a plan's budget must add."""
+
+
+def _to_json(value: Estimate) -> dict[str, float | None]:
+    return {name: part if math.isfinite(part) else None for name, part in value._asdict().items()}
+
+
+def _from_json(raw: dict[str, float | None]) -> Estimate:
+    return Estimate(*(math.nan if (part := raw[name]) is None else float(part) for name in Estimate._fields))
+
+
+SavedEstimate = Annotated[Estimate, Converted(_to_json, _from_json)]
+"""An `Estimate`, saved by name; an unknown end as null."""
+SavedPlan = Annotated[Plan, Converted(lambda plan: plan.to_dict(with_fits=False), Plan.from_dict)]
+"""A plan, saved without its fits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Saved):
+    """What a planner says to a question."""
+
+    metric: str
+    level: float
+    """Coverage of the intervals."""
+    plan: SavedPlan | None
+    """The plan that the answer is about; None without one."""
+    notes: tuple[Note, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The answer as text, the most important line first."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """The answer as text, with its notes."""
+        return "\n".join([*self.lines(), *(f"[{one.severity}] {one.code}: {one.message}" for one in self.notes)])
+
+
+@dataclass(frozen=True)
+class PlansByBudget:
+    """Plans of one planner by amount, all of each amount spent, each made once.
+
+    Raises:
+        PlanError: fits without rewards.
+    """
+
+    planner: Planner
+    request: Request
+    """Gives unit, deadline and spending of the budget; its amount is replaced."""
+    level: float = 0.8
+    """Coverage of intervals."""
+    _plans: dict[float, Plan | None] = field(default_factory=dict[float, Plan | None])
+
+    def __post_init__(self) -> None:
+        try:
+            arguments.check_level(self.level)
+        except FitError as error:
+            raise PlanError(error.message, error.hint) from None
+        fits = self.planner.fits
+        if not fits.curves:
+            raise PlanError(
+                f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
+                "Fit runs of your own: their curves predict what a budget buys.",
+            )
+
+    @classmethod
+    def of(cls, planner: Planner, budget: Budget | float | str, level: float, options: Options) -> PlansByBudget:
+        """Plans with the options of `Planner.allocate`; `spend` is `all` by default."""
+        request = replace(Request.of(budget, **options), spend=options.get("spend", "all"))
+        if request.n_problems is not None and planner.fits.surface is not None:
+            planner, request = planner.for_problem_set(request.n_problems), replace(request, n_problems=None)
+        return cls(planner, request, level)
+
+    @property
+    def like(self) -> Budget:
+        """The budget whose unit, deadline and spending all have."""
+        return self.request.budget
+
+    def plan(self, amount: float) -> Plan | None:
+        """The plan for an amount; None if it is too small for any."""
+        if amount not in self._plans:
+            self._plans[amount] = plan_if_enough(self._allocate, self.like.with_amount(amount))
+        return self._plans[amount]
+
+    def predicted(self, amount: float) -> Plan:
+        """The plan for an amount, with a predicted reward.
+
+        Raises:
+            PlanError: the amount is too small, or no reward can be predicted.
+        """
+        plan = self._plans[amount] = self._allocate(self.like.with_amount(amount))
+        return with_reward(plan)
+
+    def smallest(self) -> float:
+        """Smallest amount that pays for a plan, rounded up to whole rollouts or tokens.
+
+        Raises:
+            PlanError: no amount does.
+        """
+        tiny = 1e-6
+        try:
+            self._allocate(self.like.with_amount(tiny))
+        except PlanError as error:
+            if error.smallest_budget is None:
+                raise
+            least = error.smallest_budget * (1 + 1e-9)
+            return math.ceil(least) if self.like.unit in ("rollouts", "tokens") else least
+        return tiny
+
+    def between(self, drawn_D: Array) -> Estimate:
+        """Mean and interval of draws; the ends are NaN if the fits have no paired draws."""
+        if self.planner.fits.surface is None:
+            return Estimate(float(drawn_D.mean()), math.nan, math.nan)
+        return estimate(drawn_D, self.level)
+
+    def _allocate(self, budget: Budget) -> Plan:
+        return assess.allocate(self.planner, replace(self.request, budget=budget))
+
+
+def with_reward(plan: Plan) -> Plan:
+    """The plan, if it has a predicted reward.
+
+    Raises:
+        PlanError: it has none.
+    """
+    if plan.predicted_reward is None:
+        raise PlanError(
+            f"no reward is predicted for this plan (n = {plan.group_size}, model {plan.model}, {plan.metric})",
+            "Fit runs of this model and metric.",
+        )
+    return plan
+
+
+def plan_if_enough(allocate: Callable[[Budget], Plan], budget: Budget) -> Plan | None:
+    """The plan for a budget; None if it is too small for any.
+
+    Raises:
+        PlanError: no budget would do.
+    """
+    try:
+        return allocate(budget)
+    except PlanError as error:
+        if error.smallest_budget is None:
+            raise
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetFor(Answer):
+    """What a reward costs; amounts are in `unit`. `plan` is the one for the expected budget."""
+
+    reward: float
+    """The reward asked for."""
+    unit: str
+    expected: float | None
+    """Smallest budget whose plan is predicted to reach the reward; None if no budget up to `largest` does."""
+    optimistic: float | None
+    """Smallest budget at which the upper end of the plan's interval reaches it; None also without intervals."""
+    conservative: float | None
+    """The same for the lower end: it suffices unless the prediction is off by more than its interval."""
+    base_reward: float
+    """Predicted reward before any training."""
+    largest: float
+    """Largest budget that was tried: about ten times the largest compute seen."""
+    largest_reward: float
+    """Predicted reward of the plan for that budget."""
+    largest_reward_high: float
+    """Upper end of its interval; without intervals the prediction itself."""
+    has_interval: bool
+    """False if the fits give no intervals."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether a budget up to `largest` is predicted to reach the reward."""
+        return self.expected is not None
+
+    def lines(self) -> list[str]:
+        """The answer as text."""
+        lines = [self._sentence()]
+        if self.expected is not None and self.has_interval:
+            low = "less than any plan costs" if self.optimistic is None else amount_text(self.optimistic, self.unit)
+            high = (
+                f"more than {amount_text(self.largest, self.unit)}: not certain within the budgets tried"
+                if self.conservative is None
+                else amount_text(self.conservative, self.unit)
+            )
+            lines += [f"optimistic    {low}", f"expected      {amount_text(self.expected, self.unit)}"]
+            lines += [f"conservative  {high}   (ends of the plan's {self.level:.0%} interval)"]
+        elif self.expected is not None:
+            lines.append("no interval: these fits have none")
+        if self.plan is not None:
+            p = self.plan
+            lines.append(
+                f"plan          n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: "
+                f"{p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}"
+            )
+        return lines
+
+    def _sentence(self) -> str:
+        wanted = f"{self.metric} {self.reward:g}"
+        if self.reward <= self.base_reward:
+            return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}"
+        if self.expected is not None:
+            return f"{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
+        end = f"the plan for {amount_text(self.largest, self.unit)} is predicted at {self.largest_reward:.3f}"
+        most = f"{self.largest_reward_high:.3f}"
+        if self.largest_reward_high < self.reward:
+            return f"{wanted} is out of reach of this model and recipe at every budget tried: {end}, at most {most}"
+        return f"{wanted} is not predicted at any budget tried, but not excluded: {end}, up to {most}"
+
+
+BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
+
+
+def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
+    """The smallest budget, in the unit of `plans`, whose plan is predicted to reach a reward.
+
+    Raises:
+        PlanError: a reward outside the metric's range.
+    """
+    fits = plans.planner.fits
+    low, high = fits.bounds
+    value = cast("Any", reward)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
+        raise PlanError(
+            f"reward = {reward!r}; accepted: within the metric's range, {low:g} to {high:g}",
+            "Ask for a reward within it.",
+        )
+    least = plans.smallest()
+    most = _largest(plans, least)
+
+    def predicted(amount: float) -> tuple[float, float, float]:
+        plan = plans.plan(amount)
+        if plan is None or plan.predicted_reward is None:
+            return -math.inf, -math.inf, -math.inf
+        at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, plans.level)
+        return float(at.mean), float(at.low), float(at.high)
+
+    # The base model: the lowest of the curves just above no compute.
+    base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
+    at_most = predicted(most)
+    has_interval = not math.isnan(at_most[1])
+    found = {
+        i: _smallest(lambda amount, i=i: predicted(amount)[i] >= reward, least, most) if base < reward else None
+        for i in ((0, 1, 2) if has_interval else (0,))
+    }
+    plan = None if found[0] is None else plans.plan(found[0])
+    return BudgetFor(
+        metric=fits.metric,
+        level=plans.level,
+        plan=plan,
+        notes=() if plan is None else tuple(note for note in plan.notes if note.severity != "info"),
+        reward=reward,
+        unit=plans.like.unit,
+        expected=found[0],
+        optimistic=found.get(2),
+        conservative=found.get(1),
+        base_reward=base,
+        largest=most,
+        largest_reward=at_most[0],
+        largest_reward_high=at_most[2] if has_interval else at_most[0],
+        has_interval=has_interval,
+    )
+
+
+def _largest(plans: PlansByBudget, least: float) -> float:
+    """A budget whose plan has `FAR` times the largest compute seen, and not much more."""
+    seen = plans.planner.fits.largest_compute
+    assert seen is not None, "curves have a largest compute"
+    most = least
+    while True:
+        plan = plans.plan(most)
+        if plan is not None and plan.compute >= FAR * seen:
+            return most
+        # Costs grow about as compute does; a little more at a time never takes many rounds.
+        most *= 2.0 if plan is None else max(min(FAR * seen / plan.compute, 4.0), 1.2)
+
+
+def _smallest(enough: Callable[[float], bool], least: float, most: float) -> float | None:
+    """Smallest amount that is enough, within the precision; None if the largest is not.
+
+    A plan's prediction dips a little at budgets where its n changes: there, up to a tenth less may be enough too.
+    """
+    count = max(math.ceil(math.log10(most / least) * PER_DECADE), 1)
+    grid = [least * (most / least) ** (i / count) for i in range(count + 1)]
+    first = next((i for i, amount in enumerate(grid) if enough(amount)), None)
+    if first is None:
+        return None
+    if first == 0:
+        return grid[0]
+    low, high = grid[first - 1], grid[first]
+    while high / low > 1 + BUDGET_PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marginal(Answer):
+    """What more budget would buy at one budget. `plan` is the one for the budget, all of it spent."""
+
+    plan: SavedPlan
+    budget: Annotated[Budget, GIVEN_FIELDS]
+    next_plan: SavedPlan
+    """The plan for a quarter more."""
+    gain: SavedEstimate
+    """Reward that a quarter more is predicted to add."""
+    per_million_rollouts: SavedEstimate
+    """That gain per million rollouts."""
+    per_thousand_gpu_hours: SavedEstimate | None
+    """That gain per 1,000 GPU-hours; None without a throughput."""
+    doubling: SavedEstimate
+    """Reward that twice the budget is predicted to add."""
+    last_half: SavedEstimate
+    """Reward that the last half of the budget is predicted to add; NaN if half of it buys no plan."""
+    worthwhile: float
+    """Smallest reward that doubling must add to be worth it."""
+    verdict: Worth
+
+    def lines(self) -> list[str]:
+        """The answer as text, the verdict first."""
+        p, unit = self.plan, self.budget.unit
+        lines = [
+            self._sentence(),
+            f"at                      {amount_text(self.budget.amount, unit)}: n = {p.group_size}, "
+            f"B_p = {p.problems_per_batch}, M = {p.update_steps:,}, predicted {self.metric} {p.predicted_reward:.3f}",
+            f"last half               {_gain_text(self.last_half)}",
+            f"a quarter more          {_gain_text(self.gain)}",
+            f"twice as much           {_gain_text(self.doubling)}",
+            f"per million rollouts    {_gain_text(self.per_million_rollouts)}{_slope(p.rollouts, 1e6)}",
+        ]
+        if self.per_thousand_gpu_hours is not None:
+            hours = _slope(p.costs["gpu_hours"], 1e3)
+            lines.append(f"per 1,000 GPU-hours     {_gain_text(self.per_thousand_gpu_hours)}{hours}")
+        return lines
+
+    def _sentence(self) -> str:
+        twice = f"doubling the budget is predicted to add {_gain_text(self.doubling)}"
+        least = f"{self.worthwhile:.3g} of {self.metric}"
+        if self.verdict == "not-worth-it":
+            return f"more budget is not worth it: {twice}, less than {least}; spend it on another recipe or other data"
+        if self.verdict == "worth-it":
+            return f"more budget pays: {twice}"
+        return f"these fits cannot tell whether more budget pays ({least} or more): {twice}"
+
+
+MARGINAL = Document("marginal", 1, Marginal)
+
+
+def _slope(spent: float, unit: float) -> str:
+    return "" if unit <= spent else ", as a slope: the whole budget is smaller than that"
+
+
+def _gain_text(value: Estimate) -> str:
+    if np.isnan(value.mean):
+        return "not known"
+    if np.isnan(value.low):
+        return f"{value.mean:+.4f} (no interval: these fits have no paired draws)"
+    # Adding zero turns a rounded -0.0 into 0.0.
+    mean, low, high = (round(part, 4) + 0.0 for part in value)
+    return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
+
+
+def marginal(plans: PlansByBudget) -> Marginal:
+    """What more budget than `plans.like` would buy.
+
+    Raises:
+        PlanError: the budget is too small for a plan, or no reward can be predicted.
+    """
+    budget = plans.like
+    plan, more, twice = (plans.predicted(budget.amount * factor) for factor in (1.0, 1.0 + EXTRA, 2.0))
+    half = plans.plan(budget.amount / 2)
+
+    def gained(first: Plan, second: Plan) -> Estimate:
+        """Reward of the second plan less that of the first, at least zero: the first stays possible."""
+        drawn_D = second.reward_draws() - first.reward_draws()
+        return plans.between(drawn_D) if drawn_D.mean() > 0 else Estimate(0.0, 0.0, 0.0)
+
+    def per(gain: Estimate, amount: float) -> Estimate:
+        return Estimate(*(part / amount for part in gain)) if amount > 0 else Estimate(0.0, 0.0, 0.0)
+
+    gain, doubling, worthwhile = gained(plan, more), gained(plan, twice), Tolerances(plan.span).small
+    hours = None if "gpu_hours" not in plan.costs else (more.costs["gpu_hours"] - plan.costs["gpu_hours"]) / 1e3
+    verdict: Worth = "cannot-tell"
+    if doubling.low >= worthwhile or (np.isnan(doubling.low) and doubling.mean >= worthwhile):
+        verdict = "worth-it"
+    # Twice the threshold, because a rule that is right more often than not would always give a verdict.
+    elif np.isnan(doubling.low) or (doubling.high < 2 * worthwhile and doubling.mean < worthwhile):
+        verdict = "not-worth-it"
+    return Marginal(
+        metric=plan.metric,
+        level=plans.level,
+        plan=plan,
+        notes=tuple(note for note in twice.notes if note.code.startswith("extrapolation")),
+        budget=budget,
+        next_plan=more,
+        gain=gain,
+        per_million_rollouts=per(gain, (more.rollouts - plan.rollouts) / 1e6),
+        per_thousand_gpu_hours=None if hours is None else per(gain, hours),
+        doubling=doubling,
+        last_half=Estimate(np.nan, np.nan, np.nan) if half is None else gained(half, plan),
+        worthwhile=worthwhile,
+        verdict=verdict,
+    )

@@ -1,1 +1,0 @@
-"""Further questions to a planner: what a reward costs, what more budget buys, how a configuration compares."""

@@ -1,1 +1,0 @@
-"""What to do with a run that is in trouble, or may be: options with their predicted rewards and commands."""

@@ -1,0 +1,465 @@
+"""What the budget decides between, and what trial runs are expected to change: expected value of sample information.
+
+The draws of a surface are possible truths. A trial run of configuration r would show, under draw d, its rewards at a
+few points, with evaluation noise and run-to-run effects. The posterior mean reward of every choice is regressed over
+the draws on these numbers (Strong, Oakley & Brennan, Med. Decis. Making 35, 2015), far less noisy with 200 draws
+than reweighting them by likelihood. After each simulated trial n is chosen by the planner's own rule
+(`GroupSizeOdds.best`), with what is left of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.model import Prior
+from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
+from isocompute_sdk.planning.next_runs import NextRun
+from isocompute_sdk.tolerances import Tolerances
+
+POINTS = (1.0, 1 / 3, 1 / 9)
+"""Where a trial run is looked at, as shares of its length; each stands for the evaluations down to the next."""
+EVALUATIONS = 20
+"""Evaluations of a trial run, where nobody says how many."""
+CORRELATED = 1.5
+"""Factor on the variance of a mean of evaluations, since their noise is mostly correlated."""
+SLOPE_WIDTH = 0.25
+"""Width in ln C over which the slope of a curve is taken."""
+TOGETHER = 16
+"""Candidates that are evaluated at once."""
+FRACTIONS: Array = np.array([0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0])
+"""Shares of the budget at which rewards are computed; those between are interpolated."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run that could be made."""
+
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    seed: int
+    cost: float
+    """In the budget's unit."""
+    continues: str | None = None
+    begins: int = 0
+    """Update steps that the continued run has already."""
+
+    @property
+    def rollouts(self) -> int:
+        """C at its end."""
+        return self.group_size * self.problems_per_batch * self.update_steps
+
+    def advised(self, budget: float, saves: float, settles: str) -> NextRun:
+        """The trial as it is shown and saved.
+
+        Args:
+            budget: what is left to spend, in the unit of its cost.
+            saves: reward that it is expected to save.
+            settles: what it would settle.
+        """
+        return NextRun(
+            group_size=self.group_size,
+            problems_per_batch=self.problems_per_batch,
+            update_steps=self.update_steps,
+            seed=self.seed,
+            continues=self.continues,
+            cost=float(self.cost),
+            share=min(float(self.cost / budget), 1.0),
+            saves=float(max(saves, 0.0)),
+            settles=settles,
+        )
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The configurations that the budget decides between, with their rewards in every draw."""
+
+    group_size_J: npt.NDArray[np.int64]
+    problems_J: npt.NDArray[np.int64]
+    reward_FDJ: Array
+    """At each of `FRACTIONS` of the budget."""
+    planned_J: npt.NDArray[np.bool_]
+    """Whether a plan may choose it without further runs."""
+    budget: float
+    """What is left to spend."""
+    span: float
+    """Width of the metric's range."""
+    plan: int | None = None
+    """Position of the present plan; None where the planner's rule finds it."""
+    from_trials: bool = False
+    """Whether a plan may choose the group sizes of the trials, up to an octave above, and no others: nothing was run
+    before."""
+
+    @classmethod
+    def of(
+        cls,
+        surface: Surface,
+        pairs: Sequence[tuple[int, int]],
+        steps_of: Callable[[float, int], int],
+        least: int,
+        budget: float,
+        *,
+        compute: Callable[[float], float] = float,
+        planned: Collection[int] | None = None,
+        plan: tuple[int, int] | None = None,
+        from_trials: bool = False,
+    ) -> Choices | None:
+        """The pairs (n, B_p) for which the budget buys a plan, with their rewards; None if it buys none.
+
+        Args:
+            surface: what is believed of rewards.
+            pairs: (n, B_p) that the hardware takes.
+            steps_of: update steps that an amount buys of a batch.
+            least: fewest update steps of a plan.
+            budget: what is left to spend.
+            compute: rollouts on the axis of the surface.
+            planned: n that a plan may choose without further runs; None for all.
+            plan: (n, B_p) of the present plan.
+            from_trials: as the field.
+        """
+        base_D1 = surface.parameters_DP[:, :1]
+        kept: list[tuple[int, int]] = []
+        columns: list[Array] = []
+        for n, bp in pairs:
+            steps = np.array([steps_of(budget * float(f), n * bp) for f in FRACTIONS])
+            if steps[-1] >= least:
+                spent = np.array([compute(float(max(m, 1) * n * bp)) for m in steps])
+                columns.append(np.where(steps >= least, surface.draws(spent, float(n), float(bp)), base_D1))
+                kept.append((n, bp))
+        if not kept:
+            return None
+        sizes_J, problems_J = np.array(kept, dtype=np.int64).T
+        planned_J = np.isin(sizes_J, sizes_J if planned is None else list(planned))
+        return cls(
+            sizes_J,
+            problems_J,
+            np.stack(columns).transpose(2, 1, 0),
+            planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
+            budget,
+            surface.layout.top - surface.layout.floor,
+            kept.index(plan) if plan in kept else None,
+            from_trials,
+        )
+
+    @property
+    def reward_DJ(self) -> Array:
+        """Rewards with the whole budget."""
+        return self.reward_FDJ[-1]
+
+    def rewards_after(self, cost_E: Array, kept_EJ: Array) -> Array:
+        """Rewards with what E sets of trials leave of the budget, shape (E, D, J).
+
+        Args:
+            cost_E: cost of each set.
+            kept_EJ: what of that is no loss, since the choice continues a trial run.
+        """
+        left_EJ = np.clip(1.0 - (cost_E[:, None] - kept_EJ) / self.budget, FRACTIONS[0], 1.0)
+        upper_EJ = np.clip(np.searchsorted(FRACTIONS, left_EJ), 1, len(FRACTIONS) - 1)
+        weight_EJ = (left_EJ - FRACTIONS[upper_EJ - 1]) / (FRACTIONS[upper_EJ] - FRACTIONS[upper_EJ - 1])
+        at_J = np.arange(left_EJ.shape[1])
+        low = self.reward_FDJ[upper_EJ - 1, :, at_J[None, :]].transpose(0, 2, 1)
+        high = self.reward_FDJ[upper_EJ, :, at_J[None, :]].transpose(0, 2, 1)
+        return low + (high - low) * weight_EJ[:, None, :]
+
+    def allowed(self, trials: Sequence[Trial]) -> npt.NDArray[np.bool_]:
+        """Which of them a plan may choose once these trials are run: up to their group sizes, at their B_p."""
+        found = self.planned_J.copy()
+        if not trials:
+            return found
+        if self.from_trials:
+            ran = [t.group_size for t in trials]
+            return (self.group_size_J >= min(ran)) & (self.group_size_J <= 2 * max(ran))
+        sizes = [*self.group_size_J[found].tolist(), *(t.group_size for t in trials)]
+        problems = {*self.problems_J[found].tolist(), *(t.problems_per_batch for t in trials)}
+        inside = (self.group_size_J >= min(sizes)) & (self.group_size_J <= max(sizes))
+        return found | (inside & np.isin(self.problems_J, list(problems)))
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a set of trials is expected to change."""
+
+    benefit: float
+    """Expected reward at the target that a better choice gains, over the draws."""
+    lost: float
+    """Expected reward at the target that the plan loses since they are paid for."""
+    chosen_J: Array
+    """Probability that each choice is planned afterwards."""
+
+    @property
+    def saving(self) -> float:
+        """Benefit less what is lost, if the draws are right; may be negative."""
+        return self.benefit - self.lost
+
+
+class Outlook:
+    """Asks what sets of trials are worth; what it needs of each trial is computed once.
+
+    Args:
+        surface: draws of possible truths.
+        choices: what the budget decides between.
+        rng: the randomness of simulated evaluations: the same for every trial, so that trials are compared in pairs.
+        compute: rollouts on the surface's axis.
+        evaluations: evaluations of a trial run.
+        sunk: trials are paid for from elsewhere.
+    """
+
+    def __init__(
+        self,
+        surface: Surface,
+        choices: Choices,
+        rng: np.random.Generator,
+        compute: Callable[[float], float] = float,
+        evaluations: int = EVALUATIONS,
+        *,
+        sunk: bool = False,
+    ) -> None:
+        self.surface = surface
+        self.choices = choices
+        self.compute = compute
+        self.evaluations = evaluations
+        self.sunk = sunk
+        self._rng = rng
+        self._noise: list[Array] = []
+        reward_DJ = choices.reward_DJ
+        self.best_D = reward_DJ.max(axis=1)
+        levels = np.unique(choices.problems_J)
+        # A larger B_p is planned only where the smaller ones lose more than the tolerance.
+        self.handicap_J = Tolerances(choices.span).small * np.searchsorted(levels, choices.problems_J)
+
+    @property
+    def now(self) -> int:
+        """Position of the choice that is planned without trials."""
+        return self._planned(self.choices.planned_J)
+
+    @property
+    def regret_now(self) -> float:
+        """Expected reward that it loses against the best choice of each draw."""
+        return float((self.best_D - self.choices.reward_DJ[:, self.now]).mean())
+
+    def _planned(self, allowed_J: npt.NDArray[np.bool_]) -> int:
+        reward_DJ = self.choices.reward_DJ
+        if self.choices.plan is not None and np.array_equal(allowed_J, self.choices.planned_J):
+            return self.choices.plan
+        score_J = reward_DJ.mean(axis=0) - self.handicap_J
+        return int(np.argmax(np.where(allowed_J, np.round(score_J, 12), -np.inf)))
+
+    def shown(self, trials: Sequence[Trial]) -> tuple[Array, Array]:
+        """What each trial would show: noise-free rewards (E, D, Q), and the covariance of their noise (E, Q, Q)."""
+        end_E = np.array([self.compute(t.rollouts) for t in trials])
+        begin_E = np.array([self.compute(t.group_size * t.problems_per_batch * t.begins) for t in trials])
+        share_Q = np.array(POINTS)
+        at_EQ = end_E[:, None] * share_Q
+        # A continued run shows only what lies beyond its present end.
+        beyond = begin_E[:, None] > 0
+        at_EQ = np.where(beyond, begin_E[:, None] + (end_E - begin_E)[:, None] * share_Q, at_EQ)
+        size_EQ = np.repeat([[float(t.group_size)] for t in trials], len(POINTS), axis=1)
+        problems_EQ = np.repeat([[float(t.problems_per_batch)] for t in trials], len(POINTS), axis=1)
+
+        def drawn(compute_EQ: Array) -> Array:
+            flat = self.surface.draws(compute_EQ.ravel(), size_EQ.ravel(), problems_EQ.ravel(), at=True)
+            return flat.reshape(len(flat), *compute_EQ.shape).transpose(1, 0, 2)
+
+        reward_EDQ = drawn(at_EQ)
+        mean_EQ, slope_EQ = self._mean_and_slope(drawn, at_EQ, reward_EDQ)
+        gain_EQ = mean_EQ - float(self.surface.parameters_DP[:, 0].mean())
+        edges = np.append(share_Q, 0.0)
+        count_EQ = np.broadcast_to(self.evaluations * (edges[:-1] - edges[1:]), at_EQ.shape)
+        if begin_E.any():
+            # A continued run carries the luck that its evaluations have already shown: what is new is the change.
+            start_EQ = np.where(beyond, begin_E[:, None], 1.0) * np.ones(len(POINTS))
+            start_EDQ = drawn(start_EQ)
+            before_EQ, earlier_EQ = self._mean_and_slope(drawn, start_EQ, start_EDQ)
+            reward_EDQ = reward_EDQ - np.where(beyond[:, :, None], start_EDQ, 0.0)
+            gain_EQ = np.where(beyond, mean_EQ - before_EQ, gain_EQ)
+            slope_EQ = np.where(beyond, slope_EQ - earlier_EQ, slope_EQ)
+            count_EQ = count_EQ * np.where(beyond, 1.0 - (begin_E / end_E)[:, None], 1.0)
+        own_EQ = CORRELATED * self.surface.noise**2 / np.maximum(count_EQ, 1.0)
+        noise_EQQ = np.einsum("eq,er->eqr", gain_EQ, gain_EQ) * self.surface.run_share**2
+        noise_EQQ += np.einsum("eq,er->eqr", slope_EQ, slope_EQ) * self.surface.run_midpoint**2
+        return reward_EDQ, noise_EQQ + own_EQ[:, :, None] * np.eye(len(POINTS))
+
+    @staticmethod
+    def _mean_and_slope(drawn: Callable[[Array], Array], compute_EQ: Array, reward_EDQ: Array) -> tuple[Array, Array]:
+        """Mean reward, and its slope per unit of ln C."""
+        mean_EQ = reward_EDQ.mean(axis=1)
+        return mean_EQ, (mean_EQ - drawn(compute_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)) / SLOPE_WIDTH
+
+    def saving(self, trials: Sequence[Trial]) -> float:
+        """What all of these trials together save, their cost included."""
+        reward_EDQ, noise_EQQ = self.shown(trials)
+        last, before = (reward_EDQ[-1:], noise_EQQ[-1:]), (reward_EDQ[:-1], noise_EQQ[:-1])
+        return self.worth(trials[:-1], trials[-1:], last, before)[0].saving
+
+    def worth(
+        self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
+    ) -> list[Worth]:
+        """`_worth` in parts that fit the cache."""
+        found: list[Worth] = []
+        for first in range(0, len(trials), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            found += self._worth(beside, trials[part], (shown[0][part], shown[1][part]), before)
+        return found
+
+    def _worth(
+        self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
+    ) -> list[Worth]:
+        """What each trial is worth together with all of `beside`.
+
+        Args:
+            beside: trials that are made in any case.
+            trials: candidates, E of them.
+            shown: `shown(trials)`.
+            before: `shown(beside)`.
+        """
+        choices = self.choices
+        reward_EDQ, noise_EQQ = _joined(before, shown)
+        cost_E = np.array([t.cost for t in trials]) + sum(t.cost for t in beside)
+        kept_EJ = np.stack([self._kept([*beside, t]) for t in trials])
+        if self.sunk:
+            cost_E, kept_EJ = np.zeros_like(cost_E), np.zeros_like(kept_EJ)
+        target_EDJ = choices.rewards_after(cost_E, kept_EJ)
+        allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
+        without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])
+        # Levels that all choices share cancel: what is regressed is by how much each differs from the plan.
+        level_ED = np.take_along_axis(target_EDJ, without_E[:, None, None], axis=2)[:, :, 0]
+        wanted_EDJ = target_EDJ - level_ED[:, :, None]
+        mean_EJ = wanted_EDJ.mean(axis=1)
+        moved_ESJ = self._posterior_means(reward_EDQ, noise_EQQ, wanted_EDJ - mean_EJ[:, None, :])
+        mean_ESJ = mean_EJ[:, None, :] + moved_ESJ
+        score_ESJ = np.where(allowed_EJ[:, None, :], mean_ESJ - self.handicap_J, -np.inf)
+        chosen_ES = np.argmax(score_ESJ, axis=2)
+        won_ES = np.take_along_axis(mean_ESJ, chosen_ES[:, :, None], axis=2)[:, :, 0]
+        # More group sizes to choose from are worth nothing by themselves.
+        whole_J = choices.reward_DJ.mean(axis=0)
+        whole_E = np.maximum(whole_J[without_E], whole_J[self.now])
+        benefit_E, lost_E = won_ES.mean(axis=1), whole_E - level_ED.mean(axis=1)
+        chance_EJ = np.stack(
+            [np.bincount(row, minlength=len(choices.group_size_J)) / chosen_ES.shape[1] for row in chosen_ES]
+        )
+        return [
+            Worth(float(benefit), float(lost), chance)
+            for benefit, lost, chance in zip(benefit_E, lost_E, chance_EJ, strict=True)
+        ]
+
+    def _posterior_means(self, shown_EDQ: Array, noise_EQQ: Array, wanted_EDT: Array) -> Array:
+        """How far the posterior mean of each target moves in simulated trials, shape (E, S, T).
+
+        Linear in what is shown; scaled down by the share of the variance that a regression on so few draws explains by
+        chance, so that numbers that say nothing move nothing.
+        """
+        draws, width = shown_EDQ.shape[1:]
+        centred_EDQ = shown_EDQ - shown_EDQ.mean(axis=1, keepdims=True)
+        signal_EQQ = centred_EDQ.transpose(0, 2, 1) @ centred_EDQ / draws
+        both_EQQ = signal_EQQ + noise_EQQ
+        cross_EQT = centred_EDQ.transpose(0, 2, 1) @ wanted_EDT / draws
+        slope_EQT = np.linalg.solve(both_EQQ, cross_EQT)
+        freedom_E = np.einsum("eqr,erq->e", np.linalg.inv(both_EQQ), signal_EQQ)
+        explained_ET = np.einsum("eqt,eqt->et", cross_EQT, slope_EQT)
+        variance_ET = np.maximum((wanted_EDT**2).mean(axis=1), 1e-18)
+        share_ET = np.clip(explained_ET / variance_ET, 0.0, 1.0)
+        honest_ET = 1.0 - (1.0 - share_ET) * (draws - 1) / np.maximum(draws - 1 - freedom_E, 1.0)[:, None]
+        factor_ET = np.sqrt(np.clip(honest_ET, 0.0, None) / np.maximum(share_ET, 1e-12))
+        noise_EDQ = (np.linalg.cholesky(noise_EQQ) @ self._standard(draws, width).T).transpose(0, 2, 1)
+        # Each draw with its noise and with the opposite noise: their mean is exact.
+        simulated_ESQ = np.concatenate([centred_EDQ + noise_EDQ, centred_EDQ - noise_EDQ], axis=1)
+        return (simulated_ESQ @ slope_EQT) * np.minimum(factor_ET, 1.0)[:, None, :]
+
+    def _standard(self, draws: int, width: int) -> Array:
+        """Standard normal noise, the same for every set of trials of this width, shape (D, Q)."""
+        while len(self._noise) < width:
+            self._noise.append(self._rng.standard_normal(draws))
+        return np.stack(self._noise[:width], axis=1)
+
+    def _kept(self, trials: Sequence[Trial]) -> Array:
+        """Cost of the longest trial at each choice, which is no loss if that trial is continued."""
+        kept_J = np.zeros(len(self.choices.group_size_J))
+        for trial in trials:
+            same = (self.choices.group_size_J == trial.group_size) & (
+                self.choices.problems_J == trial.problems_per_batch
+            )
+            kept_J[same] = np.maximum(kept_J[same], trial.cost)
+        return kept_J
+
+
+def _joined(before: tuple[Array, Array], shown: tuple[Array, Array]) -> tuple[Array, Array]:
+    """What the trials made in any case show, and behind it what each candidate shows."""
+    first_BDQ, noise_BQQ = before
+    reward_EDQ, noise_EQQ = shown
+    if not len(first_BDQ):
+        return reward_EDQ, noise_EQQ
+    size, draws, each = reward_EDQ.shape
+    fixed = first_BDQ.transpose(1, 0, 2).reshape(draws, -1)
+    width = fixed.shape[1]
+    joined = np.concatenate([np.broadcast_to(fixed, (size, draws, width)), reward_EDQ], axis=2)
+    noise = np.zeros((size, width + each, width + each))
+    for i, block in enumerate(noise_BQQ):
+        noise[:, i * each : (i + 1) * each, i * each : (i + 1) * each] = block
+    noise[:, width:, width:] = noise_EQQ
+    return joined, noise
+
+
+def widened(
+    surface: Surface, below: int, above: int, rng: np.random.Generator, prior: Prior = DEFAULT_PRIOR
+) -> Surface:
+    """The surface with so many more octaves of knots on each side, drawn from the prior given the outermost ones.
+
+    Args:
+        surface: the fit.
+        below: octaves below its first knot; none is put below n = 1.
+        above: octaves above its last knot.
+        rng: the randomness of what is not known there.
+        prior: what is assumed of steps and bends along n.
+    """
+    layout = surface.layout
+    below = min(below, int(layout.knots_K[0]))
+    if below + above == 0:
+        return surface
+    count = len(layout.knots_K)
+
+    theta_DP = surface.parameters_DP
+    parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
+    share = _longer(parts[0], below, above, prior.share_step, prior.share_bend_sd, rng)
+    midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend_sd, rng)
+    theta_DP = np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
+    first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
+    return replace(surface, layout=replace(layout, knots_K=np.arange(first, last + 1.0)), parameters_DP=theta_DP)
+
+
+def _longer(
+    value_DK: Array,
+    below: int,
+    above: int,
+    step: tuple[float, float],
+    bend_sd: float,
+    rng: np.random.Generator,
+) -> Array:
+    for _ in range(above):
+        before = value_DK[:, -2] if value_DK.shape[1] > 1 else None
+        value_DK = np.hstack([value_DK, _next(value_DK[:, -1], before, step[0], step[1], bend_sd, rng)])
+    for _ in range(below):
+        after = value_DK[:, 1] if value_DK.shape[1] > 1 else None
+        value_DK = np.hstack([_next(value_DK[:, 0], after, -step[0], step[1], bend_sd, rng), value_DK])
+    return value_DK
+
+
+def _next(
+    last_D: Array,
+    before_D: Array | None,
+    step: float,
+    step_sd: float,
+    bend_sd: float,
+    rng: np.random.Generator,
+) -> Array:
+    """One more knot, shape (D, 1): the product of what its step and its bend say."""
+    mean_D, precision = last_D + step, 1.0 / step_sd**2
+    if before_D is not None:
+        weight = 1.0 / bend_sd**2
+        mean_D = (precision * mean_D + weight * (2.0 * last_D - before_D)) / (precision + weight)
+        precision += weight
+    return (mean_D + rng.standard_normal(len(last_D)) / np.sqrt(precision))[:, None]

@@ -1,0 +1,244 @@
+"""Forecasts of one run: against known curves, real recorded runs and digitised panels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import Forecast, RunSet
+
+BATCH = 8 * 32
+
+
+def run_of(
+    reward: np.ndarray, steps: np.ndarray, run_id: str = "live", metric: str = "avg@4", eval_set: str = "validation"
+) -> RunSet:
+    """One run with n = 8 and B_p = 32."""
+    table = {"step": steps, "value": reward}
+    return RunSet.from_columns(
+        table, metric=metric, eval_set=eval_set, run_id=run_id, group_size=8, problems_per_batch=32
+    )
+
+
+def saturating(steps: np.ndarray, tau: float = 400.0) -> np.ndarray:
+    return 0.45 + 0.25 * (1.0 - np.exp(-steps / tau))
+
+
+def noisy(values: np.ndarray, sd: float = 0.01, seed: int = 0) -> np.ndarray:
+    return np.clip(values + np.random.default_rng(seed).normal(0.0, sd, len(values)), 0.0, 1.0)
+
+
+STEPS = np.arange(0, 1001, 20.0)
+
+
+def test_a_saturated_run_is_flat_and_stops() -> None:
+    found = iso.forecast(run_of(noisy(saturating(STEPS, 100.0), 0.005, seed=1), STEPS))
+    assert found.card.action == "stop-here"
+    assert found.flat.now > 0.8
+    assert found.falling < 0.2
+    # What stopping is expected to miss stands beside the advice.
+    (gain,) = re.findall(r"gain ([+-][0-9.]+)", found.card.reason)
+    assert float(gain) == pytest.approx(found.ahead[-1].best - (found.card.keep.reward or 0.0), abs=0.01)
+    assert 0 <= float(found.card.reason.rpartition("probability ")[2]) <= 0.5
+    assert abs(found.at(2).reward - 0.70) < 0.012
+    assert found.at(2).low <= 0.70 <= found.at(2).high
+
+
+def test_a_rising_run_goes_on_and_reaches_what_its_curve_says() -> None:
+    steps = STEPS[STEPS <= 400]
+    found = iso.forecast(run_of(noisy(saturating(steps)), steps))
+    assert found.card.action == "go-on"
+    for one in found.ahead:
+        truth = float(saturating(np.array([one.factor * 400]))[0])
+        assert abs(one.reward - truth) < 0.025 * one.factor
+        assert one.low <= truth <= one.high
+    assert found.flat.rollouts is None or found.flat.rollouts > found.rollouts
+
+
+def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -> None:
+    fall = np.where(STEPS > 600, (STEPS - 600) / 400 * 0.12, 0.0)
+    runs = run_of(noisy(saturating(STEPS, 150.0) - fall, 0.006), STEPS)
+    saved = [(step, f"run/checkpoint-{step}") for step in (200, 400, 600, 800, 1000)]
+    found = iso.forecast(runs, checkpoints=saved)
+    assert found.card.action == "stop-here"
+    assert found.falling > 0.8
+    assert found.onset is not None
+    assert found.onset.step is not None
+    assert 480 <= found.onset.step <= 720
+    assert found.card.keep.path in ("run/checkpoint-400", "run/checkpoint-600")
+    assert found.at(2).best > found.at(2).reward
+
+
+def test_a_collapse_of_entropy_asks_for_a_change() -> None:
+    reward = noisy(saturating(STEPS))
+    entropy = np.where(STEPS < 300, 0.5, 0.5 * np.exp(-(STEPS - 300) / 40) + 0.002)
+    table = {"step": STEPS, "avg@4": reward, "entropy": entropy, "train_reward": reward}
+    runs = RunSet.from_columns(table, run_id="live", group_size=8, problems_per_batch=32)
+    found = iso.forecast(runs)
+    codes = {note.code for note in found.notes if note.severity == "warning"}
+    assert "entropy-collapse" in codes
+    assert found.card.action == "change-something"
+    assert found.card.keep.rollouts <= found.rollouts
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
+def test_a_run_that_never_moves_stays_within_its_interval(level: float) -> None:
+    found = iso.forecast(run_of(np.full(len(STEPS), level), STEPS))
+    assert found.reward == pytest.approx(level, abs=0.01)
+    assert all(0 <= one.low <= one.reward <= one.high <= 1 for one in found.ahead)
+    assert all(one.low <= level + 0.01 for one in found.ahead)
+    if level == 1.0:
+        assert found.card.action == "stop-here"
+        assert found.flat.now > 0.8
+
+
+@pytest.mark.parametrize("evaluations", [8, 12, 25])
+def test_a_fast_riser_that_has_levelled_off_is_not_expected_to_rise_on(evaluations: int) -> None:
+    steps = np.linspace(0.0, 1000.0, evaluations + 1)
+    reward = 0.15 + 0.33 * (1.0 - np.exp(-steps / 120.0))
+    found = iso.forecast(run_of(noisy(reward, 0.012, seed=2), steps))
+    assert abs(found.at(2).reward - reward[-1]) < 0.02
+    assert found.at(2).low <= reward[-1] <= found.at(2).high
+
+
+def test_other_ranges_are_forecast_within_their_bounds() -> None:
+    runs = run_of(8.0 * noisy(saturating(STEPS)) - 2.0, STEPS)
+    with pytest.raises(iso.FitError):
+        iso.forecast(runs)
+    found = iso.forecast(runs, bounds=(-2.0, 6.0))
+    assert all(-2 <= one.low <= one.high <= 6 for one in found.ahead)
+    assert abs(found.reward - (8 * float(saturating(STEPS)[-1]) - 2)) < 0.15
+
+
+def test_intervals_widen_with_distance_and_level() -> None:
+    runs = run_of(noisy(saturating(STEPS)), STEPS)
+    found = iso.forecast(runs)
+    assert found.at(4).high - found.at(4).low > found.at(2).high - found.at(2).low
+    wider = iso.forecast(runs, level=0.95)
+    assert wider.at(2).high - wider.at(2).low > found.at(2).high - found.at(2).low
+
+
+def test_the_same_run_gives_the_same_bits_and_survives_saving(tmp_path: Path) -> None:
+    runs = run_of(noisy(saturating(STEPS)), STEPS)
+    found = iso.forecast(runs)
+    assert found.to_dict() == iso.forecast(runs).to_dict()
+    assert Forecast.load(found.save(tmp_path / "forecast.json")).to_dict() == found.to_dict()
+
+
+def test_training_reward_is_forecast_with_a_warning() -> None:
+    found = iso.forecast(run_of(noisy(saturating(STEPS)), STEPS, metric="train_reward", eval_set="train"))
+    assert found.metric == "train_reward"
+    assert any(note.severity == "warning" for note in found.notes)
+
+
+def test_what_cannot_be_forecast_is_refused_with_what_was_received() -> None:
+    short = run_of(noisy(saturating(STEPS[:5])), STEPS[:5])
+    with pytest.raises(iso.FitError, match="4 evaluation"):
+        iso.forecast(short)
+    runs = run_of(noisy(saturating(STEPS)), STEPS)
+    with pytest.raises(iso.FitError, match=r"0\.5"):
+        iso.forecast(runs, to=0.5)
+    with pytest.raises(iso.RecordError, match="nobody"):
+        iso.forecast(runs, "nobody")
+    both = runs.concat(run_of(noisy(saturating(STEPS)), STEPS, "other"))
+    with pytest.raises(iso.RecordError, match="2 runs"):
+        iso.forecast(both)
+
+
+def test_far_forecasts_and_few_evaluations_are_noted() -> None:
+    steps = STEPS[::7]
+    found = iso.forecast(run_of(noisy(saturating(steps)), steps), to=8)
+    assert {"forecast-beyond-4x", "forecast-from-few", "forecast-of-one-run"} <= {note.code for note in found.notes}
+    assert [one.factor for one in found.ahead] == [2.0, 4.0, 8.0]
+
+
+def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
+    """On the recorded hard set one short run cannot show its second rise; runs of other n have shown it."""
+    runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "mul31-hard.csv")
+    name = "hard-600k-n16-s0"
+    live = runs.filter((pl.col("run_id") != name) | (pl.col("rollouts") <= 150_000))
+    (whole,) = runs.filter(run_id=name).series("avg@4")
+    at = np.abs(np.log(np.maximum(whole.rollouts_T, 1.0) / 300_000)) < np.log(1.3)
+    truth = float(np.mean(whole.value_T[at]))
+    with_sweep = iso.forecast(iso.fit(live, draws=50), name)
+    alone = iso.forecast(live.filter(run_id=name))
+    assert name not in with_sweep.borrowed
+    assert len(with_sweep.borrowed) == 13
+    assert alone.borrowed == ()
+    assert abs(with_sweep.at(2).reward - truth) < 0.06
+    assert abs(with_sweep.at(2).reward - truth) <= abs(alone.at(2).reward - truth) + 0.01
+
+
+def test_fits_without_a_surface_forecast_the_run_alone(make_runs: Callable[..., RunSet]) -> None:
+    def reward(_: int, __: int, compute: float) -> float:
+        return 0.4 + 0.2 * (1.0 - float(np.exp(-compute / 1e5)))
+
+    runs = make_runs(reward, compute=np.geomspace(1e4, 3e5, 16))
+    found = iso.forecast(iso.fit(runs, method="paper", draws=0), runs.run_ids[0])
+    assert found.borrowed == ()
+    assert found.low <= found.reward <= found.high
+
+
+def test_published_fits_hold_no_run_to_forecast() -> None:
+    with pytest.raises(iso.FitError):
+        iso.forecast(iso.published(iso.list_published()[0]), "any")
+
+
+def test_best_of_4_that_still_rises_lifts_the_forecast_of_a_flat_average() -> None:
+    average = noisy(saturating(STEPS, 150.0), 0.004)
+    doublings = np.log2(np.maximum(STEPS, STEPS[1]) / STEPS[-1])
+    found = {}
+    for slope in (None, -0.05, 0.0, 0.05):
+        runs = run_of(average, STEPS)
+        if slope is not None:
+            runs = runs.concat(run_of(noisy(0.8 + slope * doublings, 0.004, seed=1), STEPS, metric="best@4"))
+        found[slope] = iso.forecast(runs, metric="avg@4")
+    assert found[-0.05].at(2).reward < found[0.0].at(2).reward < found[0.05].at(2).reward
+    gained = [found[0.05].at(factor).reward - found[-0.05].at(factor).reward for factor in (2, 4)]
+    assert 0.0 < gained[0] < gained[1]
+
+
+def test_a_forecast_is_what_the_surface_that_plans_says_of_that_run(make_runs: Callable[..., RunSet]) -> None:
+    def reward(n: int, __: int, compute: float) -> float:
+        return 0.4 + 0.2 * (1.0 - float(np.exp(-compute / (2e4 * n))))
+
+    alone = run_of(noisy(saturating(STEPS[:26])), STEPS[:26])
+    fits = iso.fit(alone)
+    for found in (iso.forecast(alone), iso.forecast(fits, "live")):
+        for one in found.ahead:
+            planned = float(fits.predict(one.rollouts, 8, 32).mean)
+            assert one.best == pytest.approx(planned, abs=0.003)
+    sweep = make_runs(reward, compute=np.geomspace(1e4, 3e5, 16))
+    fits = iso.fit(sweep)
+    for series in sweep.series("avg@4"):
+        one = iso.forecast(fits, series.run_id).at(2)
+        planned = float(fits.predict(one.rollouts, series.group_size, series.problems_per_batch).mean)
+        assert one.best == pytest.approx(planned, abs=0.01)
+
+
+def test_growing_truncation_is_no_trouble_while_the_reward_rises() -> None:
+    # A run of TRL's GRPOTrainer: rewarded answers fill all of their tokens, so nearly every response is cut in the end.
+    reward = (
+        ".08 .133 .115 .135 .158 .207 .174 .221 .254 .289 .363 .377 .453 .49 .537 .613 .648 .717 .775 .795 .883 .904 "
+        ".916 .947 .953 .977 .975 .977 .977 .992 .975 .982 .986 .979 .998 .996 .984 .99 .998 .992 .996"
+    )
+    cut = (
+        ".44 .44 .44 .44 .44 .55 .61 .68 .69 .75 .72 .77 .78 .8 .88 .89 .9 .9 .9 .92 .94 .93 .95 .95 .98 .96 .96 .98 "
+        ".99 .98 .99 .99 .99 .98 1 .98 .99 1 1 .99 .99"
+    )
+    steps = np.arange(0, 801, 20.0)
+    rewards, cuts = (np.array([float(word) for word in text.split()]) for text in (reward, cut))
+    trained = run_of(cuts, steps, metric="truncated_share", eval_set="train")
+    saved = [(step, f"checkpoint-{step}") for step in (200, 400, 800)]
+    risen = iso.forecast(run_of(rewards, steps).concat(trained), checkpoints=saved)
+    assert risen.card.action != "change-something"
+    assert risen.card.keep.path == "checkpoint-800"
+    stayed = iso.forecast(run_of(np.minimum(rewards, 0.3), steps).concat(trained), checkpoints=saved)
+    assert stayed.card.action == "change-something"
+    assert stayed.card.keep.path == "checkpoint-200"

@@ -1,0 +1,169 @@
+"""Batched least squares: the same minima as scipy, whatever company a problem is in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import least_squares
+
+from isocompute_sdk.fitting.least_squares import BatchedFit, least_squares_batch
+
+X = np.linspace(-4, 4, 40)
+
+
+def sigmoid_problems(count: int, seed: int, noise: float = 0.01) -> np.ndarray:
+    """Noisy four-parameter sigmoids, shape (count, 40)."""
+    rng = np.random.default_rng(seed)
+    low, rise = rng.uniform(0.2, 0.4, (count, 1)), rng.uniform(0.1, 0.5, (count, 1))
+    middle, slope = rng.uniform(-2, 2, (count, 1)), rng.uniform(0.5, 2.5, (count, 1))
+    return low + rise / (1 + np.exp(-slope * (X - middle))) + noise * rng.standard_normal((count, len(X)))
+
+
+def solve(data: np.ndarray, **options: object) -> BatchedFit:
+    start = np.repeat(np.array([[0.3, 0.3, 0.0, 1.0]]), len(data), axis=0)
+    return least_squares_batch(
+        lambda p, index: model(p) - data[index],
+        lambda p, index: jacobian(p),
+        start,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def model(p: np.ndarray) -> np.ndarray:
+    return p[:, :1] + p[:, 1:2] * unit(p)
+
+
+def unit(p: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(p[:, 3:4] * (X - p[:, 2:3]), -60, 60)))
+
+
+def jacobian(p: np.ndarray) -> np.ndarray:
+    s = unit(p)
+    bell = p[:, 1:2] * s * (1 - s)
+    return np.stack([np.ones_like(s), s, -bell * p[:, 3:4], bell * (X - p[:, 2:3])], axis=1)
+
+
+def by_scipy(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
+    start = np.clip([0.3, 0.3, 0.0, 1.0], lower + 1e-9, upper - 1e-9)
+    found = least_squares(
+        lambda p: model(p[None])[0] - values,
+        start,
+        jac=lambda p: jacobian(p[None])[0].T,
+        bounds=(lower, upper),
+        xtol=1e-14,
+        ftol=1e-14,
+        gtol=1e-14,
+        max_nfev=2000,
+    )
+    return 2 * float(found.cost)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "share"),
+    [
+        ((-np.inf, -np.inf, -np.inf, -np.inf), (np.inf, np.inf, np.inf, np.inf), 1.0),
+        ((0.0, 0.0, -5.0, 0.05), (1.0, 1.0, 5.0, 10.0), 1.0),
+        # A floor and a slope that many problems want to pass: some then have several minima.
+        ((0.35, 0.0, -5.0, 0.05), (1.0, 1.0, 5.0, 1.0), 0.95),
+    ],
+)
+def test_minima_are_scipys_with_and_without_active_bounds(
+    lower: tuple[float, ...], upper: tuple[float, ...], share: float
+) -> None:
+    data = sigmoid_problems(60, seed=3)
+    low, high = np.array(lower), np.array(upper)
+    found = solve(data, lower=low, upper=high, max_iterations=500, ftol=1e-13, xtol=1e-12)
+    reference = np.array([by_scipy(values, low, high) for values in data])
+    assert np.mean(found.sse_N <= reference * (1 + 1e-6) + 1e-12) >= share
+    assert np.all(found.parameters_NP >= low)
+    assert np.all(found.parameters_NP <= high)
+    assert found.converged_N.all()
+    np.testing.assert_allclose(found.sse_N, ((model(found.parameters_NP) - data) ** 2).sum(axis=1), rtol=1e-12)
+    if lower[0] == 0.35:
+        assert found.at_bound_NP[:, [0, 3]].any(axis=0).all()
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 25))
+def test_linear_problems_end_at_their_solution(seed: int, size: int, extra: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix_NTP = rng.standard_normal((3, size + extra, size))
+    wanted_NT = rng.standard_normal((3, size + extra))
+    found = least_squares_batch(
+        lambda p, i: np.einsum("ktp,kp->kt", matrix_NTP[i], p) - wanted_NT[i],
+        lambda p, i: matrix_NTP[i].transpose(0, 2, 1),
+        np.zeros((3, size)),
+    )
+    for k in range(3):
+        _, residual, *_ = np.linalg.lstsq(matrix_NTP[k], wanted_NT[k], rcond=None)
+        assert found.sse_N[k] == pytest.approx(float(residual[0]), rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("together", [1, 7, 400])
+def test_a_problem_ends_the_same_in_any_company(together: int) -> None:
+    data = sigmoid_problems(30, seed=5)
+    bounds = {"lower": [0.0, 0.0, -5.0, 0.05], "upper": [1.0, 1.0, 5.0, 2.0]}
+    everyone = solve(data, **bounds)
+    apart = solve(data, together=together, **bounds)
+    backwards = solve(data[::-1], together=together, **bounds)
+    alone = [solve(values[None], **bounds) for values in data[:5]]
+    np.testing.assert_allclose(apart.parameters_NP, everyone.parameters_NP, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(backwards.parameters_NP[::-1], everyone.parameters_NP, rtol=1e-9, atol=1e-12)
+    for k, one in enumerate(alone):
+        np.testing.assert_allclose(one.parameters_NP[0], everyone.parameters_NP[k], rtol=1e-9, atol=1e-12)
+
+
+def test_normal_equations_may_take_the_place_of_a_jacobian() -> None:
+    data = sigmoid_problems(20, seed=6)
+    start = np.repeat(np.array([[0.3, 0.3, 0.0, 1.0]]), len(data), axis=0)
+
+    def products(p: np.ndarray, index: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        slopes = jacobian(p)
+        return slopes @ slopes.transpose(0, 2, 1), np.einsum("kpt,kt->kp", slopes, residual)
+
+    found = least_squares_batch(lambda p, i: model(p) - data[i], None, start, normal_equations=products)
+    np.testing.assert_allclose(found.sse_N, solve(data).sse_N, rtol=1e-9)
+
+
+def test_more_parameters_than_are_solved_side_by_side_converge_too() -> None:
+    rng = np.random.default_rng(8)
+    matrix = rng.standard_normal((4, 40, 15))
+    truth = rng.standard_normal((4, 15))
+    wanted = np.einsum("ktp,kp->kt", matrix, np.tanh(truth))
+    found = least_squares_batch(
+        lambda p, i: np.einsum("ktp,kp->kt", matrix[i], np.tanh(p)) - wanted[i],
+        lambda p, i: matrix[i].transpose(0, 2, 1) * (1 - np.tanh(p) ** 2)[:, :, None],
+        np.zeros((4, 15)),
+        max_iterations=400,
+        ftol=1e-14,
+    )
+    np.testing.assert_allclose(found.parameters_NP, truth, atol=1e-4)
+
+
+def test_a_start_that_cannot_be_evaluated_stays_and_is_marked() -> None:
+    data = sigmoid_problems(3, seed=9)
+    data[1] = np.nan
+    found = solve(data)
+    assert found.sse_N[1] == np.inf
+    assert not found.converged_N[1]
+    assert found.parameters_NP[1].tolist() == [0.3, 0.3, 0.0, 1.0]
+    assert found.converged_N[[0, 2]].all()
+
+
+def test_iterations_that_run_out_are_not_called_converged() -> None:
+    found = solve(sigmoid_problems(10, seed=10), max_iterations=2)
+    assert not found.converged_N.any()
+
+
+def test_parameters_that_cannot_move_stay() -> None:
+    data = sigmoid_problems(5, seed=11)
+    found = solve(data, lower=[0.0, 0.0, 0.5, 0.05], upper=[1.0, 1.0, 0.5, 10.0])
+    assert np.all(found.parameters_NP[:, 2] == 0.5)
+    assert found.converged_N.all()
+
+
+def test_no_problems_are_no_problem() -> None:
+    found = least_squares_batch(lambda p, i: p, lambda p, i: np.zeros((len(p), 2, 2)), np.empty((0, 2)))
+    assert found.parameters_NP.shape == (0, 2)

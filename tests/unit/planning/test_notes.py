@@ -1,0 +1,297 @@
+"""Every note of a plan: one case that earns it, one near by that does not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import Budget, Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe, Throughput
+
+EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
+QWEN = "Qwen/Qwen2.5-7B-Instruct"
+
+Case = Callable[[dict[str, Fits]], Plan]
+
+
+@pytest.fixture(scope="module")
+def source(fitted: Fits, fitted_many: Fits) -> dict[str, Fits]:
+    """Fits by name."""
+    return {"data": fitted, "many": fitted_many}
+
+
+def easy(**planner: object) -> Planner:
+    return Planner(iso.published(EASY), **planner)  # type: ignore[arg-type]
+
+
+def two_metrics(source: dict[str, Fits], other: Fits) -> Plan:
+    return Planner(FitsSet({"avg@4": source["data"], "best@4": replace(other, metric="best@4")})).allocate("15M")
+
+
+def with_plateaus_at(fits: Fits, plateau: float) -> Fits:
+    law = replace(fits.law(), L=0.0, b=plateau)
+    return replace(fits, laws={**fits.laws, "group_size": law}, law_draws={}, curves=fits.curves)
+
+
+def falling(after: float) -> Fits:
+    """Runs at n = 8 and 32 whose reward falls from a compute on."""
+    compute = np.geomspace(2e4, 8e6, 60)
+    rows = [(n, c, 0.3 + 0.2 * c / (c + 1e5) - 0.08 * max(np.log(c / after), 0.0)) for n in (8, 32) for c in compute]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "C", "avg@4"))}
+    return iso.fit(iso.RunSet.from_columns(columns, problems_per_batch=32), draws=40)
+
+
+CASES: dict[str, tuple[Case, Case]] = {
+    "constants-of-another-model": (
+        lambda s: easy(model="meta/llama", allow_other_model=True).allocate("3M"),
+        lambda s: easy(model="qwen2.5-7b-instruct").allocate("3M"),
+    ),
+    "recipe-assumed": (lambda s: easy().allocate("3M"), lambda s: easy(recipe=Recipe.preset("easy")).allocate("3M")),
+    "extrapolation": (
+        lambda s: Planner(s["data"]).allocate("50M", spend="all"),
+        lambda s: Planner(s["data"]).allocate("20M", spend="all"),
+    ),
+    "extrapolation-beyond-3x": (
+        lambda s: Planner(s["data"]).allocate("70M", spend="all"),
+        lambda s: Planner(s["data"]).allocate("59M", spend="all"),
+    ),
+    "extrapolation-beyond-10x": (
+        lambda s: Planner(s["data"]).allocate("210M", spend="all"),
+        lambda s: Planner(s["data"]).allocate("199M", spend="all"),
+    ),
+    "beyond-grid": (
+        lambda s: Planner(with_plateaus_at(s["data"], 11)).allocate("15M", beyond_grid=1),
+        lambda s: Planner(with_plateaus_at(s["data"], 11)).allocate("15M"),
+    ),
+    "small-problem-set": (
+        lambda s: easy().allocate("3M", n_problems=4999),
+        lambda s: easy().allocate("3M", n_problems=5000),
+    ),
+    "many-epochs": (
+        # M = 183 at B_p = 32: 5,856 problems in all.
+        lambda s: easy().allocate("3M", n_problems=70),
+        lambda s: easy().allocate("3M", n_problems=71),
+    ),
+    "batch-and-group-both-large": (
+        lambda s: easy().allocate("30M", problems_per_batch=129),
+        lambda s: easy().allocate("30M", problems_per_batch=128),
+    ),
+    "below-stability-floor": (
+        lambda s: easy().allocate("3M", problems_per_batch=31),
+        lambda s: easy().allocate("3M", problems_per_batch=32),
+    ),
+    "problems-per-batch-not-observed": (
+        lambda s: Planner(s["data"]).allocate("3M", problems_per_batch=64),
+        lambda s: Planner(s["data"]).allocate("3M", problems_per_batch=32),
+    ),
+    "few-update-steps": (
+        lambda s: easy().allocate("3M", update_steps=49),
+        lambda s: easy().allocate("3M", update_steps=50),
+    ),
+    "unused-budget": (
+        # 1.96 steps of 8 * 32 rollouts: half of the second one is lost.
+        lambda s: easy(recipe=Recipe.preset("easy", warmup_steps=0)).allocate(500),
+        lambda s: easy(recipe=Recipe.preset("easy", warmup_steps=0)).allocate(512),
+    ),
+    "rest-not-worthwhile": (
+        lambda s: Planner(s["data"]).allocate("60M"),
+        lambda s: Planner(s["data"]).allocate("60M", spend="all"),
+    ),
+    "decline-within-budget": (
+        lambda _: Planner(falling(after=2e6)).allocate("8M"),
+        lambda _: Planner(falling(after=2e6)).allocate("1M"),
+    ),
+    "near-tie": (
+        lambda s: easy(model=QWEN).allocate("3M"),
+        lambda s: easy(model=QWEN).allocate("8M"),
+    ),
+    "law-and-curves-disagree": (
+        lambda s: Planner(with_plateaus_at(s["data"], 5)).allocate("15M"),
+        lambda s: Planner(s["data"]).allocate("15M"),
+    ),
+    "batch-limit-moves-n": (
+        lambda s: easy(hardware=Hardware(max_rollouts_per_batch=8192)).allocate("3M"),
+        lambda s: easy(hardware=Hardware(max_rollouts_per_batch=16_384)).allocate("3M"),
+    ),
+    "fixed-batch-of-another-size": (
+        lambda s: Planner(iso.published(f"{EASY}:fixed-batch")).allocate("3M", rollouts_per_batch=4096),
+        lambda s: Planner(iso.published(f"{EASY}:fixed-batch")).allocate("3M", rollouts_per_batch=8192),
+    ),
+    "metrics-disagree": (
+        lambda s: two_metrics(s, with_plateaus_at(s["data"], 3)),
+        lambda s: two_metrics(s, s["data"]),
+    ),
+    "other-metric-without-plan": (
+        lambda s: two_metrics(s, replace(s["data"], laws={})),
+        lambda s: two_metrics(s, s["data"]),
+    ),
+    "kl-entropy-unpaired": (
+        lambda s: easy(recipe=Recipe.preset("easy", kl_coef=0.0)).allocate("3M"),
+        lambda s: easy(recipe=Recipe.preset("hard")).allocate("3M"),
+    ),
+    "off-policy-unstudied": (
+        lambda s: easy(recipe=Recipe.preset("easy", updates_per_batch=2)).allocate("3M"),
+        lambda s: easy(recipe=Recipe.preset("easy")).allocate("3M"),
+    ),
+}
+
+
+def found(plan: Plan, code: str) -> list[Note]:
+    return [note for note in plan.notes if note.code == code]
+
+
+IN_TIME = {
+    "evaluation-above-share",
+    "evaluation-not-counted",
+    "gpu-scaling-unknown",
+    "problems-per-batch-for-time",
+    "response-growth-unseen",
+    "throughput-extrapolated",
+    "throughput-near-one-batch",
+}
+"""Notes on time and money, which test_time.py covers."""
+ON_RECIPES = {
+    "off-policy-runs",
+    "recipe-differs-from-runs",
+    "recipe-not-carried",
+    "recipe-of-the-runs",
+    "runs-differ-in-recipe",
+}
+"""Notes on runs and their recipe, which test_inheritance.py covers."""
+ELSEWHERE = {"changed-by-hand", "target-beyond-10x"}
+"""Notes that test_changes.py and experiment/test_next_runs.py cover."""
+ON_RUNS_IN_TROUBLE = {
+    "checkpoint-needs-converting",
+    "no-healthy-checkpoint",
+    "old-fit-is-a-prior",
+    "plan-continues-a-run",
+    "remaining-beyond-forecast",
+}
+"""Notes of a replan, which test_replan.py covers."""
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_note_is_given_when_it_is_due_and_only_then(code: str, source: dict[str, Fits]) -> None:
+    due, undue = CASES[code]
+    (note,) = found(due(source), code)
+    assert note.message
+    assert note.severity in ("info", "warning")
+    assert found(undue(source), code) == []
+
+
+def test_no_note_of_the_planner_is_left_out_here(repository: Path) -> None:
+    given: set[str] = set()
+    for path in (repository / "isocompute_sdk" / "planning").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+        first = [n.args[0] for n in calls if n.func.id == "Note" and n.args]  # type: ignore[union-attr]
+        given |= {a.value for a in first if isinstance(a, ast.Constant)}
+    assert len(given) > 10
+    covered = IN_TIME | ON_RECIPES | ON_RUNS_IN_TROUBLE | ELSEWHERE
+    assert given - covered == set(CASES) & given
+    assert given >= covered
+
+
+def test_notes_of_the_fits_travel_with_the_plan(source: dict[str, Fits]) -> None:
+    plan = Planner(source["data"]).allocate("3M")
+    for note in source["data"].notes:
+        assert note in plan.notes
+    assert len({(n.code, n.message) for n in plan.notes}) == len(plan.notes)
+
+
+def test_only_one_extrapolation_note_is_given_with_the_ratio_of_the_plan(source: dict[str, Fits]) -> None:
+    for budget in ("25M", "100M", "1G"):
+        plan = Planner(source["data"]).allocate(budget, spend="all")
+        (note,) = [n for n in plan.notes if n.code.startswith("extrapolation")]
+        assert note.data["ratio"] == plan.extrapolation == pytest.approx(plan.rollouts / 2e7, rel=1e-9)
+        assert note.severity == ("info" if plan.extrapolation <= 3 else "warning")
+
+
+def test_constants_of_another_model_is_there_whenever_no_model_is_named() -> None:
+    for fits in (iso.published(EASY), iso.published(f"{HARD}:joint"), iso.published_prior()):
+        assert found(Planner(fits).allocate("3M"), "constants-of-another-model")
+    # A prior over five pairs is of no model, even of one among them.
+    assert found(Planner(iso.published_prior(), model=QWEN).allocate("3M"), "constants-of-another-model")
+
+
+def test_fits_of_ones_own_runs_are_not_of_another_model(fitted_model: Fits) -> None:
+    assert found(Planner(fitted_model).allocate("3M"), "constants-of-another-model") == []
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b-instruct", "/models/Qwen2.5-7B-Instruct/"])
+def test_a_model_is_known_by_the_last_part_of_its_name(name: str) -> None:
+    plan = easy(model=name).allocate("3M")
+    assert plan.model == name
+    assert plan.predicted_reward is not None
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct-1M", "meta-llama/Llama-3.1-8B-Instruct"])
+def test_other_models_need_the_flag(name: str) -> None:
+    with pytest.raises(iso.PlanError, match=r"Qwen/Qwen2\.5-7B-Instruct") as caught:
+        easy(model=name)
+    assert "allow_other_model=True" in (caught.value.hint or "")
+    assert "--allow-other-model" in (caught.value.hint or "")
+    plan = easy(model=name, allow_other_model=True).allocate("3M")
+    assert plan.model == name
+    assert plan.predicted_reward is None
+    assert plan.reward_interval is None
+    assert all(a.predicted_reward is None for a in plan.alternatives)
+
+
+def test_the_unused_share_says_why(source: dict[str, Fits]) -> None:
+    def reason(plan: Plan) -> tuple[str, list[str]]:
+        (note,) = found(plan, "unused-budget")
+        assert note.data["unused_share"] == plan.unused_share
+        assert f"{plan.unused_share:.1%}" in note.message
+        return note.data["ends_by"], note.data["constraints"]
+
+    speed = Throughput(step_overhead_seconds=60, rollouts_per_second=64)
+    late = easy(throughput=speed).allocate(Budget(rollouts=3e6, deadline_hours=8))
+    assert reason(late) == ("deadline", [])
+    assert late.binding[-1] == "deadline"
+    fixed = easy(hardware=Hardware(max_rollouts_per_batch=8192)).allocate("3M", update_steps=100)
+    assert reason(fixed) == ("update_steps", ["max_rollouts_per_batch"])
+    trimmed = Planner(source["data"]).allocate("60M")
+    assert reason(trimmed)[0] == "worthwhile"
+    coarse = easy(recipe=Recipe.preset("easy", warmup_steps=0)).allocate(500)
+    assert reason(coarse)[0] == "budget"
+
+
+def test_a_batch_limit_that_moves_n_says_what_it_costs_and_what_avoids_it(source: dict[str, Fits]) -> None:
+    planner = partial(Planner, source["data"])
+    limits = Hardware(max_rollouts_per_batch=1024), Hardware()
+    limited, free = (planner(hardware).allocate("3M", spend="all") for hardware in limits)
+    (note,) = found(limited, "batch-limit-moves-n")
+    assert (note.data["group_size"], note.data["without_limit"]) == (limited.group_size, free.group_size)
+    assert limited.rollouts_per_batch <= 1024
+    assert limited.binding[0] == "max_rollouts_per_batch"
+    assert limited.predicted_reward is not None
+    assert free.predicted_reward is not None
+    assert note.data["lost"] == pytest.approx(free.predicted_reward - limited.predicted_reward, abs=0.005)
+    smaller = 1024 // free.group_size
+    assert f"--problems-per-batch {smaller})" in note.message
+    again = planner(limits[0]).allocate("3M", spend="all", problems_per_batch=smaller)
+    assert again.group_size == free.group_size
+
+
+def test_interval_notes_say_that_they_are_not_calibrated(source: dict[str, Fits]) -> None:
+    plan = Planner(source["data"]).allocate("3M")
+    assert plan.reward_interval is not None
+    assert plan.group_size_interval is not None
+    (note,) = found(plan, "interval-uncalibrated")
+    assert note.data["measured_coverage"] == [0.25, 0.34]
+
+
+def test_reward_predictions_lie_in_their_interval(source: dict[str, Fits]) -> None:
+    for budget in np.geomspace(1e5, 1e8, 10):
+        plan = Planner(source["data"]).allocate(float(budget))
+        assert plan.predicted_reward is not None
+        assert plan.reward_interval is not None
+        low, high = plan.reward_interval
+        assert low <= plan.predicted_reward <= high

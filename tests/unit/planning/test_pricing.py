@@ -1,0 +1,109 @@
+"""Costs, steps and deadlines: exact to the last step, in every unit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk import Budget, PlanError, Throughput
+from isocompute_sdk.planning.pricing import Pricing
+
+SPEED = Throughput(
+    step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5
+)
+
+
+def test_a_worked_example_in_every_unit() -> None:
+    # One step of 4096: 20 s + 64 s = 84 s; 150 steps take 3.5 h on 8 GPUs at $2.5.
+    pricing = Pricing(Budget(usd=70), SPEED)
+    assert pricing.all_costs(4096, 150) == {
+        "rollouts": 614_400,
+        "wall_hours": 3.5,
+        "gpu_hours": 28.0,
+        "tokens": 614_400 * 1500,
+        "usd": 70.0,
+    }
+    assert pricing.affordable_steps(4096) == (150, "budget")
+    assert pricing.cost(4096, 150) == 70.0
+
+
+def test_without_a_throughput_rollouts_are_all_there_is() -> None:
+    assert Pricing(Budget(rollouts=1e6)).all_costs(1024, 10) == {"rollouts": 10_240}
+    bare = Throughput(step_overhead_seconds=1, rollouts_per_second=1)
+    assert set(Pricing(Budget(rollouts=1e6), bare).all_costs(1024, 10)) == {"rollouts", "wall_hours", "gpu_hours"}
+
+
+@given(st.integers(1, 65_536), st.integers(1, 10**13))
+def test_a_budget_of_exactly_m_steps_buys_m_steps_and_one_rollout_less_does_not(batch: int, steps: int) -> None:
+    if batch * steps > 2**53:
+        steps = 2**53 // batch
+    assert Pricing(Budget(rollouts=batch * steps)).affordable_steps(batch)[0] == steps
+    if batch * steps > 1:
+        assert Pricing(Budget(rollouts=batch * steps - 1)).affordable_steps(batch)[0] == steps - 1
+
+
+@given(
+    unit=st.sampled_from(["tokens", "gpu_hours", "usd"]),
+    amount=st.floats(1e-6, 1e15),
+    overhead=st.floats(0, 1000),
+    rate=st.floats(1e-3, 1e6),
+    batch=st.integers(1, 10**6),
+)
+def test_affordable_steps_cost_no_more_than_the_budget_not_even_by_rounding(
+    unit: str, amount: float, overhead: float, rate: float, batch: int
+) -> None:
+    speed = Throughput(
+        step_overhead_seconds=overhead, rollouts_per_second=rate, tokens_per_rollout=7.3, gpus=3, usd_per_gpu_hour=1.7
+    )
+    pricing = Pricing(Budget(**{unit: amount}), speed)
+    steps, ends_by = pricing.affordable_steps(batch)
+    assert ends_by == "budget"
+    assert pricing.cost(batch, steps) <= amount < pricing.cost(batch, steps + 1)
+    assert pricing.within(batch, max(steps, 0)) or steps == 0
+
+
+@given(st.floats(0.01, 1e4), st.floats(1e3, 1e9), st.integers(1, 10**5))
+def test_the_nearer_of_budget_and_deadline_ends_the_run(hours: float, rollouts: float, batch: int) -> None:
+    pricing = Pricing(Budget(rollouts=rollouts, deadline_hours=hours), SPEED)
+    steps, ends_by = pricing.affordable_steps(batch)
+    by_budget = Pricing(Budget(rollouts=rollouts), SPEED).affordable_steps(batch)[0]
+    assert steps <= by_budget
+    assert (ends_by == "deadline") == (steps < by_budget)
+    assert pricing.within(batch, steps) or steps == 0
+    assert not pricing.within(batch, steps + 1)
+    assert SPEED.wall_hours(batch, steps) <= hours
+
+
+def test_compute_is_counted_on_the_axis_of_the_law() -> None:
+    pricing = Pricing(Budget(rollouts=1e6), SPEED)
+    assert pricing.compute(1e6, "log10_rollouts") == 1e6
+    assert pricing.compute(1e6, "log10_tokens") == 1.5e9
+    with pytest.raises(PlanError, match="tokens_per_rollout"):
+        Pricing(Budget(rollouts=1e6)).compute(1e6, "log10_tokens")
+
+
+@pytest.mark.parametrize(
+    ("budget", "throughput", "message"),
+    [
+        (Budget(tokens=1e9), None, "a budget in tokens .*throughput"),
+        (Budget(gpu_hours=10), None, "gpu_hours .*throughput"),
+        (Budget(usd=10), None, "usd .*throughput"),
+        (Budget(rollouts=1e6, deadline_hours=3), None, "deadline .*throughput"),
+        (
+            Budget(tokens=1e9),
+            Throughput(step_overhead_seconds=1, rollouts_per_second=1),
+            "tokens_per_rollout",
+        ),
+        (
+            Budget(usd=10),
+            Throughput(step_overhead_seconds=1, rollouts_per_second=1),
+            "usd_per_gpu_hour",
+        ),
+    ],
+)
+def test_what_is_missing_to_translate_a_budget_is_named(
+    budget: Budget, throughput: Throughput | None, message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        Pricing(budget, throughput)

@@ -1,0 +1,187 @@
+"""The inverse, the marginal and the comparison of plans."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk.planning.comparing import COMPARISON, parse_configuration
+from isocompute_sdk.planning.questions import BUDGET_FOR, MARGINAL
+from isocompute_sdk.specs import Evaluation
+
+Make = Callable[..., RunSet]
+SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
+
+
+def level(n: int, bp: int, c: float) -> float:
+    """Larger n rises later and higher, and everything is flat beyond 10 M rollouts."""
+    return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)))
+
+
+@pytest.fixture(scope="module")
+def fits(make_runs: Make) -> Fits:
+    rng = np.random.default_rng(0)
+    compute = np.concatenate([[0.0], np.geomspace(2e4, 8e6, 24)])
+
+    def noisy(n: int, bp: int, c: float) -> float:
+        return level(n, bp, c) + 0.004 * float(rng.standard_normal())
+
+    return fit(make_runs(noisy, [(n, 32) for n in (8, 32, 128)], compute), draws=40)
+
+
+@pytest.fixture(scope="module")
+def planner(fits: Fits) -> Planner:
+    return Planner(fits, throughput=SPEED)
+
+
+@settings(max_examples=5)
+@given(st.floats(math.log(6e4), math.log(6e6)))
+def test_the_budget_for_a_reward_is_the_inverse_of_the_reward_of_a_budget(planner: Planner, log_budget: float) -> None:
+    budget = math.exp(log_budget)
+    plan = planner.allocate(budget, spend="all")
+    assert plan.predicted_reward is not None
+    found = planner.budget_for(plan.predicted_reward)
+    assert found.expected is not None
+    # Where n changes with the budget the plan's prediction dips by less than a tie: a little less may do there.
+    assert found.expected <= 1.1 * budget
+    assert found.plan is not None
+    assert found.plan.predicted_reward is not None
+    assert found.plan.predicted_reward >= plan.predicted_reward
+    if found.expected > 1.1 * 32 * 8 * 20:
+        less = planner.allocate(found.expected / 1.1, spend="all").predicted_reward
+        assert less is not None
+        assert less < plan.predicted_reward
+    assert (found.optimistic or 0.0) <= found.expected <= (found.conservative or math.inf)
+
+
+def test_the_true_cost_of_a_reward_lies_between_optimistic_and_conservative(planner: Planner) -> None:
+    found = planner.budget_for(0.5, level=0.9)
+    grid = np.geomspace(2e4, 8e6, 2000)
+    best = np.max([[level(n, 32, c) for c in grid] for n in (8, 32, 128)], axis=0)
+    truth = float(grid[np.argmax(best >= 0.5)])
+    assert found.optimistic is not None
+    assert found.conservative is not None
+    assert found.optimistic <= truth <= found.conservative
+
+
+def test_what_cannot_be_reached_is_said_plainly(planner: Planner) -> None:
+    found = planner.budget_for(0.95)
+    assert not found.reachable
+    assert found.largest_reward_high < 0.95
+    assert found.to_dict()["expected"] is None
+    assert planner.budget_for(0.2).base_reward > 0.2
+    with pytest.raises(PlanError):
+        planner.budget_for(1.5)
+
+
+def test_a_reward_can_be_priced_in_gpu_hours(planner: Planner) -> None:
+    found = planner.budget_for(0.5, unit="gpu_hours")
+    assert found.plan is not None
+    assert found.expected is not None
+    assert found.plan.costs["gpu_hours"] <= found.expected * (1 + 1e-9)
+    with pytest.raises(PlanError, match="throughput"):
+        Planner(planner.fits).budget_for(0.5, unit="gpu_hours")
+
+
+@settings(max_examples=8)
+@given(st.floats(math.log(6e4), math.log(3e7)))
+def test_more_budget_never_loses(planner: Planner, log_budget: float) -> None:
+    found = planner.marginal(math.exp(log_budget))
+    for gain in (found.gain, found.doubling, found.per_million_rollouts):
+        assert gain.mean >= 0
+        assert gain.low <= gain.mean <= gain.high
+
+
+def test_more_budget_pays_early_and_not_late(planner: Planner) -> None:
+    early = planner.marginal("400k")
+    assert early.verdict == "worth-it"
+    assert early.per_thousand_gpu_hours is not None
+    late = planner.marginal("60M")
+    assert late.verdict == "not-worth-it"
+    assert late.doubling.mean < late.worthwhile
+
+
+@settings(max_examples=6)
+@given(st.floats(math.log(6e4), math.log(6e6)))
+def test_a_plan_against_itself_gains_nothing(planner: Planner, log_budget: float) -> None:
+    budget = math.exp(log_budget)
+    plan = planner.allocate(budget, spend="all")
+    for own in (
+        (plan.group_size, plan.problems_per_batch),
+        (plan.group_size, plan.problems_per_batch, plan.update_steps),
+    ):
+        found = planner.compare(own, budget)
+        assert found.difference == (0.0, 0.0, 0.0)
+        assert found.equal_reward.mean == plan.cost
+        assert found.gpu_hours_saved == (0.0, 0.0, 0.0)
+        assert found.verdict == "the configuration is the plan"
+
+
+def test_a_small_n_is_compared_in_reward_rollouts_and_gpu_hours(planner: Planner) -> None:
+    found = planner.compare("n=8,bp=32", "4M")
+    truth = max(level(n, 32, 4e6) for n in (8, 32, 128)) - level(8, 32, 4e6)
+    assert found.difference.low <= truth <= found.difference.high
+    assert found.equal_reward.high < 0.5 * 4e6
+    assert found.gpu_hours_saved is not None
+    # n = 8 takes 16 times the steps of n = 128, each with its overhead.
+    assert found.gpu_hours_saved.low > 0.5 * found.costs["gpu_hours"]
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["kind"] == "against"
+    assert "the plan is ahead by" in found.summary()
+    with pytest.raises(PlanError):
+        planner.compare((2**14, 32), "500M")
+
+
+def test_evaluations_are_paid_for_on_both_sides_of_a_comparison(fits: Fits, planner: Planner) -> None:
+    paying = Planner(fits, throughput=SPEED, evaluation=Evaluation(n_problems=300))
+    with_evaluations, without = (one.compare("n=8,bp=32", "4M").costs["gpu_hours"] for one in (paying, planner))
+    # The schedule may cost 5 % of training.
+    assert 1.01 * without < with_evaluations < 1.06 * without
+
+
+def test_curves_without_draws_answer_without_intervals() -> None:
+    curves = Planner(published("qwen2.5-7b-instruct/guru-math-easy"))
+    assert "no interval" in curves.budget_for(0.6).summary()
+    found = curves.compare((16, 32), "3M", problems_per_batch=32) if 16 in curves.fits.group_sizes else None
+    found = found or curves.compare((8, 32), "3M")
+    assert found.difference.mean > 0
+    assert found.to_dict()["difference"]["low"] is None
+    assert json.dumps(curves.marginal("3M").to_dict(), allow_nan=False)
+
+
+def test_without_rewards_there_is_no_answer() -> None:
+    with pytest.raises(PlanError):
+        Planner(published_prior()).marginal("3M")
+
+
+@pytest.mark.parametrize(
+    "given_as", ["n=16,bp=32,m=9", "group_size=16 B_p=32 M=9", {"n": 16, "bp": 32, "m": 9}, (16, 32, 9)]
+)
+def test_configurations_are_read_in_every_form(given_as: object) -> None:
+    assert parse_configuration(given_as) == (16, 32, 9)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("given_as", ["n=16", "n=1,bp=2", "k=3,n=4,bp=2", "", {"n": "many", "bp": 1}])
+def test_what_is_no_configuration_is_refused(given_as: object) -> None:
+    with pytest.raises(PlanError, match="n=16,bp=32"):
+        parse_configuration(given_as)  # pyright: ignore[reportArgumentType]
+
+
+def test_answers_are_documents_that_can_be_read_back(planner: Planner) -> None:
+    answers = (
+        (BUDGET_FOR, planner.budget_for(0.5)),
+        (BUDGET_FOR, planner.budget_for(0.95)),
+        (MARGINAL, planner.marginal("1M")),
+        (COMPARISON, planner.compare("n=8,bp=32", "1M")),
+    )
+    for document, found in answers:
+        raw = found.to_dict()
+        assert document.from_dict(raw).to_dict() == raw  # type: ignore[attr-defined]
+        assert (raw["kind"], raw["schema_version"]) == (document.kind, 1)

@@ -1,0 +1,256 @@
+"""Plans in time: n, B_p and GPUs chosen together, evaluation within its share, deadlines, and both optima."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import isocompute_sdk as iso
+from isocompute_sdk import Budget, Evaluation, Fits, Hardware, PlanError, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk.api import run_spec
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.planning.pricing import Pricing, evaluations, interval
+from isocompute_sdk.specs.throughput import Measurement
+
+RECIPE = Recipe.preset("easy", min_problems_per_batch=16)
+SLOW = Throughput(
+    step_overhead_seconds=60,
+    rollouts_per_second=100,
+    gpus=8,
+    gpu_exponent=0.8,
+    usd_per_gpu_hour=2,
+    tokens_per_rollout=500,
+)
+
+
+def reward(n: int, bp: int, c: float) -> float:
+    """Larger n and B_p rise a little later; n = 16 ends a little higher."""
+    plateau = {4: 0.60, 16: 0.64, 64: 0.65}[n]
+    return float(0.35 + (plateau - 0.35) * -np.expm1(-c / (3e4 * (n / 4) ** 0.4 * (bp / 16) ** 0.15)))
+
+
+@pytest.fixture(scope="module")
+def fits() -> Fits:
+    rng = np.random.default_rng(0)
+    compute = np.concatenate([[0.0], np.geomspace(4e3, 3e5, 18)])
+    rows = [(n, bp, float(c), reward(n, bp, c)) for n in (4, 16, 64) for bp in (16, 64) for c in compute]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "bp", "C", "avg@4"))}
+    columns["avg@4"] = (np.array(columns["avg@4"]) + 0.004 * rng.standard_normal(len(rows))).tolist()
+    return fit(RunSet.from_columns(columns), draws=40)
+
+
+def codes(plan: iso.Plan) -> set[str]:
+    return {note.code for note in plan.notes}
+
+
+def test_the_plan_in_time_is_the_best_of_a_plain_enumeration(fits: Fits) -> None:
+    planner = Planner(fits, Hardware(gpus=(8, 32), divisible_by=1), RECIPE, SLOW)
+    budget = Budget(gpu_hours=40, deadline_hours=3)
+    plan = planner.allocate(budget, spend="all")
+    best = -math.inf
+    for n, bp, gpus in itertools.product((4, 8, 16, 32, 64), (16, 32, 64, 128), (8, 32)):
+        step = SLOW.at_gpus(gpus).step_seconds(n * bp) / 3600
+        steps = math.floor(min(40 / gpus, 3) / step)
+        if steps >= 20:
+            best = max(best, float(fits.predict(n * bp * steps, n, bp).mean))
+    assert plan.predicted_reward is not None
+    assert plan.predicted_reward >= best - 0.0011
+    assert plan.gpu_hours is not None
+    assert plan.wall_hours is not None
+    assert plan.gpu_hours <= 40
+    assert plan.wall_hours <= 3
+    assert plan.gpu_hours == pytest.approx(plan.gpus * plan.wall_hours)
+    assert plan.usd == pytest.approx(2 * plan.gpu_hours)
+    assert plan.hardware.gpus == plan.gpus
+
+
+def test_overhead_makes_larger_batches_worth_it_and_rollouts_know_nothing_of_that(fits: Fits) -> None:
+    planner = Planner(fits, None, RECIPE, SLOW)
+    timed = planner.allocate(Budget(gpu_hours=30), spend="all")
+    counted = planner.allocate(timed.rollouts, spend="all")
+    assert timed.rollouts_per_batch > 2 * counted.rollouts_per_batch
+    assert counted.gpu_hours is not None
+    assert counted.gpu_hours > 30
+    per_rollout, per_hour = timed.optima
+    assert (per_rollout.group_size, per_rollout.problems_per_batch) == (counted.group_size, counted.problems_per_batch)
+    assert (per_hour.group_size, per_hour.problems_per_batch) == (timed.group_size, timed.problems_per_batch)
+    assert per_rollout.gpu_hours_at_equal_rollouts > 1.5 * per_hour.gpu_hours_at_equal_rollouts
+    assert per_rollout.reward_at_equal_gpu_hours is not None
+    assert per_hour.reward_at_equal_gpu_hours is not None
+    assert per_hour.reward_at_equal_gpu_hours > per_rollout.reward_at_equal_gpu_hours + 0.01
+    assert per_rollout.reward_at_equal_rollouts > per_hour.reward_at_equal_rollouts - 0.006
+    text = timed.summary()
+    assert "wall-hours on 8 GPU(s), " in text
+    assert "best per gpu-hour" in text
+    (why,) = [note for note in timed.notes if note.code == "problems-per-batch-for-time"]
+    assert why.data == {"problems_per_batch": timed.problems_per_batch, "by_rollouts": counted.problems_per_batch}
+    assert f"{timed.gpu_hours:,.3g} GPU-hours" in why.message
+    assert "problems-per-batch-for-time" not in codes(counted)
+    kept = planner.allocate(Budget(gpu_hours=30), problems_per_batch=counted.problems_per_batch)
+    assert "problems-per-batch-for-time" not in codes(kept)
+
+
+def test_a_deadline_takes_more_gpus_and_a_measured_speed_keeps_a_margin(fits: Fits) -> None:
+    hardware = Hardware(gpus=(8, 16, 64), divisible_by=1)
+    relaxed = Planner(fits, hardware, RECIPE, SLOW).allocate(Budget(gpu_hours=60), spend="all")
+    pressed = Planner(fits, hardware, RECIPE, SLOW).allocate(Budget(gpu_hours=60, deadline_hours=1.5), spend="all")
+    assert relaxed.gpus == 8
+    assert pressed.gpus > 8
+    assert pressed.binding[-1] in ("deadline", "budget")
+    seen = Measurement(rollouts_per_batch=(64, 4096), runs=3, steps=30, relative_error=0.05)
+    unsure = SLOW.replace(measured=seen)
+    careful = Planner(fits, None, RECIPE, unsure).allocate(Budget(gpu_hours=60, deadline_hours=1.5), spend="all")
+    assert careful.wall_hours is not None
+    assert careful.wall_hours <= 1.5 / 1.1
+
+
+def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
+    seen = Measurement(rollouts_per_batch=(512,), runs=2, steps=20)
+    plan = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(Budget(gpu_hours=30), spend="all")
+    assert 512 / 1.25 <= plan.rollouts_per_batch <= 512 * 1.25
+    assert "throughput-near-one-batch" in codes(plan)
+    assert plan.optima == ()
+    with pytest.raises(iso.PlanError, match="4,096"):
+        Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(Budget(gpu_hours=30), rollouts_per_batch=4096)
+    free = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate("300k", spend="all")
+    assert "throughput-near-one-batch" not in codes(free)
+
+
+def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:
+    seen = Measurement(rollouts_per_batch=(16, 64), runs=3, steps=30, rollouts=100)
+    plan = Planner(fits, Hardware(gpus=16), RECIPE, SLOW.replace(measured=seen, gpu_exponent=None)).allocate(
+        Budget(gpu_hours=30), spend="all"
+    )
+    assert {"throughput-extrapolated", "response-growth-unseen", "gpu-scaling-unknown"} <= codes(plan)
+    assert "evaluation-not-counted" in codes(plan)
+    assert plan.gpus == 8
+
+
+@pytest.mark.parametrize(("n", "share"), [(8, 0.47), (256, 0.01)])
+def test_the_default_evaluation_costs_what_it_costs(n: int, share: float) -> None:
+    steps, batch = 10_000, n * 32
+    assert evaluations(steps, 10) * 1200 / (steps * batch) == pytest.approx(share, abs=0.006)
+    thinned = Pricing(Budget(rollouts=1_000_000)).every_steps(batch, steps)
+    assert evaluations(steps, thinned) * 1200 <= 0.05 * steps * batch
+    assert (thinned > 10) == (share > 0.05)
+
+
+@given(st.integers(1, 1000), st.integers(1, 10**5), st.floats(1e-3, 1e5), st.floats(1e-3, 1e5), st.floats(0.001, 1.0))
+def test_a_schedule_costs_at_most_its_share_and_is_as_dense_as_that_allows(
+    asked: int, steps: int, step: float, one: float, share: float
+) -> None:
+    every = interval(asked, steps, step, one, share)
+    cost = evaluations(steps, every) * one
+    if every < steps:
+        assert cost <= share * steps * step * (1 + 1e-6)
+    if asked < every < steps:
+        assert evaluations(steps, max(asked, every - 1)) * one > share * steps * step * (1 - 1e-6) - one
+
+
+def test_evaluation_is_counted_thinned_and_carried_into_the_run(fits: Fits) -> None:
+    asked = Evaluation(every_steps=5, samples=8, n_problems=200, temperature=1.0)
+    planner = Planner(fits, None, RECIPE, SLOW, evaluation=asked)
+    plan = planner.allocate(Budget(gpu_hours=30), spend="all", evaluation_share=0.03)
+    assert plan.evaluation is not None
+    assert plan.evaluation.replace(every_steps=5) == asked
+    assert plan.evaluation.every_steps >= 5
+    training, evaluation = plan.breakdown["training"], plan.breakdown["evaluation"]
+    assert evaluation["gpu_hours"] <= 0.03 * training["gpu_hours"]
+    assert plan.cost == pytest.approx(training["gpu_hours"] + evaluation["gpu_hours"])
+    assert training["gpu_hours"] + evaluation["gpu_hours"] <= 30
+    assert evaluation["rollouts"] == evaluations(plan.update_steps, plan.evaluation.every_steps) * 1600
+    assert plan.costs["rollouts"] == training["rollouts"] == plan.rollouts
+    assert run_spec(plan, "torch", model="m").evaluation == plan.evaluation
+    dear = Planner(fits, None, RECIPE, SLOW, evaluation=Evaluation(n_problems=10_000, samples=8))
+    assert "evaluation-above-share" in codes(dear.allocate(Budget(gpu_hours=30), spend="all"))
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_evaluations_are_those_of_a_run_that_evaluates_at_both_ends(steps: int, every: int) -> None:
+    evaluated = {0, steps, *range(every, steps + 1, every)}
+    assert evaluations(steps, every) == len(evaluated)
+
+
+@pytest.mark.parametrize(
+    ("unit", "spent"),
+    [("rollouts", 250_000.0), ("gpu_hours", 7.5), ("usd", 90.0), ("tokens", 3e8)],
+)
+def test_the_smallest_budget_of_a_refusal_pays_for_what_is_spent_already_too(
+    fits: Fits, unit: Literal["rollouts", "gpu_hours", "usd", "tokens"], spent: float
+) -> None:
+    planner = Planner(fits, None, RECIPE, SLOW.replace(tokens_per_rollout=800, usd_per_gpu_hour=3))
+
+    def budget(amount: float, *, set_aside: bool = True) -> Budget:
+        purposes = {"pilot": spent / 2, "labelling": spent / 4, "probes": spent / 4}
+        return Budget.model_validate({unit: amount, "spent": purposes if set_aside else None})
+
+    smallest: list[float] = []
+    for set_aside in (True, False):
+        with pytest.raises(PlanError) as caught:
+            planner.allocate(budget(spent * 1.001 if set_aside else spent * 0.001, set_aside=set_aside))
+        assert caught.value.smallest_budget is not None
+        smallest.append(caught.value.smallest_budget)
+    assert smallest[0] == pytest.approx(smallest[1] + spent, rel=1e-12)
+    assert planner.allocate(budget(smallest[0] * (1 + 1e-9))).cost <= smallest[0] - spent * (1 - 1e-6)
+    with pytest.raises(PlanError):
+        planner.allocate(budget(smallest[0] * (1 - 1e-6)))
+    # The printed amount suffices as well.
+    printed = re.search(r"([\d.]+) (rollouts|tokens|gpu-hours|usd)", caught.value.hint or "")
+    assert printed is not None
+    assert float(printed[1]) >= smallest[1]
+
+
+def test_what_is_spent_already_is_not_planned_again(fits: Fits) -> None:
+    planner = Planner(fits, None, RECIPE, SLOW)
+    whole = planner.allocate(Budget(gpu_hours=30), spend="all")
+    rest = planner.allocate(
+        Budget(gpu_hours=40, spent={"pilot": 6, "labelling": 1, "probes": 0.5, "lost": 2.5}), spend="all"
+    )
+    assert (rest.group_size, rest.update_steps) == (whole.group_size, whole.update_steps)
+    assert rest.breakdown["pilot"] == {"gpu_hours": 6}
+    assert rest.unused_share == pytest.approx(whole.unused_share)
+    assert "lost" in rest.summary()
+    assert str(rest.budget) == "40 gpu-hours, 10 of them spent"
+    with pytest.raises(SpecError, match=r"40 gpu_hours.* 40"):
+        Budget(gpu_hours=40, spent={"pilot": 40})
+    with pytest.raises(SpecError, match="spent"):
+        Budget.model_validate({"gpu_hours": 40, "spent": {"lunch": 1}})
+
+
+def test_a_start_is_paid_for_and_growing_responses_leave_fewer_steps(fits: Fits) -> None:
+    def steps(throughput: Throughput) -> int:
+        planner = Planner(fits, None, RECIPE, throughput)
+        return planner.allocate(
+            Budget(gpu_hours=30), problems_per_batch=64, rollouts_per_batch=1024, spend="all"
+        ).update_steps
+
+    bare = SLOW.replace(startup_seconds=0)
+    assert steps(bare.replace(startup_seconds=1800)) < steps(bare)
+    assert steps(bare.replace(length_growth=0.5)) < steps(bare)
+
+
+@given(st.floats(0.5, 200), st.integers(1, 5000), st.floats(0, 0.5), st.floats(0, 600))
+def test_the_most_steps_are_found_with_growth_start_and_evaluation(
+    hours: float, batch: int, growth: float, startup: float
+) -> None:
+    throughput = SLOW.replace(length_growth=growth, startup_seconds=startup)
+    pricing = Pricing(Budget(gpu_hours=hours), throughput, evaluation_counts=True)
+    steps, _ = pricing.affordable_steps(batch)
+    if steps:
+        assert pricing.cost(batch, steps) <= hours < pricing.cost(batch, steps + 1) * (1 + 1e-9)
+
+
+def test_another_model_chooses_its_batch_as_it_chooses_its_group(fits: Fits) -> None:
+    budget = Budget(gpu_hours=30)
+    own = Planner(fits, None, RECIPE, SLOW).allocate(budget, spend="all")
+    foreign = Planner(fits, None, RECIPE, SLOW, model="org/other").allocate(budget, spend="all")
+    assert foreign.predicted_reward is None
+    assert (foreign.group_size, foreign.problems_per_batch) == (own.group_size, own.problems_per_batch)
+    assert foreign.optima == ()
