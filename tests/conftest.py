@@ -18,13 +18,17 @@ from hypothesis import HealthCheck, settings
 from isocompute_sdk.cli import main
 
 # Machines differ: a slow one must not fail a property that holds.
+slow_is_fine = [HealthCheck.too_slow]
 settings.register_profile(
     "default",
     deadline=None,
     derandomize=bool(os.environ.get("CI")),
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=40,
+    suppress_health_check=slow_is_fine,
 )
-settings.load_profile("default")
+# New examples, many of them: HYPOTHESIS_PROFILE=nightly.
+settings.register_profile("nightly", deadline=None, max_examples=400, suppress_health_check=slow_is_fine)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # One worker for each core fills the machine: threads of libraries would only wait for each other.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
