@@ -2,31 +2,80 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import re
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
 from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
-from isocompute_sdk.specs.syntax.quantities import Amount, Quantity
+from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
 
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
 UNITS: tuple[Unit, ...] = ("rollouts", "tokens", "gpu_hours", "usd")
 Purpose = Literal["pilot", "labelling", "probes", "lost"]
 """Costs of a budget beside the planned run: pilot sweep, difficulty labels of the problems, probes of speed, lost
 attempts."""
+END_OF_DAY = time(18)
+"""Local time at which a deadline ends that names a day only."""
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SPAN = re.compile(r"\s*(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>h|hours?|d|days?|w|weeks?)\s*", re.IGNORECASE)
+_SPAN_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+def hours_until(text: str, now: datetime | None = None) -> float:
+    """Hours from now to a deadline as people write it: `36h`, `3 days`, `Friday`, `2026-12-04`, `2026-12-04 09:00`.
+
+    A day without a time ends at its 18:00, local time; a weekday is the next one to come.
+
+    Args:
+        text: the deadline.
+        now: local time from which the hours count. None: the clock.
+
+    Raises:
+        PydanticCustomError: another text, or a time that is past.
+    """
+    now = datetime.now().astimezone() if now is None else now
+    span, word = _SPAN.fullmatch(text), text.strip().lower()
+    if span is not None:
+        return float(span["number"]) * _SPAN_HOURS[span["unit"][0].lower()]
+    matching = [i for i, name in enumerate(_DAYS) if len(word) >= 3 and name.startswith(word)]
+    if matching or word in ("today", "tomorrow"):
+        ahead = (matching[0] - now.weekday()) % 7 if matching else int(word == "tomorrow")
+        end = datetime.combine(now.date() + timedelta(days=ahead), END_OF_DAY)
+        if matching and end <= now.replace(tzinfo=None):
+            end += timedelta(days=7)
+    else:
+        try:
+            end = datetime.fromisoformat(text.strip())
+            if len(text.strip()) <= len("2026-12-04"):
+                end = datetime.combine(date.fromisoformat(text.strip()), END_OF_DAY)
+        except ValueError:
+            raise problem(
+                accepted="hours, or a text such as '36h', '3 days', 'Friday', '2026-12-04', '2026-12-04 09:00'"
+            ) from None
+    hours = (end.astimezone() - now).total_seconds() / 3600.0
+    if hours <= 0:
+        raise problem(message=f"received {show(text)}, which is past: it is {now:%A %Y-%m-%d %H:%M}")
+    return math.floor(hours * 100) / 100
+
+
+def _deadline(value: Any) -> Any:
+    is_text = isinstance(value, str) and not re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value)
+    return hours_until(value) if is_text or (isinstance(value, str) and value.count("-") == 2) else value
 
 
 class Budget(Spec):
     """An amount to spend in exactly one unit, and optionally a deadline.
 
-    Wherever a budget is read, a plain number or a text such as `3M`, `3,000,000`, `200 gpu_hours` or `$500` will do.
-    Units other than rollouts need a `Throughput` to be planned with.
+    Wherever a budget is read, a plain number or a text will do: `3M`, `3 million`, `2B tokens`, `$2000`,
+    `500 GPU-hours on 8xH100`. Units other than rollouts need a `Throughput` to be planned with.
     """
 
     rollouts: Annotated[Amount | None, in_unit("rollouts")] = None
@@ -37,11 +86,17 @@ class Budget(Spec):
     """GPU-hours over the whole run: wall-clock hours times GPUs."""
     usd: Annotated[Amount | None, in_unit("US dollars")] = None
     """Money over the whole run, in US dollars."""
-    deadline_hours: Annotated[Quantity | None, in_unit("hours")] = None
-    """Wall-clock hours that the run may take. None: no deadline."""
+    deadline_hours: Annotated[Quantity | None, BeforeValidator(_deadline), in_unit("hours")] = None
+    """Wall-clock hours that the run may take; `Friday` or a date is turned into the hours until then. None: no
+    deadline."""
+    gpus: Annotated[Count | None, in_unit("GPUs")] = None
+    """GPUs on which it is spent. None: those of the `Hardware`."""
     spent: Annotated[dict[Purpose, Amount] | None, in_unit("that of the budget")] = None
     """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
     None: nothing."""
+
+    def __init__(self, amount: Budget | str | float | None = None, /, **fields: Any) -> None:
+        super().__init__(**({} if amount is None else _fields(amount)), **fields)
 
     @model_validator(mode="before")
     @classmethod
@@ -98,7 +153,7 @@ class Budget(Spec):
 
     @classmethod
     def parse(cls, value: Budget | str | float) -> Budget:
-        """A budget from a number of rollouts, or a text: `"3M"`, `"200 gpu_hours"`, `"1.5B tokens"`, `"$500"`.
+        """A budget from a number of rollouts, or a text: `"3M"`, `"500 GPU-hours on 8xH100"`, `"2B tokens"`, `"$500"`.
 
         Raises:
             SpecError: not an amount above 0 in a known unit.
@@ -114,7 +169,8 @@ class Budget(Spec):
     def __str__(self) -> str:
         deadline = "" if self.deadline_hours is None else f" within {self.deadline_hours:g} hours"
         spent = f", {self.committed:,.12g} of them spent" if self.spent else ""
-        return f"{self.amount:,.12g} {self.unit.replace('_', '-')}{spent}{deadline}"
+        gpus = "" if self.gpus is None else f" on {self.gpus} GPU{'s' * (self.gpus > 1)}"
+        return f"{self.amount:,.12g} {self.unit.replace('_', '-')}{gpus}{spent}{deadline}"
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -123,10 +179,12 @@ class Budget(Spec):
 
 
 _SHORT_FORM = re.compile(
-    r"\s*(?P<dollar>\$)?\s*(?P<number>[+-]?[0-9][0-9_.,]*([eE][+-]?[0-9]+)?\s*([kKmMbBgGtT](?![a-zA-Z]))?)"
-    r"\s*(?P<unit>[a-zA-Z][a-zA-Z _-]*?)?\s*"
+    r"\s*(?P<dollar>\$)?\s*(?P<number>[+-]?[0-9][0-9_.,]*([eE][+-]?[0-9]+)?"
+    r"\s*([kKmMbBgGtT](?![a-zA-Z])|(thousand|million|billion|trillion)\b)?)"
+    r"\s*(?P<unit>[a-zA-Z][a-zA-Z _-]*?)?(\s+on\s+(?P<gpus>[0-9]+)\s*(x\s*)?[a-zA-Z][a-zA-Z0-9 _-]*)?\s*",
+    re.IGNORECASE,
 )
-_EXAMPLES = "Write one amount, for example 3M (rollouts), 200 gpu_hours, 1.5B tokens or $500."
+_EXAMPLES = "Write one amount: 3M or 3 million (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'."
 _UNIT_WORDS: dict[str, Unit] = {
     **{unit: unit for unit in UNITS},
     "rollout": "rollouts",
@@ -138,21 +196,30 @@ _UNIT_WORDS: dict[str, Unit] = {
 }
 
 
+def _fields(amount: Budget | str | float) -> dict[str, Any]:
+    return (
+        {name: getattr(amount, name) for name in amount.model_fields_set}
+        if isinstance(amount, Budget)
+        else _short_form(amount)
+    )
+
+
 def _short_form(value: object) -> dict[str, object]:
     """The fields given by a number or a text."""
-    found = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
+    written = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
     if isinstance(value, numbers.Real):
         return {"rollouts": value}
-    if found is None:
+    if written is None:
         raise problem(
-            accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'",
+            accepted="a number of rollouts, or a text such as '3M', '500 GPU-hours on 8xH100', '2B tokens', '$2000'",
             hint=_EXAMPLES,
         )
-    word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"
-    unit = "usd" if found["dollar"] and not found["unit"] else _UNIT_WORDS.get(word)
-    if unit is None or (found["dollar"] and unit != "usd"):
+    word = re.sub(r"[ -]+", "_", written["unit"].lower()) if written["unit"] else "rollouts"
+    unit = "usd" if written["dollar"] and not written["unit"] else _UNIT_WORDS.get(word)
+    if unit is None or (written["dollar"] and unit != "usd"):
         raise problem(
             message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
-            hint=_EXAMPLES if found["dollar"] else suggestion(word, UNITS) or _EXAMPLES,
+            hint=_EXAMPLES if written["dollar"] else suggestion(word, UNITS) or _EXAMPLES,
         )
-    return {unit: found["number"].strip()}
+    gpus = {} if written["gpus"] is None else {"gpus": written["gpus"]}
+    return {unit: written["number"].strip(), **gpus}

@@ -24,9 +24,11 @@ SUFFIXES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 LARGEST_COUNT = 10**18
 """Upper limit of all numbers: larger ones are typing errors."""
 
+_WORDS = {"thousand": "k", "million": "M", "billion": "B", "trillion": "T"}
+
 NUMBER_PATTERN = (
     r"^\s*[+-]?([1-9][0-9]{0,2}(,[0-9]{3})+|[0-9]+(_[0-9]+)*)(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]{1,4})?"
-    r"\s*[kKmMbBgGtT]?\s*$"
+    r"\s*([kKmMbBgGtT]|[tT]housand|[mMbB]illion|[tT]rillion)?\s*$"
 )
 """Texts that are read as numbers (also the pattern in the JSON schema): commas stand between thousands only."""
 
@@ -38,7 +40,7 @@ FORMS = "65536, 65_536, 65,536, 3M, 2.5e6"
 
 
 def parse_number(text: str) -> Fraction:
-    """The exact value of a number such as `3M`, `2.5e6`, `65_536`, `3,000,000` or `0.4`.
+    """The exact value of a number such as `3M`, `3 million`, `2.5e6`, `65_536`, `3,000,000` or `0.4`.
 
     Commas separate thousands: `3,000` is three thousand. A comma anywhere else could be a decimal comma and is an
     error that names both readings.
@@ -49,6 +51,8 @@ def parse_number(text: str) -> Fraction:
     if len(text) > MAX_LENGTH or not _NUMBER.match(text):
         raise SpecError(f"received {show(text)}; accepted: numbers such as {FORMS}", _readings(text))
     body = text.strip().replace(",", "")
+    for word, letter in _WORDS.items():
+        body = re.sub(rf"\s*{word}$", letter, body, flags=re.IGNORECASE)
     suffix = body[-1].lower() if body[-1].isalpha() else ""
     return Fraction(Decimal(body.removesuffix(body[-1]).strip() if suffix else body)) * 10 ** SUFFIXES[suffix]
 
