@@ -89,8 +89,8 @@ def _affordable(study: Study) -> float:
         return math.inf  # Nothing tells what they cost; they are short.
     per_rollout = {
         "tokens": speed.tokens_per_rollout or 0.0,
-        "gpu_hours": speed.gpus / speed.rollouts_per_second / 3600,
-        "usd": speed.gpus / speed.rollouts_per_second / 3600 * (speed.usd_per_gpu_hour or 0.0),
+        "gpu_hours": speed.gpus / speed.rate / 3600,
+        "usd": speed.gpus / speed.rate / 3600 * (speed.usd_per_gpu_hour or 0.0),
     }[budget.unit]
     return share * budget.amount / per_rollout if per_rollout else math.inf
 

@@ -271,7 +271,7 @@ def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) 
     else:
         preference = LawPreference(fits, _law(fits, fixed), request.mode, pricing)
     can_predict = bool(fits.curves) and (planner.model is None or same_model(planner.model, fits.model))
-    throughput, counts = planner.throughput, sorted(planner.hardware.gpu_counts)
+    throughput, counts = pricing.throughput, sorted(planner.hardware.gpu_counts)
     scales = throughput is not None and throughput.gpu_exponent is not None
     given = scales and "gpus" in planner.hardware.model_fields_set and (request.budget.timed or len(counts) == 1)
     return Resolved(request, limits, preference, fits, can_predict, (*counts,) if given else (None,))

@@ -253,7 +253,8 @@ def _optima(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> tuple[O
     """
     pricing, chosen = choice.pricing, choice.chosen
     throughput = pricing.throughput
-    if throughput is None or (throughput.measured is not None and not throughput.measured.separates_batches):
+    timed = throughput is not None and throughput.rollouts_per_second is not None
+    if throughput is None or not timed or (throughput.measured and not throughput.measured.separates_batches):
         return ()
     if resolved.fits.surface is None or not resolved.can_predict or not resolved.limits.fixed.free:
         return ()
@@ -326,7 +327,7 @@ def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> 
     if throughput is not None:
         given = "gpus" in planner.hardware.model_fields_set and timed
         notes += caveats.gpus(throughput, planner.hardware, given)
-        notes += caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts)
+        notes += caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts, planner.throughput)
     ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
     notes += caveats.near_tie(chosen.group_size, ties, resolved.tolerances.equal)
     notes += [

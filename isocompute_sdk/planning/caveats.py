@@ -314,11 +314,30 @@ def metrics_disagree(n: int, others: dict[str, int]) -> Iterator[Note]:
     )
 
 
-def speed(throughput: Throughput, budget: Budget, batch: int, rollouts: int) -> Iterator[Note]:
+def speed(
+    throughput: Throughput, budget: Budget, batch: int, rollouts: int, stated: Throughput | None
+) -> Iterator[Note]:
     """What the throughput leaves open at this batch and this far into training."""
     seen = throughput.measured
+    if budget.unit == "tokens" and (stated is None or stated.tokens_per_rollout is None):
+        yield Note(
+            "speed-from-runs",
+            "info",
+            f"Tokens are those of your runs: {throughput.tokens_per_rollout:,.4g} per rollout. Give "
+            "--tokens-per-rollout if the plan's responses will be longer or shorter.",
+            {"tokens_per_rollout": throughput.tokens_per_rollout},
+        )
     if seen is None or not budget.timed:
         return
+    if stated is None or stated.rollouts_per_second is None:
+        yield Note(
+            "speed-from-runs",
+            "info",
+            f"Hours are those of your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
+            f"{throughput.rate:,.3g} rollouts/s on {throughput.gpus} GPU{'s' * (throughput.gpus > 1)}. Give "
+            "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
+            {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
+        )
     low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
     if not seen.separates_batches:
         yield Note(

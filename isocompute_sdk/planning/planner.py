@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Unpack
 
@@ -128,7 +129,7 @@ class Planner:
         Raises:
             PlanError: a budget in a unit that the throughput does not convert.
         """
-        throughput = self.throughput
+        throughput = self._speed(budget)
         timed = throughput is not None and throughput.evaluation_rollouts_per_second is not None
         return Pricing(
             budget,
@@ -137,6 +138,31 @@ class Planner:
             evaluation_share,
             evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
         )
+
+    def _speed(self, budget: Budget) -> Throughput | None:
+        """The throughput, completed from what the runs logged where the budget needs more than was given."""
+        if self.fits.runs is None or not (budget.timed or budget.unit == "tokens"):
+            return self.throughput
+        from isocompute_sdk.records import RunSet
+        from isocompute_sdk.timing.measuring import complete
+
+        stated = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
+        gpus = budget.gpus or (stated[0] if len(stated) == 1 else None)
+        return complete(self.throughput, RunSet.from_dict(self.fits.runs), timed=budget.timed, gpus=gpus)
+
+    def _on(self, budget: Budget) -> Planner:
+        """This planner on the GPUs that the budget names."""
+        if budget.gpus is None or self.hardware.gpu_counts == (budget.gpus,):
+            return self
+        if "gpus" in self.hardware.model_fields_set:
+            raise PlanError(
+                f"the budget is for {budget.gpus} GPUs and the hardware has "
+                f"{', '.join(map(str, self.hardware.gpu_counts))}; accepted: one number",
+                "Leave one of the two out.",
+            )
+        other = copy(self)
+        other.hardware = self.hardware.replace(gpus=budget.gpus)
+        return other
 
     def with_fits(self, fits: Fits) -> Planner:
         """This planner with other fits, and the same recipe."""
@@ -217,7 +243,7 @@ class Planner:
             evaluation_share=evaluation_share,
             continued=continued,
         )
-        return assess.allocate(self, request)
+        return assess.allocate(self._on(request.budget), request)
 
     def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
         """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.

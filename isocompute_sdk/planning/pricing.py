@@ -48,6 +48,7 @@ def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: f
 DEFAULT_EVALUATION = Evaluation()
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
+_MEASURE = "or measure the speed: isocompute probe STUDY, or isocompute probe --read LOGS"
 TIMED_IN_SHELL = (
     "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe STUDY, or isocompute "
     "probe --read LOGS."
@@ -86,17 +87,18 @@ class Pricing:
         if budget.unit == "rollouts" and budget.deadline_hours is None:
             return
         what = f"a budget in {budget.unit}" if budget.unit != "rollouts" else "a deadline"
-        if throughput is None:
-            raise PlanError(
-                f"{what} needs a throughput to convert into rollouts",
-                "Give throughput=Throughput(...), or measure it: Throughput.measure(runs).",
-            ).in_shell(TIMED_IN_SHELL)
-        needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour"}.get(budget.unit)
-        if needed is not None and getattr(throughput, needed) is None:
-            flag = f"--{needed.replace('_', '-')}"
-            raise PlanError(
-                f"{what} needs {needed}; the throughput has none", f"Add {flag} (Throughput.{needed})."
-            ).in_shell(f"Add {flag}.")
+        needs = ["rollouts_per_second"] if budget.timed else []
+        needs += {"tokens": ["tokens_per_rollout"], "usd": ["usd_per_gpu_hour"]}.get(budget.unit, [])
+        missing = [name for name in needs if throughput is None or getattr(throughput, name) is None]
+        if not missing:
+            return
+        speed = "rollouts_per_second" in missing
+        flags = [f"--{name.replace('_', '-')}" for name in [*missing, *(["step_overhead_seconds"] if speed else [])]]
+        raise PlanError(
+            f"{what} needs {' and '.join(missing)}, which neither you nor the runs say",
+            f"Give Throughput({', '.join(f'{name}=...' for name in missing)})"
+            + (", or measure it: Throughput.measure(runs)." if speed else "."),
+        ).in_shell(f"Add {' and '.join(flags)}{', ' + _MEASURE if speed else ''}.")
 
     def at_gpus(self, gpus: int) -> Pricing:
         """Pricing with another number of GPUs."""
@@ -142,10 +144,10 @@ class Pricing:
         found = {"training": {"rollouts": float(rollouts)}, "evaluation": {"rollouts": float(sampled)}}
         if throughput is None:
             return found
-        hours = {
-            "training": throughput.wall_hours(rollouts_per_batch, steps),
-            "evaluation": self.evaluation_hours(rollouts_per_batch, steps),
-        }
+        hours: dict[str, float] = {}
+        if throughput.rollouts_per_second is not None:
+            hours["training"] = throughput.wall_hours(rollouts_per_batch, steps)
+            hours["evaluation"] = self.evaluation_hours(rollouts_per_batch, steps)
         if throughput.startup_seconds > 0:
             hours["start"] = throughput.startup_seconds / 3600.0
         for part, spent in hours.items():
@@ -160,7 +162,7 @@ class Pricing:
         """Update steps between evaluations: as asked, or more to stay within the share."""
         samples = samples_per_evaluation(self.evaluation)
         step, one = float(rollouts_per_batch), float(samples)
-        if self.throughput is not None:
+        if self.throughput is not None and self.throughput.rollouts_per_second is not None:
             length = self.throughput.mean_length(rollouts_per_batch * update_steps)
             step = self.throughput.step_seconds(rollouts_per_batch, length)
             one = self.throughput.evaluation_seconds(samples, length)
@@ -221,6 +223,8 @@ class Pricing:
         if throughput is None:
             return ["rollouts"]
         tokens = ["tokens"] if throughput.tokens_per_rollout is not None else []
+        if throughput.rollouts_per_second is None:
+            return ["rollouts", *tokens]
         return ["rollouts", "wall_hours", "gpu_hours", *tokens, *(["usd"] if throughput.usd_per_gpu_hour else [])]
 
     def _of_hours(self, unit: str, wall_hours: float) -> float:

@@ -75,11 +75,12 @@ class Throughput(Spec):
     `step_overhead_seconds + B / rollouts_per_second`.
     """
 
-    step_overhead_seconds: Annotated[float, Number(ge=0), in_unit("seconds")]
+    step_overhead_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 0.0
     """Wall-clock seconds per update step that depend neither on the batch nor on response lengths (weight sync,
     optimiser, logging, checkpoints)."""
-    rollouts_per_second: Annotated[Quantity, in_unit("rollouts per second")]
-    """Rollouts sampled and trained on per wall-clock second, all `gpus` together, at the start of training."""
+    rollouts_per_second: Annotated[Quantity | None, in_unit("rollouts per second")] = None
+    """Rollouts sampled and trained on per wall-clock second, all `gpus` together, at the start of training. None:
+    unknown, and budgets in hours or money cannot be used."""
     tokens_per_rollout: Annotated[Quantity | None, in_unit("tokens")] = None
     """Mean sampled tokens per rollout at the start of training. None: unknown, and budgets in tokens cannot be used."""
     gpus: Annotated[Count, in_unit("GPUs")] = 1
@@ -117,14 +118,28 @@ class Throughput(Spec):
         Smaller batches leave the hardware idle, larger ones gain little. None if seconds per step were not measured at
         batches far enough apart.
         """
-        if self.measured is not None and not self.measured.separates_batches:
+        if self.rollouts_per_second is None or (self.measured is not None and not self.measured.separates_batches):
             return None
         fixed = self.step_overhead_seconds + self.latency_floor_seconds
         return max(1.0, SYSTEM_SHARE / (1.0 - SYSTEM_SHARE) * fixed * self.rollouts_per_second)
 
+    @property
+    def rate(self) -> float:
+        """Rollouts per second.
+
+        Raises:
+            SpecError: `rollouts_per_second` is None.
+        """
+        if self.rollouts_per_second is None:
+            raise SpecError(
+                "rollouts_per_second is not known; hours and money need it",
+                "Give Throughput(..., rollouts_per_second=...), or a budget in rollouts or tokens.",
+            ).in_shell("Add --rollouts-per-second, or a budget in rollouts or tokens.")
+        return self.rollouts_per_second
+
     def speed_share(self, rollouts_per_batch: float) -> float:
         """Share of the largest possible rollouts per second that batches of B reach, at the start of training."""
-        return rollouts_per_batch / self.rollouts_per_second / self.step_seconds(rollouts_per_batch)
+        return rollouts_per_batch / self.rate / self.step_seconds(rollouts_per_batch)
 
     def refusal(self, rollouts_per_batch: int) -> str | None:
         """Why seconds of this batch are unknown; None if they are known."""
@@ -157,7 +172,7 @@ class Throughput(Spec):
         evaluation = self.evaluation_rollouts_per_second
         return self.replace(
             gpus=gpus,
-            rollouts_per_second=self.rollouts_per_second * factor,
+            rollouts_per_second=self.rate * factor,
             evaluation_rollouts_per_second=None if evaluation is None else evaluation * factor,
         )
 
@@ -179,12 +194,12 @@ class Throughput(Spec):
             rollouts_per_batch: B.
             length: mean response length relative to the start of training; see `length(rollouts)`.
         """
-        sampling = self.latency_floor_seconds + rollouts_per_batch / self.rollouts_per_second
+        sampling = self.latency_floor_seconds + rollouts_per_batch / self.rate
         return self.step_overhead_seconds + length * sampling
 
     def evaluation_seconds(self, samples: float, length: float = 1.0) -> float:
         """Wall-clock seconds of one evaluation of `samples` responses."""
-        rate = self.evaluation_rollouts_per_second or self.rollouts_per_second
+        rate = self.evaluation_rollouts_per_second or self.rate
         return length * (self.latency_floor_seconds + samples / rate)
 
     def wall_hours(self, rollouts_per_batch: float, update_steps: float) -> float:
@@ -239,7 +254,7 @@ class Throughput(Spec):
             "rollouts_per_second": ("rate", f"rollouts/s on {self.gpus} GPU(s)"),
         }
         lines: list[str] = []
-        for name, (label, unit) in units.items():
+        for name, (label, unit) in units.items() if self.rollouts_per_second is not None else ():
             band = ""
             if seen is not None and name in seen.intervals:
                 low, high = seen.intervals[name]

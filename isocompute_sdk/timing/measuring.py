@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.ingest.formats.log_format import RESPONSE_LENGTH
+from isocompute_sdk.ingest.formats.registry import names_of
 from isocompute_sdk.specs.throughput import Measurement, Throughput
 from isocompute_sdk.timing.logged import Timings, read_timings
 
@@ -105,6 +107,55 @@ def measure(
             intervals=intervals,
         ),
     )
+
+
+def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int | None) -> Throughput | None:
+    """What a budget needs and was not given, from what the runs logged.
+
+    Args:
+        given: what the user stated; it stays.
+        runs: the runs, with step metrics as far as they were logged.
+        timed: whether seconds are needed; otherwise tokens alone.
+        gpus: GPUs of the runs; None if nobody said.
+
+    Returns:
+        The throughput; `given` where the runs add nothing.
+
+    Raises:
+        FitError: the runs log seconds, and nobody said on how many GPUs.
+    """
+    stated = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
+    if not timed:
+        tokens = mean_tokens(runs)
+        return given if tokens is None else Throughput(**{"tokens_per_rollout": tokens, **stated})
+    if given is not None and given.rollouts_per_second is not None:
+        return given
+    try:
+        speed = measure(runs, gpus=gpus or 1)
+    except FitError:
+        return given
+    if gpus is None:
+        raise FitError(
+            "these runs log their seconds per step, and not on how many GPUs",
+            "Add the GPUs to the budget, '500 GPU-hours on 8xH100', or give Hardware(gpus=8).",
+        ).in_shell("Add --gpus N, or write '500 GPU-hours on 8xH100'.")
+    return speed.replace(**stated)
+
+
+def mean_tokens(runs: RunSet) -> float | None:
+    """Sampled tokens per rollout, the mean over runs: from logged totals, else from response lengths; None without."""
+    import polars as pl
+
+    table = runs.to_polars()
+    totals = table.filter((pl.col("tokens") > 0) & (pl.col("rollouts") > 0)).sort("rollouts", maintain_order=True)
+    if not totals.is_empty():
+        last = totals.group_by("run_id", maintain_order=True).last()
+        return float((last["tokens"] / last["rollouts"]).to_numpy().mean())
+    name = next(iter(names_of(RESPONSE_LENGTH, runs.metrics)), None)
+    if name is None:
+        return None
+    lengths = table.filter((pl.col("metric") == name) & (pl.col("step") > 0))
+    return None if lengths.is_empty() else float(lengths["value"].to_numpy().mean())
 
 
 def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:

@@ -46,7 +46,8 @@ class BudgetOptions:
     """Budget, constraints, recipe and speed, as typed on the command line."""
 
     budget: Annotated[
-        str | None, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
+        str | None,
+        typer.Option(help="What may be spent: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'."),
     ] = None
     compare: Annotated[
         str | None,
@@ -132,7 +133,13 @@ class BudgetOptions:
             rich_help_panel=_UNITS,
         ),
     ] = None
-    deadline_hours: Annotated[float | None, opt.quantity("--deadline-hours", "Wall-clock limit.", _UNITS)] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            help="When it must be done: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.",
+            rich_help_panel=_UNITS,
+        ),
+    ] = None
 
     def amount(self) -> Budget:
         """The budget, with its deadline and what was spent of it."""
@@ -145,8 +152,8 @@ class BudgetOptions:
             # "Budget.rollouts: ..." names a class to people who typed an option.
             _, _, complaint = error.message.partition(": ")
             raise SpecError(f"--budget: {complaint}", error.hint) from None
-        if self.deadline_hours is not None:
-            budget = budget.replace(deadline_hours=self.deadline_hours)
+        if self.deadline is not None:
+            budget = budget.replace(deadline_hours=self.deadline)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
@@ -189,6 +196,8 @@ class BudgetOptions:
         from isocompute_sdk.specs import Hardware
 
         gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
+        if self.budget is not None and (named := self.amount().gpus) is not None:
+            gpus = gpus or {"gpus": [named]}
         return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
 
     def _throughput(self, hardware: Hardware) -> Throughput | None:
@@ -203,13 +212,14 @@ class BudgetOptions:
             return None
         needed = ("rollouts_per_second", "step_overhead_seconds")
         missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
-        if missing:
+        if 0 < len(missing) < len(needed):
             have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise SpecError(
                 f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
                 "Add it, or measure the speed: isocompute probe --read LOGS.",
             )
-        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]})
+        gpus = {"gpus": hardware.gpu_counts[0]} if not missing else {}
+        return Throughput.model_validate({**given, **gpus})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +293,9 @@ class PlanningOptions(BudgetOptions):
             )
             self.say_answer(found, found.plan)
         else:
-            plan = planner.allocate(self.amount(), **self.choices())
+            plan = planner.allocate(amount := self.amount(), **self.choices())
+            if self.deadline is not None and not self.json:
+                say(f"deadline {self.deadline}: {amount.deadline_hours:,.1f} hours from now")
             asked = self._asked_next(planner, plan)
             self.show(self._with_next_runs(plan, asked), asked)
 

@@ -152,6 +152,7 @@ IN_TIME = {
     "gpu-scaling-unknown",
     "problems-per-batch-for-time",
     "response-growth-unseen",
+    "speed-from-runs",
     "throughput-extrapolated",
     "throughput-near-one-batch",
 }

@@ -86,10 +86,10 @@ def test_compute_is_counted_on_the_axis_of_the_law() -> None:
 @pytest.mark.parametrize(
     ("budget", "throughput", "message"),
     [
-        (Budget(tokens=1e9), None, "a budget in tokens .*throughput"),
-        (Budget(gpu_hours=10), None, "gpu_hours .*throughput"),
-        (Budget(usd=10), None, "usd .*throughput"),
-        (Budget(rollouts=1e6, deadline_hours=3), None, "deadline .*throughput"),
+        (Budget(tokens=1e9), None, "tokens_per_rollout"),
+        (Budget(gpu_hours=10), None, "rollouts_per_second"),
+        (Budget(usd=10), None, "rollouts_per_second and usd_per_gpu_hour"),
+        (Budget(rollouts=1e6, deadline_hours=3), None, "deadline .*rollouts_per_second"),
         (
             Budget(tokens=1e9),
             Throughput(step_overhead_seconds=1, rollouts_per_second=1),

@@ -86,7 +86,7 @@ def test_a_reward_can_be_priced_in_gpu_hours(planner: Planner) -> None:
     assert found.plan is not None
     assert found.expected is not None
     assert found.plan.costs["gpu_hours"] <= found.expected * (1 + 1e-9)
-    with pytest.raises(PlanError, match="throughput"):
+    with pytest.raises(PlanError, match="rollouts_per_second"):
         Planner(planner.fits).budget_for(0.5, unit="gpu_hours")
 
 

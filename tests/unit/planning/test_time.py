@@ -254,3 +254,34 @@ def test_another_model_chooses_its_batch_as_it_chooses_its_group(fits: Fits) -> 
     assert foreign.predicted_reward is None
     assert (foreign.group_size, foreign.problems_per_batch) == (own.group_size, own.problems_per_batch)
     assert foreign.optima == ()
+
+
+def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
+    steps = np.arange(0, 400, 20)
+    rows = [
+        (n, int(step), name, value)
+        for n in (4, 16, 64)
+        for step in steps
+        for name, value in (
+            ("avg@4", reward(n, 16, float(step * n * 16))),
+            ("step_time", 4 + n * 16 / 50),
+            ("response_length/mean", 640.0),
+        )
+    ]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "step", "metric", "value"))}
+    planner = Planner(fit(RunSet.from_columns({**columns, "bp": [16] * len(rows)}), "avg@4", draws=40))
+    hours = planner.allocate("100 GPU-hours on 8xH100")
+    assert hours.throughput is not None
+    assert hours.throughput.gpus == 8
+    assert hours.throughput.rollouts_per_second == pytest.approx(50, rel=0.05)
+    assert hours.costs["gpu_hours"] <= 100
+    assert "speed-from-runs" in codes(hours)
+    tokens = planner.allocate("100M tokens")
+    assert tokens.rollouts * 640 <= 100e6
+    assert "speed-from-runs" in codes(tokens)
+    with pytest.raises(iso.IsoComputeError, match="how many GPUs"):
+        planner.allocate("100 GPU-hours")
+    with pytest.raises(PlanError, match="usd_per_gpu_hour"):
+        planner.allocate(Budget("$200", gpus=8))
+    with pytest.raises(PlanError, match="16"):
+        Planner(planner.fits, Hardware(gpus=16)).allocate("100 GPU-hours on 8xH100")

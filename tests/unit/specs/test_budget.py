@@ -1,11 +1,14 @@
 """A budget is one amount in one unit."""
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import UNITS, Budget
+from isocompute_sdk.specs.budget import hours_until
 
 SHORT_FORMS = {
     "3M": ("rollouts", 3e6),
@@ -71,3 +74,40 @@ def test_unit_and_amount_are_those_given(unit: str, amount: float) -> None:
 def test_a_budget_prints_with_its_unit() -> None:
     assert str(Budget(gpu_hours=1200.5, deadline_hours=24)) == "1,200.5 gpu-hours within 24 hours"
     assert str(Budget.parse("3M")) == "3,000,000 rollouts"
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("3 million", {"rollouts": 3_000_000}),
+        ("$2000", {"usd": 2000}),
+        ("2B tokens", {"tokens": 2_000_000_000}),
+        ("1.5 billion tokens", {"tokens": 1_500_000_000}),
+        ("500 GPU-hours on 8xH100", {"gpu_hours": 500, "gpus": 8}),
+        ("500 gpu hours on 16 GPUs", {"gpu_hours": 500, "gpus": 16}),
+    ],
+)
+def test_budgets_are_read_as_people_write_them(text: str, fields: dict[str, float]) -> None:
+    assert Budget(text) == Budget.parse(text) == Budget(**fields)
+
+
+NOON = datetime(2026, 11, 24, 12).astimezone()
+"""A Tuesday."""
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("36h", 36), ("3 days", 72), ("Friday", 78), ("tue", 6), ("tomorrow", 30), ("2026-12-01", 174)],
+)
+def test_a_deadline_is_a_span_a_weekday_or_a_date_at_its_18_hours(text: str, hours: float) -> None:
+    assert hours_until(text, NOON) == hours
+
+
+def test_a_weekday_whose_evening_is_over_is_next_weeks() -> None:
+    assert hours_until("Tuesday", NOON.replace(hour=19)) == 7 * 24 - 1
+
+
+@pytest.mark.parametrize("text", ["2020-01-01", "someday", "8x", "2026-13-01"])
+def test_a_deadline_that_is_past_or_no_time_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="deadline_hours"):
+        Budget(rollouts=1e6, deadline_hours=text)
