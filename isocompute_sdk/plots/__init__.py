@@ -22,7 +22,7 @@ Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of 
 
 They return axes, of several panels the first; the figure is `figure_of(axes)`. Those with one panel take `ax=` for axes
 of your own. `iso.plot(source, kind)` of fits, plans, runs and audits and
-`isocompute plot` call them by kind. Missing data raise an error that names what is needed. `save_figure` writes PNG,
+`isocompute report SOURCE --figure KIND` call them by kind. Missing data raise an error that names what is needed. `save_figure` writes PNG,
 SVG or PDF; equal figures give equal files. Nothing is registered with pyplot, and matplotlib is imported only when
 something is drawn.
 """

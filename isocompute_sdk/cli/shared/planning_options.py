@@ -115,7 +115,7 @@ class BudgetOptions:
         float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
     ] = None
     throughput: Annotated[
-        Path | None, typer.Option(help="Speed as `isocompute probe` wrote it (YAML).", rich_help_panel=_UNITS)
+        Path | None, typer.Option(help="Speed as `isocompute run --probe` wrote it (YAML).", rich_help_panel=_UNITS)
     ] = None
     evaluation: Annotated[
         str | None,
@@ -207,7 +207,7 @@ class BudgetOptions:
             have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise SpecError(
                 f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
-                "Add it, or measure the speed: isocompute probe --read LOGS.",
+                "Add it, or measure the speed: isocompute doctor LOGS --speed.",
             )
         return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]})
 

@@ -48,7 +48,7 @@ def reward_against_cost(material: Material) -> Section:
         blocks.append(
             Missing(
                 "Rewards per hour and per dollar need the speed of your machines.",
-                "isocompute probe --help",
+                "isocompute run --help",
             )
         )
     elif "usd" not in plan.costs:

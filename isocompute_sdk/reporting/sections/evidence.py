@@ -442,7 +442,7 @@ def _comparisons(material: Material, plan: Plan) -> list[Block]:
     ]
     if "time" not in equals:
         blocks.append(
-            Missing("A comparison at equal time needs the speed of your machines.", "isocompute probe --help")
+            Missing("A comparison at equal time needs the speed of your machines.", "isocompute run --help")
         )
     return blocks
 

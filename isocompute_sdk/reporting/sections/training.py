@@ -237,7 +237,7 @@ def health(material: Material) -> Section:
     """Logged quantities over time, and what the detectors found."""
     name, title = "health", "Health of the runs"
     runs = material.runs
-    command = "isocompute watch FOLDER_OF_RUNS"
+    command = "isocompute status FOLDER_OF_RUNS --watch"
     if runs is None:
         return Section(name, title, (Missing("This source holds no runs, so their health is not known.", command),))
     traces = gather(runs, _metric(material), material.eval_set)

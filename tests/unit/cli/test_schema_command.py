@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from isocompute_sdk.cli.schema import DOCUMENTS, KINDS, schema_of
+from isocompute_sdk.cli.listing import DOCUMENTS, KINDS, schema_of
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 OLD_NAMES = {"torch-run"}
