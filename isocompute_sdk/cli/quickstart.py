@@ -320,8 +320,9 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.reporting.report import FILE, report
-    from isocompute_sdk.specs import Recipe
+    from isocompute_sdk.specs import Budget, Recipe
 
+    Budget.parse(budget)
     with WorkProgress() as progress:
         progress.stage("reading the digitised points of the paper's fig. 6")
         columns, context = measured_easy()
