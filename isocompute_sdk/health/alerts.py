@@ -1,4 +1,4 @@
-"""`AlertBook`: the alerts given so far, kept in a file so that each is given once across restarts of `status --watch`."""
+"""`AlertBook`: the alerts given so far, kept in a file so that each is given once across restarts."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     if plan.throughput is None and (budget.unit != "rollouts" or budget.deadline_hours is not None):
         raise PlanError(
             f"budget = {budget.amount:g} {budget.unit}: this plan has no throughput; accepted: a number of rollouts",
-            "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (isocompute run --probe makes the file).",
+            "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (made by isocompute run --probe).",
         )
     unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
     share = max(EVALUATION_SHARE, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])

@@ -316,7 +316,7 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
             if passes is not None:
                 suggestion += (
                     " Flags of the framework that decide neither n, B_p, M nor the objective are handed through; "
-                    "`isocompute list backends` with the backend's name lists them. n, B_p, M and fields of the recipe are "
+                    "`isocompute list backends NAME` lists them. n, B_p, M and fields of the recipe are "
                     "changed in the plan (`isocompute launch --change`) or in the study."
                 )
             message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
