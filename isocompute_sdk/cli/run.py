@@ -109,7 +109,7 @@ def run(
     if against is not None:
         raise SpecError(
             f"--against {against}: {study} trains its sweep and makes no plan",
-            "Ask it of the plan: isocompute allocate RUNS --budget ... --against n=16,bp=128.",
+            "Ask it of the plan: isocompute allocate RUNS --budget ... --compare n=16,bp=128.",
         )
     _run_sweep(study, loaded, starter, only or [], detach=detach, json=json)
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from isocompute_sdk import plots
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
-from isocompute_sdk.planning import Plan, PlanComparison
-from isocompute_sdk.planning.comparing import EQUALS
+from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.summary import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Fact, Facts, Meter, Missing, Notes, Paragraph, Picture, Section, Table
-from isocompute_sdk.reporting.sections.first_screen import compare_with
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_COMPARED = 6
+EQUAL = (
+    "Which n looks best depends on what is held equal: at equal steps a larger n also gets more rollouts, at equal "
+    "rollouts fewer steps. A budget limits rollouts or time. Against one configuration:"
+)
 
 
 def why(material: Material) -> Section:
@@ -176,8 +175,8 @@ def _next_runs(material: Material) -> list[Block]:
 
 
 def near_ties(material: Material) -> Section:
-    """Other allocations, and the plan against others at equal rollouts, steps, time and batch."""
-    name, title = "ties", "What else was close, and what was compared"
+    """Other allocations at the same budget."""
+    name, title = "ties", "What else was close"
     plan = material.plan
     if plan is None:
         return Section(
@@ -198,7 +197,8 @@ def near_ties(material: Material) -> Section:
     prior = plan.fits is not None and plan.fits.method == "prior"
     header = ("Allocation", "n", "B_p", "M", f"Expected {plan.metric}", "Share of the gain" if prior else "Difference")
     blocks.append(Table(header, tuple(rows), "At the same budget", marked=0))
-    blocks += _comparisons(material, plan)
+    if material.planner is not None:
+        blocks.append(Paragraph(f"{EQUAL} {material.again('--compare n=16,bp=32')}", quiet=True))
     return Section(name, title, tuple(blocks))
 
 
@@ -206,59 +206,8 @@ def _row(n: int, problems: int, steps: int, reward: float | None) -> tuple[str, 
     return str(n), str(problems), f"{steps:,}", "" if reward is None else f"{reward:.3f}"
 
 
-def _comparisons(material: Material, plan: Plan) -> list[Block]:
-    """The plan against the levels that were run, with one quantity equal at a time."""
-    fits = plan.fits
-    if fits is None or not fits.curves or material.planner is None or plan.predicted_reward is None:
-        return [
-            Missing(
-                "Comparisons at equal rollouts, steps, time or batch need reward curves.",
-                "isocompute report RUNS --budget 3M",
-            )
-        ]
-    sizes = [n for n in fits.group_sizes if n != plan.group_size and n >= 2]
-    sizes = (
-        [sizes[i] for i in sorted({*np.linspace(0, len(sizes) - 1, MAX_COMPARED).round().astype(int)})] if sizes else []
-    )
-    asked = [f"n={n},bp={plan.problems_per_batch}" for n in sizes]
-    if material.asked.compare is not None:
-        asked = list(dict.fromkeys([material.asked.compare, *asked]))
-    by_size: dict[tuple[int, int], PlanComparison] = {}
-    for configuration in asked:
-        try:
-            one = compare_with(material, plan, configuration)
-        except IsoComputeError:
-            continue
-        by_size.setdefault((one.group_size, one.problems_per_batch), one)
-    if not by_size:
-        return []
-    found = list(by_size.values())
-    equals = [equal for equal in EQUALS if any(equal in one.at_equal for one in found)]
-    rows = tuple(
-        (
-            str(one.group_size),
-            str(one.problems_per_batch),
-            *(say.signed(*one.at_equal[equal].difference) if equal in one.at_equal else "-" for equal in equals),
-        )
-        for one in found
-    )
-    caption = "Reward of the plan less that of another n, with one quantity equal (80 % intervals)"
-    header = ("n", "B_p", *(f"Equal {equal}" for equal in equals))
-    blocks: list[Block] = [
-        Table(header, rows, caption),
-        Paragraph(
-            "Which n looks best depends on what is held equal: at equal steps a larger n also gets more rollouts, at "
-            "equal rollouts fewer steps. A budget is a limit on rollouts or time, so those columns decide.",
-            quiet=True,
-        ),
-    ]
-    if "time" not in equals:
-        blocks.append(Missing("A comparison at equal time needs the speed of your machines.", "isocompute run --help"))
-    return blocks
-
-
 def _of_audit(material: Material) -> tuple[Block, ...]:
-    """Groups of an audit, each with its findings, runs and proposals."""
+    """Groups of an audit, each with its findings and runs."""
     audit = material.audit
     if audit is None:
         return ()
@@ -272,9 +221,6 @@ def _of_audit(material: Material) -> tuple[Block, ...]:
                 for name in ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
             )
             blocks.append(Table(header, rows, f"Runs of group {group.name}", text_columns=(0, 7)))
-        lines = group.proposal_lines()
-        if lines:
-            blocks.append(Paragraph(" ".join(line.strip() + ("" if line.endswith(":") else ".") for line in lines)))
     closing = audit.closing()
     if closing:
         blocks.append(Paragraph(" ".join(closing), quiet=True))
