@@ -23,6 +23,14 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds in a unit that people read."""
+    for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def listed(parts: Sequence[str], most: int, mark: str = ",") -> str:
     """The first parts of a list, and how many more there are."""
     shown, more = f"{mark} ".join(parts[:most]), len(parts) - most

@@ -69,7 +69,7 @@ def read_inputs(folder: Path) -> RunInputs:
     if request.version != VERSION:
         raise RecordError(
             f"{path}: the run is of OpenRLHF {request.version}; this release reads {VERSION}",
-            "Read its TensorBoard folder instead: `isocompute ingest`.",
+            "Read its TensorBoard folder instead: `isocompute doctor`.",
         )
     return RunInputs(request.run, request.gpus, evaluated, n_problems)
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from generate.markdown import code, prose, table
-from isocompute_sdk.cli.schema import DOCUMENTS, schema_of
+from isocompute_sdk.cli.listing import DOCUMENTS, schema_of
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """One page for all kinds."""
     about = (
         "# Saved files\n\nEvery JSON file that a command saves, and the JSON lines of a run's journal, with the fields "
-        "of their top level. `isocompute schema KIND` prints the whole JSON schema. Each carries `kind` and "
+        "of their top level. `isocompute list schema KIND` prints the whole JSON schema. Each carries `kind` and "
         "`schema_version`, and a `digest` of all it holds where only isocompute writes it: a changed file, or another "
         "version, is refused."
     )

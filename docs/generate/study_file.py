@@ -164,7 +164,7 @@ def accepted(hint: Any, name: str = "") -> str:
         return f"{known}, alone or as a mapping with its `name`"
     if isinstance(hint, type) and issubclass(hint, Spec):
         short = ", or short" if hint in (Budget, Recipe, Pilot) else ""
-        return "written by `isocompute probe`" if hint is Measurement else f"[mapping{short}](#{name})"
+        return "written by `isocompute run --probe`" if hint is Measurement else f"[mapping{short}](#{name})"
     return _composed(get_origin(hint), get_args(hint), name)
 
 

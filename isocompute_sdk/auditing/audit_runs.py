@@ -10,7 +10,6 @@ import numpy as np
 from isocompute_sdk import api
 from isocompute_sdk.auditing.grouping import Group, differences, group_runs
 from isocompute_sdk.auditing.measure_choice import Measure, choose_measure, kin
-from isocompute_sdk.auditing.proposals import proposals
 from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.auditing.size_comparison import compare_sizes
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
@@ -166,7 +165,6 @@ def _audit_group(
         sentence=comparisons[0].sentence if comparisons else _one_size(known),
         spent=spent,
         equal_reward=total_cost([equal_D for _, equal_D in judged], level) if len(known.reach) > 1 else None,
-        proposals=proposals(known, audited, comparisons),
         notes=unique([*group.notes, *_about_runs(audited), *(note for note in fits.notes if _carried(note, group))]),
         fits=fits,
     )

@@ -42,7 +42,7 @@ def read_logs(
         if logs is None:
             raise RecordError(
                 f"no run can be read: {next(iter(left.values()), 'received no path')}",
-                "`isocompute ingest PATH --propose map.yaml` asks for what the logs do not say.",
+                "`isocompute doctor PATH --output map.yaml` asks for what the logs do not say.",
             )
         return logs, left
     tables, without = _tables(found.tables, metric, options)

@@ -1,4 +1,4 @@
-"""What an audit found, and its text: groups of comparable runs, their runs, and the runs that would settle the rest."""
+"""What an audit found, and its text: groups of comparable runs, and their runs."""
 
 from __future__ import annotations
 
@@ -150,27 +150,6 @@ class SizeComparison:
     """The verdict with its numbers."""
 
 
-@dataclass(frozen=True)
-class ProposedRun:
-    """A run that would settle an open question."""
-
-    group_size: int
-    problems_per_batch: int | None
-    rollouts: int
-    """Length of the run."""
-    why: str
-    continues: str | None = None
-    """Run to continue, if that saves rollouts; `rollouts` is then its new length."""
-    costs: int = 0
-    """Additional rollouts."""
-
-    def describe(self) -> str:
-        """Configuration, length and reason on one line."""
-        problems = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        what = f"continue {self.continues} to" if self.continues else f"n = {self.group_size}{problems},"
-        return f"{what} {short(self.rollouts)} rollouts: {self.why}"
-
-
 def _no_fits(value: object) -> None:
     del value
 
@@ -194,7 +173,6 @@ class GroupAudit:
     """Rollouts of all its runs."""
     equal_reward: Interval | None = None
     """Rollouts with which the best known configurations reach the rewards of all its runs."""
-    proposals: tuple[ProposedRun, ...] = ()
     notes: tuple[Note, ...] = ()
     fits: Annotated[Fits | None, Field(exclude=True), Converted(_no_fits, _no_fits)] = field(
         default=None, repr=False, compare=False
@@ -237,17 +215,6 @@ class GroupAudit:
 
     def _flat_gain(self) -> float:
         return FLAT if self.fits is None else FLAT * (self.fits.bounds[1] - self.fits.bounds[0])
-
-    def proposal_lines(self) -> list[str]:
-        """A heading with the cost of all proposed runs, then one line for each; empty without any."""
-        if not self.proposals:
-            return []
-        total = sum(one.costs for one in self.proposals)
-        spent = f" ({total / self.spent:.0%} of what was spent)" if self.spent else ""
-        return [
-            f"Runs that would settle it, {short(total)} rollouts in all{spent}:",
-            *(f"  {one.describe()}" for one in self.proposals),
-        ]
 
 
 @dataclass(frozen=True)
@@ -327,6 +294,8 @@ class Audit(Saved):
                 "at: rollouts with which the best known n reaches the same fitted reward, as a share of the run's. The "
                 "last two are about runs of that n on average, not about one run's luck."
             )
+        if any(run.standing in ("undecided", "alone") for run in runs):
+            lines.append("Which runs would settle what is open: isocompute next RUNS --budget C.")
         if any(run.forecast and run.compared for run in runs):
             lines.append("*: the best known n was not run this far; it is a forecast.")
         return lines
@@ -337,7 +306,6 @@ class Audit(Saved):
         for group in self.groups:
             lines += [self.title(group), *(f"  {line}" for line in group.findings())]
             lines += _table([run.row() for run in group.runs])
-            lines += [f"  {line}" for line in group.proposal_lines()]
             lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
             lines.append("")
         lines += self.closing()

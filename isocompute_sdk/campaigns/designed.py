@@ -195,7 +195,7 @@ class DesignedPilot:
         if not runs:
             raise PlanError(
                 f"a budget of {self.budget} needs the speed of the machines, and nothing has run yet",
-                "Add throughput: to the study (isocompute probe measures it), or let pilot: qualify first.",
+                "Add throughput: to the study (isocompute run --probe measures it), or let pilot: qualify first.",
             )
         return Throughput.measure(self.all_records(runs), gpus=max(study.hardware.gpu_counts))
 

@@ -1,20 +1,34 @@
-"""The command tree: one module per subcommand, in three groups."""
+"""The command tree: one module per command, in four panels, and the commands that went away."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable
 from inspect import getdoc
 from typing import Annotated
 
 import typer
 
 from isocompute_sdk import __version__
-from isocompute_sdk.cli import backends, schema
-from isocompute_sdk.cli.planning import allocate, fit, forecast, launch, plan, plot, published, replan, report
-from isocompute_sdk.cli.planning import next as next_
-from isocompute_sdk.cli.quickstart import command as quickstart
-from isocompute_sdk.cli.reading import audit, backtest, doctor, ingest, listing
-from isocompute_sdk.cli.running import probe, problems, run, scorecard, status, stop, sweep
-from isocompute_sdk.cli.running.watch import command as watch
+from isocompute_sdk.cli import (
+    allocate,
+    audit,
+    backtest,
+    doctor,
+    fit,
+    forecast,
+    launch,
+    listing,
+    plan,
+    problems,
+    quickstart,
+    report,
+    run,
+    status,
+    stop,
+)
+from isocompute_sdk.cli import next as next_
 from isocompute_sdk.cli.shared.output import say
 
 app = typer.Typer(
@@ -25,6 +39,49 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "Plan": {
+        "quickstart": quickstart.quickstart,
+        "plan": plan.plan,
+        "allocate": allocate.allocate,
+        "next": next_.next_runs,
+        "forecast": forecast.forecast,
+    },
+    "Read": {
+        "doctor": doctor.doctor,
+        "fit": fit.fit,
+        "audit": audit.audit,
+        "backtest": backtest.backtest,
+    },
+    "Run": {
+        "problems": problems.problems,
+        "launch": launch.launch,
+        "run": run.run,
+        "status": status.status,
+        "stop": stop.stop,
+    },
+    "Explain": {
+        "report": report.report,
+        "list": listing.list_,
+    },
+}
+"""Commands by the panel of `isocompute --help`."""
+MOVED = {
+    "backends": "list backends",
+    "ingest": "doctor",
+    "plot": "report",
+    "probe": "run --probe",
+    "published": "list published",
+    "replan": "forecast",
+    "schema": "list schema",
+    "scorecard": "report --predictions",
+    "sweep": "run --prepare",
+    "watch": "status --watch",
+}
+"""Commands that went away, and what does the same."""
+RENAMED = {"--kind": "--figure", "--propose": "--output", "--add": "", "--runs": "--outcome", "--run": ""}
+"""Options of theirs that have another name; empty: left out."""
 
 
 def _version(wanted: bool) -> None:
@@ -42,36 +99,39 @@ def _common(  # pyright: ignore[reportUnusedFunction]
     pass
 
 
-for _name, _function in (
-    ("quickstart", quickstart.quickstart),
-    ("plan", plan.plan),
-    ("fit", fit.fit),
-    ("allocate", allocate.allocate),
-    ("next", next_.next_runs),
-    ("plot", plot.plot),
-    ("forecast", forecast.forecast),
-    ("replan", replan.replan),
-    ("ingest", ingest.ingest),
-    ("doctor", doctor.doctor),
-    ("audit", audit.audit),
-    ("backtest", backtest.backtest),
-    ("launch", launch.launch),
-    ("sweep", sweep.sweep),
-    ("run", run.run),
-    ("problems", problems.problems),
-    ("probe", probe.probe),
-    ("status", status.status),
-    ("stop", stop.stop),
-    ("watch", watch.watch),
-    ("report", report.report),
-    ("scorecard", scorecard.scorecard),
-    ("list", listing.list_),
-    ("published", published.published),
-    ("backends", backends.backends),
-    ("schema", schema.schema),
-):
-    # Without an empty line the first example would be part of the paragraph "Examples:".
-    app.command(name=_name, help=(getdoc(_function) or "").replace("Examples:\n", "Examples:\n\n"))(_function)
+for _panel, _commands in PANELS.items():
+    for _name, _function in _commands.items():
+        # Without an empty line the first example would be part of the paragraph "Examples:".
+        _help = (getdoc(_function) or "").replace("Examples:\n", "Examples:\n\n")
+        app.command(name=_name, help=_help, rich_help_panel=_panel)(_function)
 
-command = typer.main.get_command(app)
+_tree = typer.main.get_command(app)
 """The tree as a function, built once: that takes longer than a short command."""
+
+
+def moved(words: list[str]) -> str | None:
+    """The command that does what a command that went away did; None for others.
+
+    Args:
+        words: what was typed after `isocompute`.
+    """
+    if not words or words[0] not in MOVED:
+        return None
+    old, *rest = words
+    new = MOVED[old]
+    if old == "probe" and "--read" in rest:
+        new, rest = "doctor --speed", [word for word in rest if word != "--read"]
+    if old == "scorecard" and "--add" in rest:
+        new, rest = "report", rest[rest.index("--add") :]
+    renamed = {} if old in ("replan", "status") else RENAMED
+    kept = [new_word for word in rest if (new_word := renamed.get(word, word))]
+    return " ".join(["isocompute", new, *([shlex.join(kept)] if kept else [])])
+
+
+def command() -> None:
+    """Run the command that was typed; exit code 2 for one that went away, with the one that took its place."""
+    new = moved(sys.argv[1:])
+    if new is not None:
+        print(f"error: isocompute {sys.argv[1]} is now: {new}", file=sys.stderr)
+        raise SystemExit(2)
+    _tree()

@@ -488,7 +488,9 @@ class _Answer:
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
             named = ", ".join(dict.fromkeys(note.code for note in sick))
-            return Card("change-something", f"{named}; isocompute replan shows what can be changed", keep)
+            return Card(
+                "change-something", f"{named}; isocompute forecast LOGS --remaining 2M shows what can be changed", keep
+            )
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"

@@ -1,4 +1,4 @@
-"""`AlertBook`: the alerts given so far, kept in a file so that each is given once across restarts of `watch`."""
+"""`AlertBook`: the alerts given so far, kept in a file so that each is given once across restarts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Alert:
     """Folder of the run's log: runs of one name in two folders are two runs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The alert as JSON for programs, such as the command of `watch --on-alert`."""
+        """The alert as JSON for programs, such as the command of `status --on-alert`."""
         place = {name: self.note.data.get(name) for name in ("step", "rollouts")}
         return {"kind": "alert", "run_id": self.run_id, "folder": self.folder, **place, **self.note.to_dict()}
 

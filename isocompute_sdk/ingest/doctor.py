@@ -171,7 +171,7 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
     found = collect([Path(path).parent / searched for searched in mapping.searched], told_of(mapping))
     found.logs = {name: one for name, one in found.logs.items() if name in mapping.runs}
     looked = _diagnosis(found, mapping, [])
-    next_ = f"isocompute ingest --map {shlex.quote(str(path))} --output runs.parquet"
+    next_ = f"isocompute doctor --map {shlex.quote(str(path))} --output runs.parquet"
     try:
         mapping.readings(str(path))
     except IsoComputeError as error:
@@ -212,8 +212,8 @@ def _next(
             words = _words({**found.told, "metric": None})
         return "question", _of_options(options), _command("doctor", paths, [*words, *options])
     if not mapping.confirmed and any(not run.skip for run in mapping.runs.values()):
-        words = [*_words(found.told), "--propose map.yaml"]
-        return "question", _question(mapping), _command("ingest", paths, words)
+        words = [*_words(found.told), "--output map.yaml"]
+        return "question", _question(mapping), _command("doctor", paths, words)
     if asked := _rewards_asked(found):
         question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
         words = [*_words(found.told), f"--metric {shlex.quote(asked[0])}"]
@@ -249,7 +249,7 @@ def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
     for named in (paths, tables if not found.logs and len(tables) <= MAX_NAMED else []):
         try:
             if named and len(read(named, **found.told, on_truncated="drop").run_ids) >= ready:
-                return _command("ingest", named, [*words, "--output runs.parquet"])
+                return _command("doctor", named, [*words, "--output runs.parquet"])
         except IsoComputeError:
             continue
     try:
@@ -257,7 +257,7 @@ def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
             join([runs.to_polars() for runs in found.tables.values()], tables, "error")
     except RecordError:
         return _command("audit", paths, words)
-    return _command("ingest", paths, [*words, "--propose map.yaml"])
+    return _command("doctor", paths, [*words, "--output map.yaml"])
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
@@ -273,7 +273,7 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
         if len(counts) > 1:
             listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
             found.append(
-                f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute ingest --where "
+                f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute doctor --where "
                 f"{field_}=... keeps its runs."
             )
     return found

@@ -429,7 +429,7 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         return
     asked = [batch if one == "problems_per_batch" else one for one in unknown]
     where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
-    propose = "let `isocompute ingest PATH --propose map.yaml` collect what files say"
+    propose = "let `isocompute doctor PATH --output map.yaml` collect what files say"
     raise RecordError(
         f"{log.source}: nothing says the {unknown[0]} of run {log.name!r} ({where}); accepted: a whole number >= 1",
         f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "
@@ -443,9 +443,9 @@ def _refuse_undecided(one: RunLog, other: RunLog) -> None:
     raise RecordError(
         f"{one.source} and {other.source} mixes formats: {formats}; they hold too few values to tell whether they are "
         "one run, which would count twice",
-        'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute ingest '
-        "PATH --propose map.yaml` list all of them.",
-    ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
+        'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute doctor '
+        "PATH --output map.yaml` list all of them.",
+    ).in_shell("Name the files of one kind, or let `isocompute doctor PATH --output map.yaml` list all of them.")
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
@@ -463,7 +463,7 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
     if not sources:
         raise RecordError(
             f"{folder} holds no run that a launch script of backend {name!r} started",
-            "Start the run with its launch.sh. Logs of other runs: `isocompute ingest`.",
+            "Start the run with its launch.sh. Logs of other runs: `isocompute doctor`.",
         )
     return read_logs({one.name: one for one in sources}, LogRequest())
 

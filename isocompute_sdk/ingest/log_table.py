@@ -257,8 +257,8 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
         raise RecordError(
             f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
             f"{', '.join(STEP_UNITS)}",
-            "Pass step_unit=..., or write it into the mapping that `isocompute ingest --propose` makes.",
-        ).in_shell("Write step_unit into the mapping that `isocompute ingest PATH --propose map.yaml` makes.")
+            "Pass step_unit=..., or write it into the mapping that `isocompute doctor PATH --output map.yaml` makes.",
+        ).in_shell("Write step_unit into the mapping that `isocompute doctor PATH --output map.yaml` makes.")
     return unit
 
 

@@ -40,7 +40,7 @@ CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)
 _HEADER = """\
 # What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (write one of the
 # candidates behind `answer:`), set `confirmed: true`, and read the runs:
-#   isocompute ingest --map {name} --output runs.parquet
+#   isocompute doctor --map {name} --output runs.parquet
 # n is group_size and B_p problems_per_batch; a change in mid-run is written {{0: 8, 100: 16}}: 16 from the update after
 # step 100 on. A run with `skip: true` is left out. What stands in `shared` holds for every run without a value.
 """

@@ -127,7 +127,7 @@ def truncated(path: Path, line: int, more: str = "") -> RecordError:
     return RecordError(
         f"{path}:{line}: the file ends inside this line{more}",
         f'{cause} keep the whole lines before it with on_truncated="drop".',
-    ).in_shell(f"{cause} keep the whole lines before it: isocompute ingest {quote(str(path))} --output runs.parquet")
+    ).in_shell(f"{cause} keep the whole lines before it: isocompute doctor {quote(str(path))} --output runs.parquet")
 
 
 def cut_off(path: Path, line: int) -> Note:

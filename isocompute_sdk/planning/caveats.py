@@ -344,7 +344,7 @@ def speed(
             "throughput-near-one-batch",
             "warning",
             f"Seconds per step were measured at B = {low:,} to {high:,} only, less than 4x apart: the plan "
-            "considers only batches near them. isocompute probe measures three batches.",
+            "considers only batches near them. isocompute run --probe measures three batches.",
             {"rollouts_per_batch": list(seen.rollouts_per_batch)},
         )
     elif not low / TIMED_SPAN <= batch <= high * TIMED_SPAN:

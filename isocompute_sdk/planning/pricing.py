@@ -50,8 +50,8 @@ DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
 _MEASURE = "or measure the speed: isocompute probe STUDY, or isocompute probe --read LOGS"
 TIMED_IN_SHELL = (
-    "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe STUDY, or isocompute "
-    "probe --read LOGS."
+    "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute run STUDY --probe, or "
+    "isocompute doctor LOGS --speed."
 )
 """What to do at a command line without a throughput."""
 

@@ -191,7 +191,7 @@ class Replan(Saved):
         return "\n".join(lines)
 
 
-REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute replan LOGS --remaining 2M.")
+REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
 
 
 def _place(at: Checkpoint) -> str:

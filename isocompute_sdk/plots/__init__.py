@@ -5,6 +5,7 @@ Of fits and plans:
 - `reward_curves`: evaluations, fitted curves and their frontier, per B_p; the plan with its interval.
 - `allocation`: n that plans choose at each budget with the 80 % set of the best n, or the law n*(C);
   in rollouts or tokens.
+- `reward_by_budget`: predicted reward of the plan for each budget.
 - `step_laws`: n*(M) and B_p*(M) at a fixed batch B.
 - `sensitivity_to_n`, `sensitivity_to_bp`: predicted reward by n or by B_p: what a wrong one costs.
 - `backtest`: prediction against outcome, the end of the runs hidden and predicted.
@@ -14,6 +15,7 @@ Of runs, without a fit:
 - `evaluations`: every evaluation of one metric over compute, by n.
 - `coverage`: best@k and worst@k over compute, coverage and sharpening.
 - `records`: record-breaking points among all evaluations.
+- `logged`: any logged quantity of every run.
 - `side_by_side`: several models, problem sets or recipes on common axes; fits and plans too.
 - `pass_rates`: distribution of pass@1 over problems during training, and how it polarises (interference).
 - `difficulty`: how many problems the base model solves how often, with the paper's bands.
@@ -22,23 +24,25 @@ Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of 
 
 They return axes, of several panels the first; the figure is `figure_of(axes)`. Those with one panel take `ax=` for axes
 of your own. `iso.plot(source, kind)` of fits, plans, runs and audits and
-`isocompute plot` call them by kind. Missing data raise an error that names what is needed. `save_figure` writes PNG,
+`isocompute report SOURCE --figure KIND` call them by kind. Missing data raise an error that names what is needed.
+`save_figure` writes PNG,
 SVG or PDF; equal figures give equal files. Nothing is registered with pyplot, and matplotlib is imported only when
 something is drawn.
 """
 
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group
-from isocompute_sdk.plots.best_n import allocation, step_laws
+from isocompute_sdk.plots.best_n import allocation, reward_by_budget, step_laws
 from isocompute_sdk.plots.checks import backtest, sensitivity_to_bp, sensitivity_to_n
 from isocompute_sdk.plots.curves import reward_curves
 from isocompute_sdk.plots.figures import figure_of, plot, plot_allocation_law, plot_reward_curves
 from isocompute_sdk.plots.forecasts import forecast, plot_forecast
 from isocompute_sdk.plots.problems import difficulty, pass_rates, polarisation
-from isocompute_sdk.plots.runs import coverage, evaluations, records, side_by_side
-from isocompute_sdk.plots.style import save_figure
+from isocompute_sdk.plots.runs import coverage, evaluations, logged, records, side_by_side
+from isocompute_sdk.plots.style import as_svg, save_figure
 
 __all__ = [
     "allocation",
+    "as_svg",
     "audit_costs",
     "audit_runs",
     "backtest",
@@ -47,6 +51,7 @@ __all__ = [
     "evaluations",
     "figure_of",
     "forecast",
+    "logged",
     "pass_rates",
     "plot",
     "plot_allocation_law",
@@ -55,6 +60,7 @@ __all__ = [
     "plot_reward_curves",
     "polarisation",
     "records",
+    "reward_by_budget",
     "reward_curves",
     "save_figure",
     "sensitivity_to_bp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +47,7 @@ class Chosen:
 
 
 @style.styled
-def allocation(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
+def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: Axes | None = None) -> Axes:
     """Best n by budget, with the 80 % set of the best n.
 
     Of a plan: the n that its planner chooses at each budget, and the plan itself, which lies on that line; a plan with
@@ -56,13 +57,14 @@ def allocation(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
 
     Args:
         source: fits with a law or a surface, or a plan.
+        plans: of a plan, what its planner chooses by increasing budget, itself included. None: they are made.
         ax: where to draw; a new figure by default.
 
     Raises:
         FitError: fits with neither a law nor a surface.
     """
     fits, plan = split(source)
-    planned = None if plan is None else _of_plan(plan, fits)
+    planned = None if plan is None else _chosen(plan, plans) if plans is not None else _of_plan(plan, fits)
     found, label = planned or (_of_fits(fits), axis_name(fits))
     ax = style.canvas(ax)
     _draw(ax, found, last=_last_run(fits, None if planned is None else plan))
@@ -165,7 +167,7 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     options = _options(planner, plan)
     if options is None:
         return None
-    here, unit = plan.budget.amount, plan.budget.unit
+    here = plan.budget.amount
     low, high = here / BELOW, here * ABOVE
     if fits.curves and _last_run(fits, plan) is not None:
         first, last = span(fits.select())
@@ -175,16 +177,60 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
         one = plan_if_enough(partial(planner.allocate, **options), plan.budget.with_amount(amount))
         if one is not None:
             found[amount] = one
-    ordered = sorted(found)
-    plans = [found[amount] for amount in ordered]
+    return _chosen(plan, [found[amount] for amount in sorted(found)], fixed=bool(options))
+
+
+def _chosen(plan: Plan, plans: Sequence[Plan], *, fixed: bool = False) -> tuple[Chosen, str]:
+    """The n of plans by budget with the 80 % sets, and the name of their axis."""
+    unit = plan.budget.unit
     bands = [one.group_size_interval for one in plans]
     known = [band for band in bands if band is not None]
     low_high = np.array(known, dtype=float).T if len(known) == len(bands) else None
     size = np.array([one.group_size for one in plans], dtype=float)
     under, above = (None, None) if low_high is None else (np.minimum(low_high[0], size), np.maximum(low_high[1], size))
-    fixed = f"\nat $B_p$ = {plan.problems_per_batch}" if options else ""
-    chosen = Chosen(np.array(ordered), size, under, above, steps=True, what=f"n that\nplans choose{fixed}")
-    return chosen, f"budget ({UNITS.get(unit, unit)})"
+    at = f"\nat $B_p$ = {plan.problems_per_batch}" if fixed else ""
+    amounts = np.array([one.budget.amount for one in plans])
+    chosen = Chosen(amounts, size, under, above, steps=True, what=f"n that\nplans choose{at}")
+    return chosen, _budget_axis(unit)
+
+
+def _budget_axis(unit: str) -> str:
+    return f"budget ({UNITS.get(unit, unit)})"
+
+
+@style.styled
+def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = None) -> Axes:
+    """Predicted reward of the plan for each budget, with its 80 % interval; dashed beyond the longest run.
+
+    Args:
+        plan: the plan to mark.
+        plans: plans with predicted rewards, by increasing budget.
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        FitError: a plan without a predicted reward.
+    """
+    known = [one for one in plans if one.predicted_reward is not None]
+    if len(known) < len(plans) or plan.predicted_reward is None:
+        raise FitError("plans without predicted rewards; needed: plans from fits with reward curves", "Fit runs.")
+    ax = style.canvas(ax)
+    x = np.array([one.budget.amount for one in plans])
+    mean = np.array([one.predicted_reward for one in plans], dtype=float)
+    ends = [one.reward_interval for one in plans if one.reward_interval is not None]
+    if len(ends) == len(plans):
+        low, high = np.array(ends, dtype=float).T
+        ax.fill_between(x, low, high, color=style.PLAN, alpha=0.2, linewidth=0, zorder=1)
+    last = None if plan.fits is None else _last_run(plan.fits, plan)
+    cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
+    ax.plot(x[:cut], mean[:cut], color=style.INK, linewidth=2.2, zorder=4)
+    ax.plot(x[max(cut - 1, 0) :], mean[max(cut - 1, 0) :], color=style.INK, linewidth=1.5, linestyle=(0, (4, 2)))
+    style.log_axis(ax, x[0] / 1.05, x[-1] * 1.05, _budget_axis(plan.budget.unit))
+    if last is not None and x[0] < last < x[-1] / 1.05:
+        style.upright(ax, last, "longest run")
+    ax.set_ylabel(f"predicted {plan.metric}")
+    ax.set_title(f"{plan.metric} of the best plan for each budget")
+    style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")
+    return ax
 
 
 def _options(planner: Planner, plan: Plan) -> dict[str, Any] | None:

@@ -109,6 +109,40 @@ def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int,
     style.end_labels(ax, labels, [last[n] for n in ends])
 
 
+Logged = tuple[str, int, Array, Array]
+"""Run, n, rollouts and values of one line."""
+
+
+@style.styled
+def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = (), ax: Axes | None = None) -> Axes:
+    """A logged quantity of every run over compute, in the colour of its n.
+
+    Args:
+        lines: what is drawn as solid lines.
+        title: what it is.
+        dashed: what is drawn beside it.
+        ax: where to draw; a new figure by default.
+    """
+    ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
+    look = style.by_size(n for _, n, *_ in (*lines, *dashed))
+    ends: dict[int, list[float]] = {}
+    spent: list[float] = []
+    for some, mark in ((lines, "-"), (dashed, "--")):
+        for _, n, rollouts_T, value_T in some:
+            seen = (rollouts_T > 0) & np.isfinite(value_T)
+            if seen.any():
+                x, y = rollouts_T[seen], value_T[seen]
+                ax.plot(x, y, mark, color=look[n][0], linewidth=1.2, alpha=0.8)
+                spent += [float(x[0]), float(x[-1])]
+                if mark == "-":
+                    ends.setdefault(n, []).append(float(y[-1]))
+    low, high = min(spent, default=1.0), max(spent, default=10.0)
+    style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "rollouts C")
+    ax.set_title(title)
+    style.end_labels(ax, [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()])
+    return ax
+
+
 @style.styled
 def coverage(runs: RunSet, *, k: int | None = None, eval_set: str | None = None, ax: Axes | None = None) -> Axes:
     """best@k and worst@k over compute, a panel each: does training find new answers or sharpen those it has?

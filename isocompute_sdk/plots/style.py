@@ -284,6 +284,19 @@ def spread(wanted: Sequence[float], heights: Sequence[float], room: float) -> li
     return list(np.clip(free, low, max(low, high)) + offset)
 
 
+def as_svg(figure: Figure) -> str:
+    """A figure as an SVG element that stands in an HTML page, with its text as text."""
+    from io import StringIO
+
+    from matplotlib import rc_context
+
+    written = StringIO()
+    with rc_context({**SAVING, "svg.fonttype": "none"}):
+        figure.savefig(written, format="svg", dpi=DPI, metadata=METADATA[".svg"])
+    text = written.getvalue()
+    return text[text.index("<svg") :]
+
+
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one.
 

@@ -58,7 +58,7 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
         return
     shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
     first = min((value for value in known[differing[0]] if value is not None), key=repr)
-    part = f"isocompute ingest RUNS --where {quote(f'{differing[0]}={first}')} --output part.parquet"
+    part = f"isocompute doctor RUNS --where {quote(f'{differing[0]}={first}')} --output part.parquet"
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 
 from isocompute_sdk import __version__
-from isocompute_sdk.reporting.drawing.colours import palette
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Page
 from isocompute_sdk.reporting.sections import budgets, closing, evidence, training
@@ -44,7 +42,6 @@ def build(material: Material, now: datetime | None = None, refresh_seconds: int 
         subtitle=_subtitle(material),
         answer=found,
         sections=sections,
-        palette=palette(_sizes(material)),
         made=f"isocompute {__version__}, {when:%Y-%m-%d %H:%M %Z}".strip(),
         refresh_seconds=refresh_seconds,
     )
@@ -63,19 +60,3 @@ def _subtitle(material: Material) -> str:
     elif fits is not None and fits.curves:
         parts.append(f"{len(fits.curves)} configurations")
     return ", ".join(part for part in parts if part)
-
-
-def _sizes(material: Material) -> set[int]:
-    """Every n that is shown anywhere."""
-    found: set[int] = set()
-    if material.plan is not None:
-        found |= {material.plan.group_size, *(one.group_size for one in material.plan.alternatives)}
-    if material.fits is not None:
-        found |= set(material.fits.group_sizes)
-    if material.runs is not None:
-        found |= {run.group_size for run in material.runs.runs()}
-    if material.ladder is not None:
-        found |= {rung.plan.group_size for rung in material.ladder.rungs}
-    if material.audit is not None:
-        found |= {run.group_size for group in material.audit.groups for run in group.runs}
-    return {n for n in found if math.isfinite(n)}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from isocompute_sdk.notes import Note
 
@@ -57,8 +56,6 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
-    size_column: int | None = None
-    """Column that holds n: its cells carry the colour of that n."""
     marked: int | None = None
     """Row to stress, such as the plan's."""
     text_columns: tuple[int, ...] = (0,)
@@ -74,27 +71,22 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A chart: an ECharts option whose colours are names of the palette, such as `@ink` or `@n16`."""
+class Picture:
+    """A figure of `isocompute_sdk.plots`."""
 
-    kind: ClassVar = "chart"
+    kind: ClassVar = "picture"
     name: str
     """Unique on the page."""
-    title: str
-    option: Mapping[str, Any]
+    svg: str
     caption: str = ""
-    height: int = 340
-    """Pixels."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Small charts beside each other."""
+    """Small pictures beside each other."""
 
     kind: ClassVar = "grid"
-    charts: tuple[Chart, ...]
-    sizes: tuple[int, ...]
-    """Group sizes whose colours are explained above; none if the charts do so."""
+    pictures: tuple[Picture, ...]
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,6 @@ class Position:
     budget: str
     values: tuple[str, ...]
     """The plan's numbers, in the order of the slider's labels."""
-    marker: tuple[float, float]
-    """Place in the slider's chart: budget and log2 n."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +121,6 @@ class Slider:
     """Precomputed plans by budget; the script only picks one."""
 
     kind: ClassVar = "slider"
-    chart: str
-    """Name of the chart that shows the position."""
     labels: tuple[str, ...]
     positions: tuple[Position, ...]
     start: int
@@ -147,7 +135,7 @@ class Missing:
     command: str = ""
 
 
-Block = Paragraph | Facts | Meter | Table | Notes | Chart | Grid | Command | Script | Slider | Missing
+Block = Paragraph | Facts | Meter | Table | Notes | Picture | Grid | Command | Script | Slider | Missing
 
 
 @dataclass(frozen=True)
@@ -190,21 +178,19 @@ class Page:
     subtitle: str
     answer: Answer
     sections: tuple[Section, ...]
-    palette: Mapping[str, Mapping[str, str]]
-    """Colours by theme (`light`, `dark`) and name."""
     made: str
     """Version and time, for the foot of the page."""
     refresh_seconds: int | None = None
     """The browser loads the page anew after this time; None: never."""
 
-    def charts(self) -> tuple[Chart, ...]:
-        """Every chart on the page, in order."""
-        found: list[Chart] = []
+    def pictures(self) -> tuple[Picture, ...]:
+        """Every picture on the page, in order."""
+        found: list[Picture] = []
         for block in (*self.answer.more, *(block for section in self.sections for block in section.blocks)):
-            if isinstance(block, Chart):
+            if isinstance(block, Picture):
                 found.append(block)
             elif isinstance(block, Grid):
-                found += block.charts
+                found += block.pictures
         return tuple(found)
 
     def slider(self) -> Slider | None:

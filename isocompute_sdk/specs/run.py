@@ -116,7 +116,7 @@ class RunSpec(Sized, Spec):
     backend: FolderName = "openrlhf"
     """Name of the training backend."""
     options: dict[OptionName, Option] = Field(default_factory=dict[str, str | int | float | bool])
-    """Options of this backend; see `isocompute backends NAME`."""
+    """Options of this backend; see `isocompute list backends NAME`."""
     output_dir: Text = "runs"
     """Folder for checkpoints, logs and metrics of this run."""
 

@@ -52,7 +52,7 @@ class Study(Spec):
     backend: FolderName = "openrlhf"
     """Name of the training backend."""
     options: dict[OptionName, Option] = Field(default_factory=dict[str, str | int | float | bool])
-    """Options of this backend; see `isocompute backends NAME`."""
+    """Options of this backend; see `isocompute list backends NAME`."""
     output_dir: Text = "runs"
     """Folder that receives one folder per study, with one folder per run."""
     executor: AnyExecutor | None = None

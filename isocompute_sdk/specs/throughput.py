@@ -53,7 +53,7 @@ class Measurement(Spec):
             if not 0 <= low <= high:
                 raise problem(
                     message=f"the interval of {name} is {low:g} to {high:g}; accepted: 0 <= low <= high",
-                    hint="Measure again (`isocompute probe`).",
+                    hint="Measure again (`isocompute run --probe`).",
                     field="intervals",
                 )
         return self

@@ -82,8 +82,8 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if steps.is_empty():
         raise FitError(
             f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name the metric with seconds=..., or run `isocompute probe`.",
-        ).in_shell("Log seconds per step, name the metric with --seconds, or measure: isocompute probe STUDY.")
+            "Log seconds per step, name the metric with seconds=..., or run `isocompute run --probe`.",
+        ).in_shell("Log seconds per step, name the metric with --seconds, or measure: isocompute run STUDY --probe.")
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)

@@ -291,7 +291,7 @@ def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
     )
     raise BackendError(
         f"backend {backend!r} cannot run {run_id!r} as specified:\n{reasons}",
-        "Change the settings named above, or choose another backend (`isocompute backends` lists them).",
+        "Change the settings named above, or choose another backend (`isocompute list backends` lists them).",
     )
 
 
@@ -316,7 +316,7 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
             if passes is not None:
                 suggestion += (
                     " Flags of the framework that decide neither n, B_p, M nor the objective are handed through; "
-                    "`isocompute backends` with the backend's name lists them. n, B_p, M and fields of the recipe are "
+                    "`isocompute list backends NAME` lists them. n, B_p, M and fields of the recipe are "
                     "changed in the plan (`isocompute launch --change`) or in the study."
                 )
             message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"

@@ -15,7 +15,7 @@ import pytest
 import isocompute_openrlhf.payload as openrlhf
 import isocompute_trl.payload as trl
 import isocompute_verl.payload as verl
-from isocompute_sdk.cli.running.status import describe
+from isocompute_sdk.cli.status import describe
 from isocompute_sdk.run_folders.store import RunStatus, read_best
 from tests.backends.programs import load
 

@@ -109,7 +109,7 @@ def test_every_backend_takes_the_study_and_its_scripts_start(
     spec = written / f"{name}_{backend}.yaml"
     spec.write_text(f"{text}backend: {backend}\noutput_dir: runs_{backend}\n")
     monkeypatch.chdir(written)
-    done = CliRunner().invoke(app, ["sweep", spec.name, "--dry-run", "--json"])
+    done = CliRunner().invoke(app, ["run", "--prepare", spec.name, "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
     run = next(one for one in load_study(spec).expand() if one.run_id.startswith("n8-bp64"))
     run = run.replace(update_steps=10)

@@ -202,7 +202,7 @@ def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[
         # Only what the plan leaves open is asked for.
         model = " --model NAME_OR_FOLDER" if plan.model is None else ""
         gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
-        train = f"isocompute launch {quote(saved)}{model}{gpus} --dry-run"
+        train = f"isocompute launch {quote(saved)}{model}{gpus}"
     else:
         train = typed.saving()
     commands = [f"next: {train}"]

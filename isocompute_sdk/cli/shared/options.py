@@ -36,7 +36,7 @@ Map = Annotated[
     Path | None,
     typer.Option(
         "--map",
-        help="Confirmed mapping of `isocompute ingest --propose`, in place of paths.",
+        help="Answered mapping of `isocompute doctor PATH --output map.yaml`, in place of paths.",
         rich_help_panel="What the columns mean",
     ),
 ]
@@ -44,10 +44,9 @@ Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
 Parallel = Annotated[
     int | None, typer.Option(help="Runs at a time; by default as many as fit on the GPUs, or one per core.", min=1)
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, write nothing.")]
 
 
-def backend(help: str) -> Any:
+def backend(help: str, panel: str | None = None) -> Any:
     """The option for a training framework; the shell completes the registered ones."""
 
     def registered() -> list[str]:
@@ -55,7 +54,7 @@ def backend(help: str) -> Any:
 
         return list(available())
 
-    return typer.Option("--backend", help=help, autocompletion=registered)
+    return typer.Option("--backend", help=help, rich_help_panel=panel, autocompletion=registered)
 
 
 def count(option: str, help: str, panel: str | None = None) -> Any:

@@ -51,7 +51,7 @@ class BudgetOptions:
     ] = None
     compare: Annotated[
         str | None,
-        typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
+        typer.Option(help="Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
     ] = None
     model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
@@ -116,7 +116,7 @@ class BudgetOptions:
         float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
     ] = None
     throughput: Annotated[
-        Path | None, typer.Option(help="Speed as `isocompute probe` wrote it (YAML).", rich_help_panel=_UNITS)
+        Path | None, typer.Option(help="Speed as `isocompute run --probe` wrote it (YAML).", rich_help_panel=_UNITS)
     ] = None
     evaluation: Annotated[
         str | None,
@@ -216,7 +216,7 @@ class BudgetOptions:
             have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise SpecError(
                 f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
-                "Add it, or measure the speed: isocompute probe --read LOGS.",
+                "Add it, or measure the speed: isocompute doctor LOGS --speed.",
             )
         gpus = {"gpus": hardware.gpu_counts[0]} if not missing else {}
         return Throughput.model_validate({**given, **gpus})
@@ -235,14 +235,6 @@ class PlanningOptions(BudgetOptions):
     marginal: Annotated[
         bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
     ] = False
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="Judge the plan against what you run today, n=16,bp=128: expected gain, the probability that it is "
-            "one, and from which budget on the pilot pays for itself.",
-            rich_help_panel=_ASK,
-        ),
-    ] = None
     equal: Annotated[
         str | None,
         typer.Option(
@@ -260,12 +252,12 @@ class PlanningOptions(BudgetOptions):
     json: opt.Json = False
 
     def answer(self, fits: Fits | FitsSet) -> None:
-        """Plan the budget from fits, or answer another question (--for-reward, --against and so on), and print it."""
+        """Plan the budget from fits, or answer another question (--for-reward, --compare and so on), and print it."""
         planner = self.planner(fits)
-        asked = [self.for_reward is not None, self.marginal, self.compare is not None, self.against is not None]
+        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
         if sum(asked) > 1:
             raise SpecError(
-                "received several of --for-reward, --marginal, --compare, --against; accepted: one question at a time",
+                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
                 "Ask them one by one.",
             )
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
@@ -281,15 +273,16 @@ class PlanningOptions(BudgetOptions):
             self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self._spending()), found.plan)
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
-        elif self.against is not None:
-            paid = float((self.amount().spent or {}).get("pilot", 0.0))
-            self.say_answer(
-                found := planner.compare(self.against, self.amount(), pilot_cost=paid, **self._spending()), found.plan
-            )
         elif self.compare is not None:
             equal: Any = self.equal
+            amount = self.amount()
             found = planner.compare(
-                self.compare, self.amount(), equal=equal, reference=self.reference, **self._spending()
+                self.compare,
+                amount,
+                equal=equal,
+                reference=self.reference,
+                pilot_cost=(amount.spent or {}).get("pilot"),
+                **self._spending(),
             )
             self.say_answer(found, found.plan)
         else:

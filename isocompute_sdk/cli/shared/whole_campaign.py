@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
+from isocompute_sdk.cli.shared.following import amounts
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.study_view import amounts
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import PlanError, RecordError
 
@@ -108,7 +108,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
             }
         )
     else:
-        _report(campaign, outcome)
+        report_campaign(campaign, outcome)
         write_page(folder, study, say_so=True)
         if judged is not None:
             say()
@@ -122,9 +122,10 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         raise refusal
 
 
-def say_decisions(campaign: Campaign) -> None:
-    """Print what was decided about checks, pilot and planned run, and why."""
+def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
+    """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
     from isocompute_sdk.campaigns.decisions import read_decisions
+    from isocompute_sdk.campaigns.overview import overview
 
     taken = read_decisions(campaign.root)
     if taken.qualified is not None:
@@ -137,23 +138,11 @@ def say_decisions(campaign: Campaign) -> None:
                 say(f"  {look.reason}")
     if taken.endings:
         say(f"planned run: {taken.endings[-1].reason}")
-
-
-def say_spending(campaign: Campaign) -> None:
-    """Print what checks, pilot, plan and evaluations have cost."""
-    from isocompute_sdk.campaigns.overview import overview
-
-    found = overview(campaign.root)
-    if found is not None:
-        say("spent: " + "; ".join(f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts))
-
-
-def _report(campaign: Campaign, outcome: Outcome) -> None:
-    """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
-    say_decisions(campaign)
     say()
     print_plan(outcome.plan)
     say()
     say(outcome.comparison.summary())
-    say_spending(campaign)
+    found = overview(campaign.root)
+    if found is not None:
+        say("spent: " + "; ".join(f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts))
     print_notes(note for note in outcome.notes if note.severity != "info")

@@ -126,7 +126,7 @@ class WorkProgress:
 
     def _left(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> str:
         """Time to the end of a stage: by what its runs log of updates and evaluations, else by its speed so far."""
-        from isocompute_sdk.cli.shared.study_view import duration
+        from isocompute_sdk.phrases import duration
         from isocompute_sdk.timing.spending import seconds_left
 
         began, at_start = self._begun[label]

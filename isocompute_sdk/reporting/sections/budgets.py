@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from isocompute_sdk import plots
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.summary import VERDICTS, learning_rate
+from isocompute_sdk.plots import figure_of
 from isocompute_sdk.reporting import wording as say
-from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.ladder import Ladder, Rung
 from isocompute_sdk.reporting.material import Material
-from isocompute_sdk.reporting.page import Block, Chart, Command, Missing, Paragraph, Position, Section, Slider, Table
+from isocompute_sdk.reporting.page import Block, Command, Missing, Paragraph, Picture, Position, Section, Slider, Table
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Budgets of the table of marginal rewards, over that of the page."""
@@ -35,7 +34,11 @@ def reward_against_cost(material: Material) -> Section:
             ran = plan.fits.model if plan.fits is not None else None
             text += f": the plan is for {plan.model}, and the runs are of {ran or 'a model that they do not record'}"
         return Section(name, title, (Missing(f"{text}.", FIT_FIRST),))
-    blocks: list[Block] = [_reward_chart(material, plan, ladder)]
+    caption = (
+        "Each point is the best plan for that budget. Where the plan stops early, the rest of the budget stays unspent."
+    )
+    drawn = figure_of(plots.reward_by_budget(plan, [rung.plan for rung in ladder.rungs]))
+    blocks: list[Block] = [Picture("reward-cost", plots.as_svg(drawn), caption)]
     try:
         found = material.planner.marginal(plan.budget, **_without_spend(material)) if material.planner else None
     except IsoComputeError:
@@ -48,7 +51,7 @@ def reward_against_cost(material: Material) -> Section:
         blocks.append(
             Missing(
                 "Rewards per hour and per dollar need the speed of your machines.",
-                "isocompute probe --help",
+                "isocompute run --help",
             )
         )
     elif "usd" not in plan.costs:
@@ -58,68 +61,6 @@ def reward_against_cost(material: Material) -> Section:
 
 def _without_spend(material: Material) -> dict[str, Any]:
     return {name: value for name, value in material.options.items() if name != "spend"}
-
-
-def _unit_name(unit: str) -> str:
-    return {"usd": "US dollars"}.get(unit, say.UNITS.get(unit, unit))
-
-
-def _reward_chart(material: Material, plan: Plan, ladder: Ladder) -> Chart:
-    rungs, unit = ladder.rungs, ladder.unit
-    x = [rung.amount for rung in rungs]
-    mean = [float(rung.plan.predicted_reward or 0.0) for rung in rungs]
-    hover = [_reward_hover(rung) for rung in rungs]
-    series = []
-    ends = [rung.plan.reward_interval for rung in rungs]
-    low, high = list(mean), list(mean)
-    if all(end is not None for end in ends):
-        low, high = [end[0] for end in ends if end], [end[1] for end in ends if end]
-        series += charts.band("80 % interval", x, low, high)
-    series.append(charts.line("plan for each budget", list(zip(x, mean, strict=True)), "ink", hover, width=2.5))
-    here = plan.budget.amount, float(plan.predicted_reward or 0.0)
-    bounds = (-math.inf, math.inf) if plan.fits is None else plan.fits.bounds
-    series.append(
-        charts.dots(
-            "this plan", [here], "second", [_reward_hover(rungs[ladder.start])], symbolSize=14, symbol="diamond", z=5
-        )
-    )
-    marks = {"this budget": here[0]}
-    seen = amount_at_compute(ladder, None if plan.fits is None else plan.fits.largest_compute)
-    if seen is not None:
-        marks["largest run"] = seen
-    series.append(charts.upright(marks))
-    option = charts.chart(
-        charts.Axis(_unit_name(unit), x[0], x[-1], log=True),
-        charts.linear(plan.metric, [*low, *high], within=bounds),
-        series,
-        legend={"plan for each budget": "roundRect", "80 % interval": "roundRect", "this plan": "diamond"},
-    )
-    caption = (
-        "Each point is the best plan for that budget. Right of the line of the largest run everything is extrapolated."
-        " Where the plan stops early, the rest of the budget stays unspent."
-    )
-    return Chart("reward-cost", f"Predicted {plan.metric} by budget", option, caption)
-
-
-def amount_at_compute(ladder: Ladder, compute: float | None) -> float | None:
-    """Budget whose plan spends this compute; None outside the budgets of the ladder."""
-    if compute is None:
-        return None
-    spent = np.log([rung.plan.compute for rung in ladder.rungs])
-    if not spent[0] <= math.log(compute) <= spent[-1]:
-        return None
-    return float(np.exp(np.interp(math.log(compute), spent, np.log([rung.amount for rung in ladder.rungs]))))
-
-
-def _reward_hover(rung: Rung) -> str:
-    plan = rung.plan
-    lines = [
-        say.amount(rung.amount, plan.budget.unit),
-        f"{plan.metric} {say.reward(plan.predicted_reward)}",
-        f"80 % interval {say.interval(plan.reward_interval)}" if plan.reward_interval else "",
-        f"n = {plan.group_size}, B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}",
-    ]
-    return "\n".join(line for line in lines if line)
 
 
 def _marginal_table(plan: Plan, ladder: Ladder) -> Table:
@@ -145,7 +86,7 @@ def _marginal_table(plan: Plan, ladder: Ladder) -> Table:
                 row.append(_slope(gain, rung.plan.costs["usd"] - before.costs["usd"], 1000.0))
         rows.append(tuple(row))
     marked = next((i for i, rung in enumerate(rungs) if rung.amount == plan.budget.amount), None)
-    return Table(tuple(header), tuple(rows), "What a larger budget adds (means)", size_column=1, marked=marked)
+    return Table(tuple(header), tuple(rows), "What a larger budget adds (means)", marked=marked)
 
 
 def _slope(gain: float, spent: float, unit: float) -> str:
@@ -171,52 +112,9 @@ def n_against_budget(material: Material) -> Section:
         "allocate gives for that budget with the same settings.",
         quiet=True,
     )
-    return Section(name, title, (note, _size_chart(plan, ladder), _slider(ladder), *_command(material, plan)))
-
-
-def _size_chart(plan: Plan, ladder: Ladder) -> Chart:
-    rungs = ladder.rungs
-    x = [rung.amount for rung in rungs]
-    sizes = [math.log2(rung.plan.group_size) for rung in rungs]
-    hover = [
-        f"{say.amount(rung.amount, ladder.unit)}\nn = {rung.plan.group_size}"
-        + (
-            f", 80 % band {rung.plan.group_size_interval[0]} to {rung.plan.group_size_interval[1]}"
-            if rung.plan.group_size_interval
-            else ""
-        )
-        for rung in rungs
-    ]
-    series = []
-    bands = [rung.plan.group_size_interval for rung in rungs]
-    low, high = list(sizes), list(sizes)
-    if all(found is not None for found in bands):
-        low = [math.log2(found[0]) for found in bands if found]
-        high = [math.log2(found[1]) for found in bands if found]
-        series += charts.band("80 % band", x, low, high, step="middle")
-    series.append(charts.line("n of the plan", list(zip(x, sizes, strict=True)), "ink", hover, width=3, step="middle"))
-    start = rungs[ladder.start]
-    here = start.amount, math.log2(start.plan.group_size)
-    series.append(charts.dots("slider", [here], "second", id="here", symbolSize=16, symbol="diamond", z=6))
-    limits = {}
-    if plan.fits is not None and plan.fits.method != "prior":
-        smallest, largest = plan.fits.group_size_range
-        limits = {f"smallest n run, {smallest}": math.log2(smallest), f"largest n run, {largest}": math.log2(largest)}
-        if smallest == largest:
-            limits = {f"the only n run, {largest}": math.log2(largest)}
-    shown = [*low, *high, *sizes, *limits.values()]
-    series.append(charts.level(limits))
-    seen = amount_at_compute(ladder, None if plan.fits is None else plan.fits.largest_compute)
-    series.append(charts.upright({"this budget": plan.budget.amount} | ({} if seen is None else {"largest run": seen})))
-    option = charts.chart(
-        charts.Axis(_unit_name(ladder.unit), x[0], x[-1], log=True),
-        charts.Axis(
-            "n (rollouts per problem)", max(math.floor(min(shown)) - 1, 0), math.ceil(max(shown)) + 1, power2=True
-        ),
-        series,
-        legend={"n of the plan": "roundRect", "80 % band": "roundRect"},
-    )
-    return Chart("size-budget", "Best n by budget", option, height=320)
+    drawn = figure_of(plots.allocation(plan, plans=[rung.plan for rung in ladder.rungs]))
+    picture = Picture("size-budget", plots.as_svg(drawn))
+    return Section(name, title, (note, picture, _slider(ladder), *_command(material, plan)))
 
 
 LABELS = (
@@ -252,13 +150,8 @@ def numbers(plan: Plan) -> tuple[str, ...]:
 
 
 def _slider(ladder: Ladder) -> Slider:
-    positions = tuple(
-        Position(
-            say.amount(rung.amount, ladder.unit), numbers(rung.plan), (rung.amount, math.log2(rung.plan.group_size))
-        )
-        for rung in ladder.rungs
-    )
-    return Slider("size-budget", LABELS, positions, ladder.start)
+    positions = tuple(Position(say.amount(rung.amount, ladder.unit), numbers(rung.plan)) for rung in ladder.rungs)
+    return Slider(LABELS, positions, ladder.start)
 
 
 def _command(material: Material, plan: Plan) -> tuple[Block, ...]:

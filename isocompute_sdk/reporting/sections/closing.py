@@ -59,7 +59,6 @@ def provenance(material: Material) -> Section:
     rows.append(
         ("Versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {_version(n)}" for n in PACKAGES)]))
     )
-    rows.append(("Charts", "Apache ECharts 6.1.0, Apache License 2.0, embedded"))
     fits, plan = material.fits, material.plan
     if fits is not None:
         whence = fits.source or ("the prior over published models" if fits.method == "prior" else "runs")

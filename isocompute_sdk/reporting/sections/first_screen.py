@@ -308,14 +308,7 @@ def _of_audit(material: Material) -> Answer:
             f"{short(cost.high)}) of {short(largest.spent)} rollouts"
         )
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
-    proposals = [one for group in audit.groups for one in group.proposals]
-    cost = sum(one.costs for one in proposals)
-    decision = "Nothing to decide: no further run would settle a question that these runs leave open."
-    if proposals:
-        decision = (
-            f"Approve {say.plural(len(proposals), 'run')}, {cost:,} rollouts in all, that would settle what these runs "
-            "leave open."
-        )
+    decision = f"To spend a budget, ask which runs to make first: isocompute next {material.typed} --budget 3M."
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {_ended(material.problem)} {decision}"
     spent = sum(group.spent for group in audit.groups)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isocompute_sdk import plots
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.health import check_health
@@ -15,15 +16,13 @@ from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.phrases import short
+from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
-from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.material import Material
-from isocompute_sdk.reporting.page import Block, Chart, Grid, Missing, Notes, Paragraph, Section, Table
+from isocompute_sdk.reporting.page import Block, Grid, Missing, Notes, Paragraph, Picture, Section, Table
 from isocompute_sdk.timing.spending import Spending, spending
 
-MOST_POINTS = 3000
-"""Values drawn in one chart over all runs; more are thinned run by run."""
 MOST_BINS = 60
 """Points of a smoothed line."""
 MOST_ROWS = 80
@@ -60,7 +59,7 @@ def coverage(material: Material) -> Section:
         return Section(name, title, (Missing(f"{text}.", "isocompute report FOLDER_OF_RUNS"),))
     series = {metric: _series(runs, metric, material.eval_set) for metric in wanted}
     drawn = tuple(
-        _timeline(
+        _picture(
             f"k-{i}", metric, [(one.run_id, one.group_size, one.rollouts_T, one.value_T) for one in series[metric]]
         )
         for i, metric in enumerate(wanted)
@@ -78,8 +77,8 @@ def coverage(material: Material) -> Section:
         title,
         (
             Paragraph(text, quiet=True),
-            Grid(drawn, tuple(sizes)),
-            Table(header, rows, "Means over the runs of each n", size_column=0),
+            Grid(drawn),
+            Table(header, rows, "Means over the runs of each n"),
         ),
     )
 
@@ -112,33 +111,8 @@ def _change(series: Sequence[RunSeries], n: int) -> str:
     return f"{first:.3f} to {last:.3f} ({last - first:+.3f})"
 
 
-Drawn = tuple[str, int, np.ndarray, np.ndarray]
-"""Run, n, rollouts and values of one line."""
-
-
-def _timeline(
-    name: str, title: str, lines: Sequence[Drawn], *, dashed: Sequence[Drawn] = (), height: int = 240
-) -> Chart:
-    """Lines over compute, coloured by n; the script names the run of a line by its id when hovering."""
-    most = int(np.clip(MOST_POINTS // max(len(lines) + len(dashed), 1), 16, 120))
-    series: list[charts.Json] = []
-    seen: list[float] = []
-    spent: list[float] = []
-    for kind, group in (("", lines), ("training", dashed)):
-        for run, n, rollouts_T, value_T in group:
-            good = np.flatnonzero((rollouts_T > 0) & np.isfinite(value_T))
-            good = good[charts.thinned(len(good), most)]
-            if not len(good):
-                continue
-            points = [(float(rollouts_T[i]), float(value_T[i])) for i in good]
-            seen += [y for _, y in points]
-            spent += [x for x, _ in points]
-            one = charts.line(f"n = {n}", points, f"n{n}", dashed=bool(kind), width=1.5, id=f"{run} {kind}".strip())
-            series.append(one | {"symbol": "circle", "symbolSize": 6, "itemStyle": {"color": f"@n{n}", "opacity": 0}})
-    low, high = (min(spent), max(spent)) if spent else (1.0, 10.0)
-    low, high = (low / 1.5, high * 1.5) if high < low * 1.5 else (low, high)
-    option = charts.chart(charts.Axis("rollouts C", low, high, log=True), charts.linear("", seen), series)
-    return Chart(name, title, option, height=height)
+def _picture(name: str, title: str, lines: Sequence[Logged], dashed: Sequence[Logged] = ()) -> Picture:
+    return Picture(name, plots.as_svg(plots.figure_of(plots.logged(lines, title, dashed=dashed))))
 
 
 def train_against_validation(material: Material) -> Section:
@@ -164,7 +138,7 @@ def train_against_validation(material: Material) -> Section:
             problems = None if plan is None else fits.reachable_problems_per_batch(plan.problems_per_batch)
             rows = tuple((str(n), *_onset(surface.onset(n, problems))) for n in fits.group_sizes)
             header = ("n", "Onset of decline (median C)", "80 % interval", "Draws without a decline")
-            blocks.append(Table(header, rows, "Where rewards are predicted to begin to fall", size_column=0))
+            blocks.append(Table(header, rows, "Where rewards are predicted to begin to fall"))
     if runs is not None:
         rows = tuple(
             (run, found.code, found.where, found.seen)
@@ -199,18 +173,11 @@ def _reward_charts(material: Material, runs: RunSet) -> list[Block]:
         return []
     beside = probed or trained
     what = "a probe of training problems" if probed else "the reward in training, means of neighbouring steps"
-    charted = _timeline(
-        "train-validation",
-        f"{material.metric}: validation (solid) and training (dashed)",
-        held,
-        dashed=beside,
-        height=340,
-    )
-    sizes = tuple(sorted({n for _, n, *_ in (*held, *beside)}))
-    return [Paragraph(f"Solid lines: held-out problems. Dashed: {what}.", quiet=True), Grid((charted,), sizes)]
+    drawn = _picture("train-validation", f"{material.metric}: validation and training", held, beside)
+    return [Paragraph(f"Solid lines: held-out problems. Dashed: {what}.", quiet=True), drawn]
 
 
-def _lines(traces: Sequence[RunTraces], quantity: str) -> list[Drawn]:
+def _lines(traces: Sequence[RunTraces], quantity: str) -> list[Logged]:
     """One quantity of every run that has it."""
     found = [(run, run.traces[quantity]) for run in traces if quantity in run.traces and len(run.traces[quantity])]
     return [(run.run_id, run.group_size, *_smoothed(trace)) for run, trace in found]
@@ -237,13 +204,13 @@ def health(material: Material) -> Section:
     """Logged quantities over time, and what the detectors found."""
     name, title = "health", "Health of the runs"
     runs = material.runs
-    command = "isocompute watch FOLDER_OF_RUNS"
+    command = "isocompute status FOLDER_OF_RUNS --watch"
     if runs is None:
         return Section(name, title, (Missing("This source holds no runs, so their health is not known.", command),))
     traces = gather(runs, _metric(material), material.eval_set)
     lines = {quantity: _lines(traces, quantity) for quantity in TIMELINES}
     drawn = tuple(
-        _timeline(f"health-{quantity}", label, lines[quantity], height=230)
+        _picture(f"health-{quantity}", label, lines[quantity])
         for quantity, label in TIMELINES.items()
         if lines[quantity]
     )
@@ -258,7 +225,7 @@ def health(material: Material) -> Section:
         )
         blocks.append(Paragraph(text))
     if drawn:
-        blocks.append(Grid(drawn, tuple(sorted({run.group_size for run in traces}))))
+        blocks.append(Grid(drawn))
     else:
         blocks.append(
             Missing("No entropy, KL, length or gradient norm is logged here. Give the folder of the runs.", command)
@@ -309,7 +276,7 @@ def pilot_cost(material: Material) -> Section:
     blocks: list[Block] = [Paragraph(f"{text}.")]
     more = len(infos) - len(rows)
     caption = f"The first {len(rows)} of {len(infos)} runs" if more else ""
-    blocks.append(Table(tuple(header), tuple(rows), caption, size_column=1))
+    blocks.append(Table(tuple(header), tuple(rows), caption))
     if not spent and not seconds:
         blocks.append(
             Missing(

@@ -34,7 +34,7 @@ def test_it_meets_the_contract_of_every_backend(site: Path, repository: Path) ->
 @pytest.mark.usefixtures("site")
 def test_its_study_is_listed_trained_fitted_and_planned(isocompute: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_campaign, "write_page", lambda *_, **__: None)
-    listed = isocompute("backends", "--json")
+    listed = isocompute("list", "backends", "--json")
     assert json.loads(listed.stdout)["backends"]["coin"]["algorithms"] == ["grpo"]
     trained = isocompute("run", "coins.yaml", "--json")
     assert trained.returncode == 0, trained.stderr

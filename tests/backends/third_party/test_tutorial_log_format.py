@@ -50,7 +50,7 @@ def test_its_runs_are_read_stitched_and_timed(site: Path, isocompute: Command) -
     for n in (2, 8, 32):
         write_run(site / "runs" / f"n{n}", n)
     write_run(site / "resumed" / "a", 8, (range(1, 31), range(21, 41)))
-    read = isocompute("ingest", "runs", "resumed", "--output", "runs.jsonl", "--json")
+    read = isocompute("doctor", "runs", "resumed", "--output", "runs.jsonl", "--json")
     assert read.returncode == 0, read.stderr
     rows = [json.loads(line) for line in (site / "runs.jsonl").read_text().splitlines()]
     assert {row["metric"] for row in rows} == {
@@ -66,7 +66,7 @@ def test_its_runs_are_read_stitched_and_timed(site: Path, isocompute: Command) -
     assert (last["model"], last["temperature"], last["filter"]) == ("coin", 0.7, "zero-variance")
     (seconds,) = {row["value"] for row in rows if row["run_id"] == "n2" and row["metric"] == "step_seconds"}
     assert seconds == pytest.approx(2.512)
-    timed = isocompute("probe", "--read", "runs", "--json")
+    timed = isocompute("doctor", "--speed", "runs", "--json")
     assert timed.returncode == 0, timed.stderr
     assert json.loads(timed.stdout)["rollouts_per_second"] == pytest.approx(125.0, rel=0.01)
     looked = isocompute("doctor", "runs", "--json")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.cli.quickstart.closed_loop import SMOLLM2, make_study
+from isocompute_sdk.cli.quickstart import SMOLLM2, make_study
 from isocompute_torch.configuration import InputError
 from isocompute_torch.tasks import ModelShape, smollm2
 from isocompute_torch.tasks.arithmetic import digest_of

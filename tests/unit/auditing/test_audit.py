@@ -107,22 +107,18 @@ def test_the_same_runs_and_seed_give_the_same_audit(found: Audit) -> None:
     assert audit(sweep()).to_dict() == found.to_dict()
 
 
-def test_where_n_hardly_matters_that_is_the_finding_and_nothing_more_is_asked_for() -> None:
+def test_where_n_hardly_matters_that_is_the_finding() -> None:
     def same(n: int, c: np.ndarray) -> np.ndarray:
         return 0.4 + 0.05 * -np.expm1(-c / 4e5) + 0.0 * n
 
     group = only(audit(sweep(reward=same)))
     assert group.comparisons[0].verdict == "hardly-matters"
-    assert group.proposals == ()
 
 
-def test_one_group_size_cannot_be_judged_and_levels_around_it_are_proposed() -> None:
+def test_one_group_size_cannot_be_judged() -> None:
     group = only(audit(sweep(sizes=(32,))))
     assert group.comparisons == ()
     assert {run.standing for run in group.runs} == {"alone"}
-    proposed = [one.group_size for one in group.proposals]
-    assert min(proposed) < 32 < max(proposed)
-    assert all(0 < one.costs == one.rollouts <= END for one in group.proposals)
 
 
 def test_a_group_that_cannot_be_fitted_says_why_and_the_others_are_audited() -> None:
@@ -227,9 +223,6 @@ def test_the_same_rewards_in_other_units_give_the_same_statements() -> None:
         assert [run.run_id for run in one.flat_runs()] == [run.run_id for run in other.flat_runs()]
         assert [run.standing for run in one.runs] == [run.standing for run in other.runs]
         assert [c.verdict for c in one.comparisons] == [c.verdict for c in other.comparisons]
-        assert [(p.group_size, p.rollouts) for p in one.proposals] == [
-            (p.group_size, p.rollouts) for p in other.proposals
-        ]
         assert [note.code for note in one.notes] == [note.code for note in other.notes]
 
 

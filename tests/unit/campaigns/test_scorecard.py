@@ -90,13 +90,13 @@ def test_the_command_scores_and_shows(isocompute: Command, plan_file: Path, tmp_
     n = json.loads(plan_file.read_text())["group_size"]
     short = evaluations(n, 2e6, "short", noise=0.006)
     short.to_polars().write_csv(tmp_path / "runs.csv")
-    done = isocompute("scorecard", plan_file.parent, "--add", plan_file, "--runs", "runs.csv")
+    done = isocompute("report", plan_file, "--outcome", "runs.csv")
     assert done.returncode == 0, done.stderr
     assert "50%" in done.stdout
-    document = json.loads(isocompute("scorecard", plan_file.parent, "--json").stdout)
+    document = json.loads(isocompute("report", "--predictions", plan_file.parent, "--json").stdout)
     assert document["kind"] == "scorecard"
     assert {score["run_id"] for score in document["scores"]} >= {"short"}
-    assert isocompute("scorecard", "--add", plan_file).returncode == 1
+    assert isocompute("report", plan_file, "--outcome", "missing.csv").returncode == 1
 
 
 def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_the_command_fails_only_where_nothing_was_predicted(
     isocompute: Command, plan_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "comparison.json").write_text("{")
-    said = isocompute("scorecard", tmp_path, "--json")
+    said = isocompute("report", "--predictions", tmp_path, "--json")
     assert said.returncode == 1
     assert str(tmp_path) in said.stderr
     assert list(json.loads(said.stdout)["unreadable"]) == [str(tmp_path / "comparison.json")]
     (tmp_path / "plan.json").write_bytes(plan_file.read_bytes())
-    waiting = isocompute("scorecard", tmp_path)
+    waiting = isocompute("report", "--predictions", tmp_path)
     assert waiting.returncode == 0, waiting.stderr
     assert str(tmp_path / "plan.json") in waiting.stdout
 

@@ -39,37 +39,6 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "quickstart",
-        "plan",
-        "fit",
-        "allocate",
-        "next",
-        "ingest",
-        "doctor",
-        "audit",
-        "launch",
-        "plot",
-        "scorecard",
-        "sweep",
-        "run",
-        "probe",
-        "status",
-        "stop",
-        "watch",
-        "published",
-        "backends",
-        "schema",
-    ],
-)
-def test_every_command_teaches_with_an_example(isocompute: Command, command: str) -> None:
-    text = succeeded(isocompute(command, "--help"))
-    assert "Example" in text
-    assert f"isocompute {command}" in text
-
-
 def test_the_version_can_be_asked_for(isocompute: Command) -> None:
     assert succeeded(isocompute("--version")) == f"isocompute {__version__}\n"
 
@@ -124,13 +93,13 @@ def test_the_command_to_give_next_can_be_pasted_whatever_the_file_is_called(isoc
     odd = "my 'plan' ü.json"
     said = succeeded(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", odd))
     program, *arguments = shlex.split(said.splitlines()[-1].partition(": ")[2])
-    assert (program, arguments) == ("isocompute", ["launch", odd, "--dry-run"])
-    assert "train_ppo_ray" in succeeded(isocompute(*arguments))
+    assert (program, arguments) == ("isocompute", ["launch", odd])
+    assert "train_ppo_ray" in succeeded(isocompute(*arguments, "--dry-run"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_clear_error(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("n,bp,step,avg@4\n8,32,1,0.5\n")
-    for command in (["plan", "--budget", "3M"], ["ingest", "runs.csv"]):
+    for command in (["plan", "--budget", "3M"], ["doctor", "runs.csv"]):
         said = refused(isocompute(*command, "--output", "/proc/none/runs.csv"))
         assert "error: /proc/none/runs.csv cannot be written: " in said
         assert "cannot be written" in said
@@ -185,31 +154,6 @@ def test_budgets_in_other_units(isocompute: Command) -> None:
     assert "throughput" in refused(isocompute("plan", "--budget", "500 usd"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["plan", "--budget", "many"], "many"),
-        (["plan", "--budget", "100"], "smallest budget"),
-        (["plan", "--budget", "3M", "--published", "no/such"], "no published law"),
-        (["plan", "--budget", "3M", "--prior", "--fits", "x.json"], "one of"),
-        (["plan", "--budget", "3M", "--mode", "bold"], "'bold'"),
-        (["plan", "--budget", "3M", "--recipe", "medium"], "medium"),
-        (["plan", "--budget", "3M", "--fits", "missing.json"], "missing.json"),
-        (["allocate", "missing.csv", "--budget", "3M"], "missing.csv"),
-        (["launch", "missing.json"], "missing.json"),
-        (["sweep", "missing.yaml"], "missing.yaml"),
-        (["schema", "planet"], "planet"),
-        (["published", "no/such"], "no/such"),
-        (["fit", "missing.csv", "--set", "nonsense"], "name=value"),
-        (["fit", "missing.csv", "--method", "spline"], "--method 'spline'; accepted: surface, paper"),
-    ],
-)
-def test_bad_input_is_one_clear_error_and_a_failing_exit_code(
-    isocompute: Command, arguments: list[str], says: str
-) -> None:
-    assert says in refused(isocompute(*arguments))
-
-
 def test_a_failed_command_leaves_the_earlier_file(isocompute: Command, tmp_path: Path) -> None:
     kept = tmp_path / "plan.json"
     kept.write_text("precious")
@@ -217,15 +161,10 @@ def test_a_failed_command_leaves_the_earlier_file(isocompute: Command, tmp_path:
     assert kept.read_text() == "precious"
 
 
-def test_a_study_expands_into_runs(isocompute: Command, repository: Path) -> None:
-    document = json.loads(succeeded(isocompute("sweep", repository / "specs/paper_easy.yaml", "--dry-run", "--json")))
-    assert len(document["runs"]) == 39
-
-
 def test_the_printed_schema_accepts_the_examples_and_refuses_a_typo(isocompute: Command, repository: Path) -> None:
     from ruamel.yaml import YAML
 
-    schema = json.loads(succeeded(isocompute("schema")))
+    schema = json.loads(succeeded(isocompute("list", "schema", "study")))
     study = YAML(typ="safe", pure=True).load(repository / "specs" / "quick.yaml")
     jsonschema.validate(study, schema)
     with pytest.raises(jsonschema.ValidationError):
@@ -233,13 +172,13 @@ def test_the_printed_schema_accepts_the_examples_and_refuses_a_typo(isocompute: 
 
 
 def test_backends_lists_openrlhf_with_its_version(isocompute: Command) -> None:
-    assert "0.11.2" in succeeded(isocompute("backends"))
-    assert json.loads(succeeded(isocompute("backends", "--json")))["backends"]["openrlhf"]["name"] == "openrlhf"
+    assert "0.11.2" in succeeded(isocompute("list", "backends"))
+    assert json.loads(succeeded(isocompute("list", "backends", "--json")))["backends"]["openrlhf"]["name"] == "openrlhf"
 
 
 def test_one_backend_is_shown_with_its_options_and_an_unknown_one_with_those_there_are(isocompute: Command) -> None:
-    assert "tensor_parallel (int, default 1)" in succeeded(isocompute("backends", "openrlhf"))
-    assert "registered: openrlhf" in refused(isocompute("backends", "openrlfh"))
+    assert "tensor_parallel (int, default 1)" in succeeded(isocompute("list", "backends", "openrlhf"))
+    assert "registered: openrlhf" in refused(isocompute("list", "backends", "openrlfh"))
 
 
 @pytest.mark.parametrize("written", ["1k", "1,000", "1_000", "1000"])
@@ -271,10 +210,3 @@ def test_half_a_speed_is_refused_by_the_option_that_is_missing(isocompute: Comma
     said = refused(isocompute("plan", "--budget", "3M", "--rollouts-per-second", "60"))
     assert "--step-overhead-seconds" in said
     assert "step_overhead_seconds" not in said
-
-
-@pytest.mark.parametrize("name", ["plan", "allocate", "next"])
-def test_every_example_of_help_begins_its_own_line(isocompute: Command, name: str) -> None:
-    lines = [line.strip() for line in succeeded(isocompute(name, "--help")).splitlines()]
-    after = next(line for line in lines[lines.index("Examples:") + 1 :] if line)
-    assert after.startswith(f"isocompute {name} ")

@@ -41,7 +41,7 @@ def test_json_beyond_all_limits_is_an_error_like_any_other(
     refused(isocompute("doctor", "runs.jsonl"))
     for name in ("plan.json", "a.score.json", "comparison.json"):
         (tmp_path / name).write_text(text)
-    refused(isocompute("scorecard", "."))
+    refused(isocompute("report", "--predictions", "."))
     (tmp_path / "study").mkdir()
     for name in ("request.json", "spec.json"):
         (tmp_path / "study" / name).write_text(text)
@@ -49,12 +49,12 @@ def test_json_beyond_all_limits_is_an_error_like_any_other(
     # A configuration that cannot be read keeps no log from being read.
     (tmp_path / "study" / "config.json").write_text(text)
     (tmp_path / "study" / "log.jsonl").write_text('{"step": 1, "data": {"critic/score/mean": 0.5}}\n')
-    assert isocompute("ingest", "study", "--set", "n=8", "--set", "bp=32").returncode == 0
+    assert isocompute("doctor", "study", "--set", "n=8", "--set", "bp=32", "--output", "out.jsonl").returncode == 0
 
 
 def test_a_file_in_place_of_a_folder_is_called_one(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(TABLE)
-    assert "runs.csv is a file; accepted: a folder" in refused(isocompute("scorecard", "runs.csv"))
+    assert "runs.csv is a file; accepted: a folder" in refused(isocompute("report", "--predictions", "runs.csv"))
     said = refused(isocompute("launch", tmp_path))
     assert "is a folder; accepted: a saved plan" in said
     assert "Errno" not in said
@@ -64,7 +64,7 @@ def test_a_link_that_leads_nowhere_is_called_one(isocompute: Command, tmp_path: 
     (tmp_path / "circle.csv").symlink_to("circle.csv")
     (tmp_path / "gone.csv").symlink_to("nothing.csv")
     for name in ("circle.csv", "gone.csv"):
-        for command in ("fit", "ingest", "audit", "doctor"):
+        for command in ("fit", "audit", "doctor"):
             refused(isocompute(command, name))
         assert "is a link that leads nowhere" in refused(isocompute("fit", name))
 
@@ -115,17 +115,17 @@ def test_a_pipe_is_never_waited_for(isocompute: Command, tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe.csv")
     assert "pipe.csv" in refused(isocompute("fit", "pipe.csv"))
     (tmp_path / "runs.csv").write_text(TABLE)
-    for command in ("doctor", "ingest", "audit"):
+    for command in ("doctor", "audit"):
         assert isocompute(command, ".").returncode == 0
 
 
 def test_what_was_logged_is_not_replaced_by_what_was_read_from_it(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(TABLE)
     for source in ("runs.csv", "*.csv", tmp_path / "runs.csv"):
-        assert "runs.csv" in refused(isocompute("ingest", source, "-o", "runs.csv"))
+        assert "runs.csv" in refused(isocompute("doctor", source, "-o", "runs.csv"))
     assert (tmp_path / "runs.csv").read_text() == TABLE
     for _ in range(2):
-        assert isocompute("ingest", "runs.csv", "-o", "other.csv").returncode == 0
+        assert isocompute("doctor", "runs.csv", "-o", "other.csv").returncode == 0
 
 
 def test_options_that_would_be_passed_over_are_refused(isocompute: Command, tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_options_that_would_be_passed_over_are_refused(isocompute: Command, tmp_
     assert "--method" in said
     assert "(5.0, 6.0)" in refused(isocompute("audit", "runs.csv", "--bounds", 5, 6))
     for price in ("-1", "0", "nan"):
-        assert price in refused(isocompute("probe", "--read", "runs.csv", "--usd-per-gpu-hour", price))
+        assert price in refused(isocompute("doctor", "--speed", "runs.csv", "--usd-per-gpu-hour", price))
 
 
 def test_watch_says_once_what_cannot_be_read_and_names_a_set_that_is_not_there(
     isocompute: Command, tmp_path: Path
 ) -> None:
-    assert refused(isocompute("watch", "runs.csv", "--once")).count("runs.csv") == 1
+    assert refused(isocompute("status", "runs.csv", "--once", "--watch")).count("runs.csv") == 1
     (tmp_path / "runs.csv").write_text(TABLE)
-    said = isocompute("watch", "runs.csv", "--once", "--eval-set", "tset")
+    said = isocompute("status", "runs.csv", "--once", "--eval-set", "tset", "--watch")
     assert "tset" in said.stderr
     assert "validation" in said.stderr
 
@@ -176,10 +176,10 @@ def _impatient() -> Iterator[None]:
 @pytest.mark.parametrize(
     "command",
     [
-        ["sweep", "PIPE.yaml"],
+        ["run", "--prepare", "PIPE.yaml"],
         ["run", "PIPE.yaml"],
-        ["probe", "PIPE.yaml"],
-        ["probe", "--read", "PIPE.csv"],
+        ["run", "--probe", "PIPE.yaml"],
+        ["doctor", "--speed", "PIPE.csv"],
         ["launch", "PIPE.json"],
         ["plan", "--budget", "3M", "--fits", "PIPE.json"],
         ["plan", "--budget", "3M", "--recipe", "PIPE.yaml"],
@@ -187,14 +187,14 @@ def _impatient() -> Iterator[None]:
         ["allocate", "PIPE.json", "--budget", "3M"],
         ["allocate", "PIPE.csv", "--budget", "3M"],
         ["fit", "PIPE.csv"],
-        ["ingest", "PIPE.jsonl"],
-        ["ingest", "--map", "PIPE.yaml"],
+        ["doctor", "PIPE.jsonl", "-o", "x.csv"],
+        ["doctor", "--map", "PIPE.yaml", "-o", "x.csv"],
         ["doctor", "PIPE.csv"],
         ["audit", "PIPE.csv"],
         ["status", "PIPE"],
-        ["watch", "PIPE.csv", "--once"],
-        ["watch", "--map", "PIPE.yaml", "--once"],
-        ["scorecard", ".", "--add", "PIPE.json", "--runs", "PIPE.csv"],
+        ["status", "--watch", "PIPE.csv", "--once"],
+        ["status", "--watch", "--map", "PIPE.yaml", "--once"],
+        ["report", "PIPE.json", "--outcome", "PIPE.csv"],
     ],
     ids=" ".join,
 )
@@ -279,9 +279,9 @@ PROBLEMATIC = {
         ["fit", "ok.csv", "--method", "paper"],
         ["audit", "ok.csv", "--metric", "best@4"],
         ["audit", "no_n.csv"],
-        ["probe", "--read", "ok.csv"],
-        ["probe", "--read", "ok.csv", "--seconds", "x"],
-        ["scorecard", ".", "--add", "ok.csv", "--runs", "ok.csv"],
+        ["doctor", "--speed", "ok.csv"],
+        ["doctor", "--speed", "ok.csv", "--seconds", "x"],
+        ["report", "ok.csv", "--outcome", "ok.csv"],
         ["launch", "ok.csv"],
     ],
     ids=" ".join,

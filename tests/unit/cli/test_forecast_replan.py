@@ -1,4 +1,4 @@
-"""`isocompute forecast` and `isocompute replan` on logs of several frameworks, pasted commands included."""
+"""`isocompute forecast`, with and without --remaining, on logs of several frameworks, pasted commands included."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_fall_is_found_in_the_logs_of_every_framework(format: str, tmp_path: P
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_commands_of_an_option_work_when_pasted(format: str, tmp_path: Path, isocompute: Command) -> None:
     options = FORMATS[format](tmp_path / "exp")
-    asked = ("replan", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate")
+    asked = ("forecast", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate")
     done = isocompute(*asked, "--json", "-o", "replan.json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -143,14 +143,6 @@ def test_a_picture_is_drawn_and_several_runs_get_one_each(tmp_path: Path, isocom
     assert done.returncode == 0, done.stderr
     for name in ("picture_exp.png", "picture_two.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    asked = isocompute("replan", "both.csv", "--remaining", "1M")
+    asked = isocompute("forecast", "both.csv", "--remaining", "1M")
     assert asked.returncode == 1
     assert "--run" in asked.stderr
-
-
-def test_a_wrong_multiple_is_refused_by_its_flag(tmp_path: Path, isocompute: Command) -> None:
-    as_csv(tmp_path / "exp")
-    done = isocompute("forecast", "exp", "--to", "soon")
-    assert done.returncode == 1
-    assert "--to" in done.stderr
-    assert "'soon'" in done.stderr

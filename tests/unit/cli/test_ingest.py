@@ -34,16 +34,16 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     isocompute: Command, logs: Path, tmp_path: Path
 ) -> None:
     target, table = tmp_path / "map.yaml", tmp_path / "runs.parquet"
-    said = isocompute("ingest", logs, "--propose", target)
+    said = isocompute("doctor", logs, "--output", target)
     assert said.returncode == 0, said.stderr
     assert str(target) in said.stdout
-    refused = isocompute("ingest", "--map", target, "--output", table)
+    refused = isocompute("doctor", "--map", target, "--output", table)
     assert refused.returncode == 1
     assert str(target) in refused.stderr
     assert not table.exists()
     text = target.read_text().replace("confirmed: false", "confirmed: true")
     target.write_text(text.replace("answer: null", "answer: 16"))
-    done = isocompute("ingest", "--map", target, "--output", table, "--json")
+    done = isocompute("doctor", "--map", target, "--output", table, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["schema_version"] == 1
@@ -55,7 +55,7 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
 
 def test_what_all_runs_share_can_be_set_on_the_command_line(isocompute: Command, logs: Path, tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
-    done = isocompute("ingest", logs, "--set", "n=8", "--set", "bp=32", "-o", table)
+    done = isocompute("doctor", logs, "--set", "n=8", "--set", "bp=32", "-o", table)
     assert done.returncode == 0, done.stderr
     assert {info.group_size for info in RunSet.read(table).runs()} == {8}
 
@@ -65,7 +65,7 @@ def test_the_doctor_prints_a_line_per_run_and_per_broken_file(isocompute: Comman
     assert said.returncode == 0, said.stderr
     assert all(number in said.stdout for number in ("n = 16", "B_p = 32", "C = 25,600", "6 x avg@4"))
     assert "broken.parquet" in said.stdout
-    assert f"isocompute ingest {logs} --propose map.yaml" in isocompute("doctor", logs).stdout
+    assert f"isocompute doctor {logs} --output map.yaml" in isocompute("doctor", logs).stdout
     document = json.loads(isocompute("doctor", logs, "--json").stdout)
     assert (document["schema_version"], len(document["runs"])) == (1, 3)
 
@@ -96,14 +96,7 @@ def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocom
     assert [line for line in said.splitlines() if line.startswith("n8_bp32\\n\\x1b[31m")]
     lines = [line for line in said.splitlines() if line.startswith("same")]
     assert [line.rpartition("/")[2] for line in lines] == ["first.csv", "second.csv"]
-    assert f"isocompute ingest '{folder}' --propose map.yaml" in said
+    assert f"isocompute doctor '{folder}' --output map.yaml" in said
     refused = isocompute("fit", odd / "log.jsonl").stderr
     assert "group_size" in refused
     assert "\x1b" not in refused
-
-
-def test_contradicting_options_are_refused(isocompute: Command, logs: Path, tmp_path: Path) -> None:
-    for arguments in ((), (logs, "--map", tmp_path / "m"), (logs, "-o", tmp_path / "runs.txt")):
-        refused = isocompute("ingest", *arguments)
-        assert refused.returncode == 1
-        assert "accepted" in refused.stderr

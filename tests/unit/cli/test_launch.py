@@ -47,7 +47,7 @@ def test_a_change_is_shown_side_by_side_and_the_script_has_it(isocompute: Comman
     change = ["--change", "group_size=64", "--change", "learning_rate=2e-6"]
     done = isocompute("launch", "plan.json", *change, "--save-plan", "changed.json")
     assert done.returncode == 0, done.stderr
-    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
     assert rows["group_size"] == [str(plan.group_size), "64"]
     changed = Plan.load(tmp_path / "changed.json")
     assert rows["update_steps"] == [str(plan.update_steps), f"{changed.update_steps:,}"]

@@ -148,10 +148,10 @@ def test_every_command_reads_it(tmp_path: Path, isocompute: Command, format: str
     FORMATS[format](folder)
     found = json.loads(isocompute("doctor", folder, "--json").stdout)
     assert {(run["group_size"], run["problems_per_batch"]) for run in found["runs"]} == {("8", "4")}
-    told = json.loads(isocompute("ingest", folder, "--json").stdout)
+    told = json.loads(isocompute("doctor", folder, "--json", "--output", "out.jsonl").stdout)
     assert {run["group_size"] for run in told["runs"]} == {8}
     assert max(run["rollouts"] for run in told["runs"]) == 32 * (20 if format == "wandb" else 30)
-    watched = json.loads(isocompute("watch", folder, "--once", "--json").stdout.splitlines()[-1])
+    watched = json.loads(isocompute("status", folder, "--once", "--json", "--watch").stdout.splitlines()[-1])
     assert (watched["runs"], watched["unreadable"]) == (len(told["runs"]), 0)
     audited = json.loads(isocompute("audit", folder, *REWARD, "--json").stdout)
     assert audited["metric"] == "train_reward"

@@ -108,7 +108,7 @@ def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeyp
     assert {run.run_id for run in before.expand()} <= {run.run_id for run in after.expand()}
     assert after.runs
     assert after.sweep == before.sweep
-    dry = isocompute("sweep", "next.yaml", "--dry-run")
+    dry = isocompute("run", "next.yaml", "--dry-run", "--prepare")
     assert dry.returncode == 0, dry.stderr
 
 

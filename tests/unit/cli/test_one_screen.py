@@ -90,7 +90,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Command) -> None:
     named = screen(isocompute, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.yaml'")[-1]
-    assert "train_ppo_ray" in isocompute(*shlex.split(named.partition(": ")[2])[1:]).stdout
+    assert "--rollout.n_samples_per_prompt" in isocompute(*shlex.split(named.partition(": ")[2])[1:]).stdout
 
 
 @pytest.mark.usefixtures("pilot_csv")

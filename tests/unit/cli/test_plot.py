@@ -24,23 +24,23 @@ def table(path: Path) -> Path:
 
 def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: Path) -> None:
     runs = table(tmp_path / "runs.csv")
-    succeeded(isocompute("plot", runs, "--kind", "coverage", "-o", "a.svg"))
+    succeeded(isocompute("report", runs, "--figure", "coverage", "-o", "a.svg"))
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
     succeeded(isocompute("allocate", runs, "--budget", "2M", "--output", "plan.json"))
-    said = json.loads(succeeded(isocompute("plot", "plan.json", "--kind", "allocation", "-o", "b.pdf", "--json")))
+    said = json.loads(succeeded(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")))
     assert said["file"] == "b.pdf"
     assert (tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_missing_data_and_unknown_kinds_are_one_clear_error(isocompute: Command, tmp_path: Path) -> None:
     runs = table(tmp_path / "runs.csv")
-    assert "curves, allocation" in refused(isocompute("plot", runs, "--kind", "pie"))
-    assert "problems_per_batch" in refused(isocompute("plot", runs, "--kind", "sensitivity-bp"))
+    assert "curves, allocation" in refused(isocompute("report", runs, "--figure", "pie"))
+    assert "problems_per_batch" in refused(isocompute("report", runs, "--figure", "sensitivity-bp"))
     assert not list(tmp_path.glob("figure*"))
 
 
 def test_every_kind_of_the_library_is_a_kind_of_the_command() -> None:
-    from isocompute_sdk.cli.planning import plot
+    from isocompute_sdk.cli import report as plot
     from isocompute_sdk.plots import figures
 
     assert tuple(figures.OF_FITS) == plot.FITTED

@@ -34,7 +34,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_probe_that_is_run_becomes_a_file_that_a_plan_in_hours_reads(isocompute: Command, study: Path) -> None:
-    done = isocompute("probe", study, "--run", "--steps", 30, "--usd-per-gpu-hour", 2)
+    done = isocompute("run", study, "--probe", "--steps", 30, "--usd-per-gpu-hour", 2)
     assert done.returncode == 0, done.stderr
     for word in ("overhead", "latency floor", "rollouts/s on 8 GPU(s)", "system batch size", "evaluation"):
         assert word in done.stdout
@@ -56,7 +56,9 @@ def test_a_probe_that_is_run_becomes_a_file_that_a_plan_in_hours_reads(isocomput
 
 
 def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: Command, study: Path) -> None:
-    written = isocompute("probe", study, "--batch", "8x32", "--batch", "8x256", "--batch", "64x128", "--json")
+    written = isocompute(
+        "run", study, "--probe", "--prepare", "--batch", "8x32", "--batch", "8x256", "--batch", "64x128", "--json"
+    )
     assert written.returncode == 0, written.stderr
     document = json.loads(written.stdout)
     assert [(run["group_size"], run["problems_per_batch"]) for run in document["runs"]] == [
@@ -66,7 +68,7 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
     ]
     assert {run["update_steps"] for run in document["runs"]} == {10}
     subprocess.run(["bash", document["script"]], check=True, capture_output=True)
-    read = isocompute("probe", "--read", "runs/mine-probe", "--gpus", 8, "--output", "speed.yaml", "--json")
+    read = isocompute("doctor", "--speed", "runs/mine-probe", "--gpus", 8, "--output", "speed.yaml", "--json")
     assert read.returncode == 0, read.stderr
     assert json.loads(read.stdout)["measured"]["rollouts_per_batch"] == [256, 2048, 8192]
     assert load_spec(study.parent / "speed.yaml", Throughput).gpus == 8
@@ -75,15 +77,13 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "STUDY and --read; accepted: one of them"),
-        (["study.yaml", "--read", "runs"], "STUDY and --read; accepted: one of them"),
         (["study.yaml", "--batch", "eight"], "accepted: group size x problems per batch, such as 8x32"),
         (["study.yaml", "--batch", "9x7"], "not a multiple of 8"),
         (["study.yaml", "--backend", "none"], "no backend is registered as 'none'"),
     ],
 )
 def test_what_cannot_be_probed_is_refused(isocompute: Command, study: Path, arguments: list[str], says: str) -> None:
-    refused = isocompute("probe", *arguments)
+    refused = isocompute("run", *arguments, "--probe")
     assert refused.returncode != 0
     assert says in refused.stderr
     assert "Traceback" not in refused.stderr

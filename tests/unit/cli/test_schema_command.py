@@ -12,14 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from isocompute_sdk.cli.schema import DOCUMENTS, KINDS, schema_of
+from isocompute_sdk.cli.listing import DOCUMENTS, SCHEMAS, schema_of
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 OLD_NAMES = {"torch-run"}
 """Kinds that are read and no longer written."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_schema_is_one(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema_of(kind))
 

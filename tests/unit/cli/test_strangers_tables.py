@@ -120,11 +120,11 @@ def test_what_the_doctor_says_is_next_reads_eight_runs(isocompute: Command, tmp_
     done = isocompute("doctor", name)
     assert (done.returncode, endings(done)) == (0, 1), done.stderr
     words = next_of(done)
-    if words[0] == "doctor":
+    if "--output" not in words:
         done = isocompute(*words)
         assert (done.returncode, endings(done)) == (0, 1), done.stderr
         words = next_of(done)
-    assert words[0] == "ingest"
+    assert words[0] == "doctor"
     done = isocompute(*words)
     assert done.returncode == 0, done.stderr
     runs = RunSet.read(tmp_path / "runs.parquet")
@@ -140,14 +140,14 @@ def test_every_command_takes_the_same_words_for_columns(isocompute: Command, tmp
     WAYS["letters.csv"](eight_runs("accuracy"), tmp_path / "t.csv")
     words = ["--rename", "G=n", "--rename", "iteration=step", "--set", "seed=0", "--ignore", "batch_size"]
     words += ["--set", "problems_per_batch=16", "--metric", "accuracy"]
-    for command in ("doctor", "ingest", "status", "audit", "fit", "watch --once"):
+    for command in ("doctor", "doctor --output x.csv", "status", "audit", "fit", "status --watch --once"):
         name, *more = command.split()
         done = isocompute(name, "t.csv", *more, *words)
         assert done.returncode == 0, (command, done.stderr)
     done = isocompute("allocate", "t.csv", *words, "--budget", "100k", "--json")
     assert done.returncode == 0, done.stderr
     wrong = [word.replace("iteration", "iteratoin") for word in words]
-    for command in ("doctor", "ingest", "status", "audit", "fit", "watch --once"):
+    for command in ("doctor", "doctor --output x.csv", "status", "audit", "fit", "status --watch --once"):
         name, *more = command.split()
         done = isocompute(name, "t.csv", *more, *wrong)
         assert done.returncode == 1
@@ -161,16 +161,16 @@ def test_a_probe_and_a_scorecard_read_tables_of_strangers(isocompute: Command, t
     )
     WAYS["letters.csv"](table, tmp_path / "t.csv")
     words = ["--rename", "G=n", "--rename", "iteration=step", "--rename", "batch_size=bp"]
-    done = isocompute("probe", "--read", "t.csv", *words, "--seconds", "took", "--json")
+    done = isocompute("doctor", "--speed", "t.csv", *words, "--seconds", "took", "--json")
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)
     assert measured["step_overhead_seconds"] == pytest.approx(20, rel=0.1)
     assert measured["rollouts_per_second"] == pytest.approx(10, rel=0.1)
     planned = isocompute("allocate", "t.csv", *words, "--metric", "accuracy", "--budget", "100k", "-o", "plan.json")
     assert planned.returncode == 0, planned.stderr
-    scored = isocompute("scorecard", ".", "--add", "plan.json", "--runs", "t.csv", *words, "--json")
+    scored = isocompute("report", "plan.json", "--outcome", "t.csv", *words, "--json")
     assert "no column group_size" not in scored.stderr
-    refused = isocompute("scorecard", ".", "--add", "plan.json", "--runs", "t.csv")
+    refused = isocompute("report", "plan.json", "--outcome", "t.csv")
     assert refused.returncode == 1
     assert "--rename G=group_size" in refused.stderr
 
@@ -200,7 +200,7 @@ def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(isocomp
 def test_ready_runs_lead_to_a_fit_and_a_plan(isocompute: Command, tmp_path: Path) -> None:
     eight_runs().to_csv(tmp_path / "t.csv", index=False)
     words = ["doctor", "t.csv"]
-    for expected in ("ingest", "fit"):
+    for expected in ("doctor", "fit"):
         words = next_of(isocompute(*words))
         assert words[0] == expected
     done = isocompute(*words, "--draws", 50, "--output", "fits.json")
@@ -306,7 +306,7 @@ def test_columns_of_ones_own_beside_those_of_a_framework_are_kept(
 ) -> None:
     own = {"completion_length": lambda rows: 100 + rows["step"], "gpus": 8, "host": "node-1"}
     eight_runs(name).assign(**own).to_csv(tmp_path / "t.csv", index=False)
-    document = json.loads(isocompute("ingest", "t.csv", "--json").stdout)
+    document = json.loads(isocompute("doctor", "t.csv", "--json", "--output", "out.jsonl").stdout)
     assert set(document["metrics"]) == {name, "entropy", "response_length"}
     runs = RunSet.read(tmp_path / "t.csv")
     assert sum(len(one.value_T) for one in runs.series(name)) == 182
@@ -336,7 +336,7 @@ def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a
     done = isocompute(*next_of(done))
     assert done.returncode == 0, done.stderr
     assert RunSet.read(tmp_path / "runs.parquet").runs()[-1].rollouts == 210 * 32 * 16
-    for command in ("audit", "fit", "status", "watch --once"):
+    for command in ("audit", "fit", "status", "status --watch --once"):
         name, *more = command.split()
         done = isocompute(name, "--map", "map.yaml", *more)
         assert done.returncode == 0, (command, done.stderr)
@@ -346,11 +346,11 @@ def test_what_needs_neither_n_nor_problems_works_without(isocompute: Command, tm
     table = eight_runs().drop(columns=["num_generations", "prompts_per_step"])
     fall = table["step"].map(lambda step: 0.2 + min(step, 100) * 0.004 - max(step - 100, 0) * 0.005)
     table.assign(**{"avg@4": fall}).to_csv(tmp_path / "t.csv", index=False)
-    watched = isocompute("watch", "t.csv", "--once", "--json")
+    watched = isocompute("status", "t.csv", "--once", "--json", "--watch")
     assert watched.returncode == 0, watched.stderr
     assert '"rollouts": null' in watched.stdout
     assert "collapsed-run" in watched.stdout
-    done = isocompute("ingest", "t.csv", "--output", "runs.csv")
+    done = isocompute("doctor", "t.csv", "--output", "runs.csv")
     assert done.returncode == 0, done.stderr
     written = pd.read_csv(tmp_path / "runs.csv")
     assert "group_size" not in written
@@ -412,7 +412,7 @@ def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Com
     (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
     done = isocompute("allocate", "t.csv", "--budget", "100k")
     assert done.returncode == 1
-    (command,) = re.findall(r"isocompute (ingest .*)$", done.stderr, re.MULTILINE)
+    (command,) = re.findall(r"isocompute (doctor .*)$", done.stderr, re.MULTILINE)
     assert isocompute(*shlex.split(command)).returncode == 0
     runs = RunSet.read(tmp_path / "runs.parquet").filter(metric="avg@4")
     assert len(runs) == 182 - 2
@@ -433,7 +433,7 @@ def test_a_file_for_each_run_is_asked_for_its_n(isocompute: Command, tmp_path: P
     done = isocompute("allocate", "logs", "--budget", "100k")
     assert done.returncode == 1
     assert "group_size=N" not in done.stderr
-    (command,) = re.findall(r"isocompute (ingest .*)$", done.stderr, re.MULTILINE)
+    (command,) = re.findall(r"isocompute (doctor .*)$", done.stderr, re.MULTILINE)
     assert isocompute(*shlex.split(command), "--set", "problems_per_batch=64").returncode == 0
     (question,) = RunMap.load(tmp_path / "map.yaml").open_questions()
     assert (question.field, set(question.runs)) == ("group_size", {"G8_seed1", "G16_seed1"})
@@ -482,14 +482,14 @@ def test_runs_of_two_tasks_are_parted_by_the_command_in_the_error(isocompute: Co
     table.assign(train_data=task).to_csv(tmp_path / "t.csv", index=False)
     done = isocompute("allocate", "t.csv", "--budget", "100k")
     assert done.returncode == 1
-    (command,) = re.findall(r"isocompute (ingest [^)]*)", done.stderr)
+    (command,) = re.findall(r"isocompute (doctor [^)]*)", done.stderr)
     assert isocompute(*shlex.split(command.replace("RUNS", "t.csv"))).returncode == 0
     runs = RunSet.read(tmp_path / "part.parquet")
     assert {run.context["train_data"] for run in runs.runs()} == {"code"}
     assert len(runs.run_ids) == 4
     assert isocompute("allocate", "part.parquet", "--budget", "100k").returncode == 0
-    assert isocompute("ingest", "t.csv", "--where", "model=null").returncode == 0
-    assert isocompute("ingest", "t.csv", "--where", "train_data=cod").returncode == 1
+    assert isocompute("doctor", "t.csv", "--where", "model=null", "--output", "out.jsonl").returncode == 0
+    assert isocompute("doctor", "t.csv", "--where", "train_data=cod", "--output", "out.jsonl").returncode == 1
 
 
 def trained(evaluated: bool) -> pd.DataFrame:
@@ -519,7 +519,7 @@ def test_an_evaluation_beats_the_reward_of_updates_and_that_one_the_reward_of_a_
 
 def test_no_counter_is_suggested_for_a_setting(isocompute: Command, tmp_path: Path) -> None:
     pd.DataFrame({"name": list("abcde"), "batch": [20, 40, 60, 80, 80]}).to_csv(tmp_path / "t.csv", index=False)
-    assert "batch=problems_per_batch" not in isocompute("ingest", "t.csv").stderr
+    assert "batch=problems_per_batch" not in isocompute("doctor", "t.csv", "--output", "out.jsonl").stderr
 
 
 def test_all_unknown_columns_of_a_long_table_are_named_at_once(isocompute: Command, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`isocompute watch` over logs that grow while it looks, with a real command behind it."""
+"""`isocompute status --watch` over logs that grow while it looks, with a real command behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli.running.watch import alert_command
+from isocompute_sdk.cli.shared import alerts as alert_command
 from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import gather
@@ -74,7 +74,7 @@ def write(path: Path, updates: int, *, sick_from: int | None = None, run: str = 
 LOOKING = """
 import time
 from isocompute_sdk.cli import main
-from isocompute_sdk.cli.running.watch import command
+from isocompute_sdk.cli.shared import alerts as command
 
 class Noting:
     def __getattr__(self, name):
@@ -105,7 +105,7 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start(*arguments: object) -> subprocess.Popen[str]:
         with (tmp_path / "stderr.txt").open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-c", LOOKING, "watch", *map(str, arguments)],
+                [sys.executable, "-c", LOOKING, "status", "--watch", *map(str, arguments)],
                 cwd=tmp_path,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1"},
                 stdout=subprocess.PIPE,
@@ -168,7 +168,7 @@ def test_a_restart_tells_nothing_twice_and_a_run_that_began_again_is_told_again(
     isocompute: Command, recorder: Path, tmp_path: Path
 ) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
-    look = ("watch", log, "--once", "--on-alert", command(recorder, heard))
+    look = ("status", "--watch", log, "--once", "--on-alert", command(recorder, heard))
     write(log, 60, sick_from=30)
     first, second = isocompute(*look), isocompute(*look)
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
@@ -184,7 +184,7 @@ def test_a_restart_tells_nothing_twice_and_a_run_that_began_again_is_told_again(
 def test_a_run_without_trouble_gives_no_alert(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
     write(log, 60)
-    result = isocompute("watch", log, "--once", "--json", "--on-alert", command(recorder, heard))
+    result = isocompute("status", log, "--once", "--json", "--on-alert", command(recorder, heard), "--watch")
     assert [json.loads(text) for text in result.stdout.splitlines()] == [
         {"schema_version": 1, "kind": "watch", "runs": 1, "unreadable": 0, "undelivered": 0}
     ]
@@ -198,9 +198,9 @@ def test_a_log_that_no_longer_grows_ends_the_watch_and_one_that_does_not(
         write(tmp_path / name, 60, sick_from=40)
     old = (tmp_path / "done.jsonl").stat().st_mtime - 10_000
     os.utime(tmp_path / "done.jsonl", (old, old))
-    ended = isocompute("watch", "done.jsonl", "--json")
+    ended = isocompute("status", "done.jsonl", "--json", "--watch")
     assert ended.returncode == 0
-    assert "no log has grown for 3 h" in ended.stderr
+    assert "no log has grown for 2.8 h" in ended.stderr
     *alerts, last = [json.loads(text) for text in ended.stdout.splitlines()]
     assert alerts
     assert (last["kind"], last["runs"]) == ("watch", 1)
@@ -213,7 +213,7 @@ def test_a_log_that_no_longer_grows_ends_the_watch_and_one_that_does_not(
 def test_names_of_runs_never_become_part_of_a_command(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
     write(log, 60, sick_from=30, run=HOSTILE)
-    result = isocompute("watch", log, "--once", "--on-alert", command(recorder, heard))
+    result = isocompute("status", log, "--once", "--on-alert", command(recorder, heard), "--watch")
     assert result.returncode == 0, result.stderr
     (given,) = lines(heard)
     assert given["stdin"]["run_id"] == given["env"]["ISOCOMPUTE_ALERT_RUN_ID"] == HOSTILE
@@ -223,7 +223,12 @@ def test_names_of_runs_never_become_part_of_a_command(isocompute: Command, recor
     assert len(result.stdout.splitlines()) == 1
     assert "\x1b" not in result.stdout
     shell = 'sh -c \'printf "%s" "$ISOCOMPUTE_ALERT_RUN_ID" > shell.txt\''
-    assert isocompute("watch", log, "--once", "--state", tmp_path / "other.json", "--on-alert", shell).returncode == 0
+    assert (
+        isocompute(
+            "status", log, "--once", "--state", tmp_path / "other.json", "--on-alert", shell, "--watch"
+        ).returncode
+        == 0
+    )
     assert not list(Path.cwd().glob("pwned"))
 
 
@@ -232,13 +237,15 @@ def test_a_command_that_fails_is_tried_again_and_the_alert_printed_once(
 ) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
     write(log, 60, sick_from=30)
-    look = ("watch", log, "--once", "--on-alert", command(recorder, heard, 3))
+    look = ("status", "--watch", log, "--once", "--on-alert", command(recorder, heard, 3))
     results = [isocompute(*look) for _ in range(4)]
     assert [bool(result.stdout) for result in results] == [True, False, False, False]
     assert len(lines(heard)) == 3
     assert results[0].returncode == 1
     assert " 3" in results[0].stderr
-    missing = isocompute("watch", log, "--once", "--state", tmp_path / "s.json", "--on-alert", "no-such-command x")
+    missing = isocompute(
+        "status", log, "--once", "--state", tmp_path / "s.json", "--on-alert", "no-such-command x", "--watch"
+    )
     assert missing.returncode == 1
     assert "no-such-command" in missing.stderr
 
@@ -251,18 +258,18 @@ def test_what_cannot_work_is_refused(isocompute: Command, tmp_path: Path) -> Non
         (("--on-alert", " "), "--on-alert"),
         (("--plan", tmp_path / "none.json"), "none.json"),
     ):
-        result = isocompute("watch", log, "--once", *arguments)
+        result = isocompute("status", log, "--once", *arguments, "--watch")
         assert result.returncode == 1
         assert message in result.stderr
-    result = isocompute("watch", tmp_path / "nowhere", "--once")
+    result = isocompute("status", tmp_path / "nowhere", "--once", "--watch")
     assert result.returncode == 1
     assert "nowhere" in result.stderr
-    result = isocompute("watch", log, "--once", "--state", log / "state.json")
+    result = isocompute("status", log, "--once", "--state", log / "state.json", "--watch")
     assert result.returncode == 1
     assert "state" in result.stderr or "run.jsonl" in result.stderr
     plan = isocompute("plan", "--budget", "3M", "--output", tmp_path / "prior.json")
     assert plan.returncode == 0
-    result = isocompute("watch", log, "--once", "--plan", tmp_path / "prior.json")
+    result = isocompute("status", log, "--once", "--plan", tmp_path / "prior.json", "--watch")
     assert "prior" in result.stderr
 
 
@@ -277,7 +284,7 @@ def test_a_path_that_can_never_be_read_is_refused_at_once(isocompute: Command, t
         (("--map", "none.yaml"), "none.yaml"),
         (("--map", "map.yaml"), "is not confirmed"),
     ):
-        refused = isocompute("watch", *arguments)
+        refused = isocompute("status", *arguments, "--watch")
         assert refused.returncode == 1
         assert message in refused.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["map.yaml", "notes.docx"]
@@ -334,7 +341,7 @@ def test_runs_of_one_name_in_two_folders_are_two_runs_and_a_broken_log_hides_no_
     begun = {"schema_version": 1, "kind": "run", "run_id": "d", "group_size": N, "problems_per_batch": BP}
     (tmp_path / "runs" / "d" / "metrics.jsonl").write_text(json.dumps(begun) + "\n")
     folders = [tmp_path / "runs" / name for name in "abcd"]
-    result = isocompute("watch", *folders, "--once", "--json")
+    result = isocompute("status", *folders, "--once", "--json", "--watch")
     *alerts, end = [json.loads(text) for text in result.stdout.splitlines()]
     assert [(Path(a["folder"]).name, a["run_id"], a["code"]) for a in alerts] == [
         ("a", "run", "kl-drift"),
@@ -348,7 +355,17 @@ def test_runs_of_one_name_in_two_folders_are_two_runs_and_a_broken_log_hides_no_
 def test_a_log_of_another_framework_is_watched_by_its_own_names(isocompute: Command, tmp_path: Path) -> None:
     log = tmp_path / "project" / "grpo.jsonl"
     log.parent.mkdir()
-    look = ("watch", tmp_path / "project", "--once", "--json", "--set", f"group_size={N}", "--set", f"bp={BP}")
+    look = (
+        "status",
+        "--watch",
+        tmp_path / "project",
+        "--once",
+        "--json",
+        "--set",
+        f"group_size={N}",
+        "--set",
+        f"bp={BP}",
+    )
     rows = [
         {"step": step, "data": {"critic/score/mean": 0.4, "actor/kl_loss": 0.01 if step < 30 else 2.0}}
         for step in range(1, 61)
@@ -400,7 +417,9 @@ def test_a_planned_run_is_held_against_what_was_predicted(
     assert [finding.code for finding in band_findings(run, plan.fits)] == codes
     plan.save(tmp_path / "plan.json")
     runs.to_polars().write_parquet(tmp_path / "runs.parquet")
-    result = isocompute("watch", tmp_path / "runs.parquet", "--once", "--info", "--plan", tmp_path / "plan.json")
+    result = isocompute(
+        "status", tmp_path / "runs.parquet", "--once", "--info", "--plan", tmp_path / "plan.json", "--watch"
+    )
     assert result.returncode == 0, result.stderr
     assert [text.split()[2].rstrip(":") for text in result.stdout.splitlines()] == codes
     if codes:
@@ -412,7 +431,7 @@ def test_runs_of_other_sizes_are_not_held_against_the_plan(plan: iso.Plan, isoco
     other = planned_run(plan, 0.3).to_polars().drop("rollouts", "run_id").to_dict(as_series=False)
     other["group_size"] = [2 * plan.group_size] * len(other["group_size"])
     iso.RunSet.from_columns(other).to_polars().write_parquet(tmp_path / "runs.parquet")
-    result = isocompute("watch", tmp_path / "runs.parquet", "--once", "--plan", tmp_path / "plan.json")
+    result = isocompute("status", tmp_path / "runs.parquet", "--once", "--plan", tmp_path / "plan.json", "--watch")
     assert result.stdout == ""
     assert f"no run has the plan's n = {plan.group_size}" in result.stderr
 
@@ -432,23 +451,23 @@ def test_runs_with_odd_names_are_watched_through_a_confirmed_mapping(isocompute:
         f"  {name}: {{group_size: {n}, problems_per_batch: 32}}" for name, n in (("lucky-4", 4), ("lucky-16", 16))
     ]
     (tmp_path / "map.yaml").write_text("\n".join(mapping) + "\n")
-    unsized = isocompute("watch", tmp_path / "runs", "--once", "--json", "--state", tmp_path / "state.json")
+    unsized = isocompute("status", tmp_path / "runs", "--once", "--json", "--state", tmp_path / "state.json", "--watch")
     assert unsized.returncode == 0, unsized.stderr
     alert, _ = map(json.loads, unsized.stdout.splitlines())
     assert (alert["run_id"], alert["rollouts"]) == ("lucky-4", None)
-    done = isocompute("watch", "--map", tmp_path / "map.yaml", "--once", "--json")
+    done = isocompute("status", "--map", tmp_path / "map.yaml", "--once", "--json", "--watch")
     assert done.returncode == 0, done.stderr
     alerts = [json.loads(line) for line in done.stdout.splitlines()]
     assert {alert["run_id"] for alert in alerts[:-1]} == {"lucky-4"}
     assert alerts[-1]["runs"] == 2
     for arguments in ((), (tmp_path / "runs", "--map", tmp_path / "map.yaml")):
-        refused = isocompute("watch", *arguments)
+        refused = isocompute("status", *arguments, "--watch")
         assert refused.returncode == 1
         assert "--map" in refused.stderr
 
 
 def test_what_a_hanging_command_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alert_command, "SECONDS", 0.5)
+    monkeypatch.setattr(alert_command, "COMMAND_SECONDS", 0.5)
     alert = Alert(Note("kl-drift", "warning", "x"), "run")
     # The pipe ends once nobody has it open any more.
     reading, writing = os.pipe()

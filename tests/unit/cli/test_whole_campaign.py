@@ -51,7 +51,18 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     watched = isocompute("status", "runs/auto", "--watch")
     assert watched.stdout.strip().splitlines()[-2].startswith("left: ")
     assert watched.stdout.count(found["report"]) == 1
-    asked = isocompute("allocate", "runs/auto", "--eval-set", "validation", "--budget", "100k", "--against", "n=4,bp=8")
+    asked = isocompute(
+        "allocate",
+        "runs/auto",
+        "--eval-set",
+        "validation",
+        "--budget",
+        "100k",
+        "--compare",
+        "n=4,bp=8",
+        "--spent",
+        "pilot=1k",
+    )
     assert asked.returncode == 0, asked.stderr
     assert "probability" in asked.stdout
 

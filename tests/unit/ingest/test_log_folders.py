@@ -59,7 +59,7 @@ def look(name: str, truth: Mapping[str, Any]) -> Outcome:
 
 def values(found: Diagnosis) -> dict[str, dict[str, tuple[float, float]]]:
     """Run -> metric -> first and last value, by the command that `doctor` gives next."""
-    if not found.next.startswith("isocompute ingest") or found.verdict != "ready":
+    if not found.next.startswith("isocompute doctor") or found.verdict != "ready":
         return {}
     words = shlex.split(found.next)[2:]
     try:

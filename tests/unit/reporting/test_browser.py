@@ -22,7 +22,6 @@ from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Asked, Material, gather
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.specs import Budget
-from tests.unit.reporting.conftest import HOSTILE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -88,12 +87,10 @@ def test_nothing_is_cut_off_and_nothing_fails(
     page = opened(browser, pages[name], width, theme, problems)
     assert page.evaluate(CUT_OFF) == []
     assert page.evaluate(OVERLAP) == []
-    charts = page.locator("[data-chart]")
-    assert charts.count() == page.locator("[data-chart] svg").count() > 0
+    assert page.locator(".picture").count() == page.locator(".picture svg").count() > 0
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.locator("#theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-    assert charts.count() == page.locator("[data-chart] svg").count()
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert problems == []
@@ -114,9 +111,7 @@ def test_positions_of_the_slider_show_what_allocate_says(
     slider, ladder = page.locator("#slider"), material.ladder
     assert ladder is not None
     assert int(slider.get_attribute("max") or 0) + 1 == len(ladder.rungs) >= 60
-    markers: set[str] = set()
-    positions = list(enumerate(ladder.rungs))[::every]
-    for i, rung in positions:
+    for i, rung in list(enumerate(ladder.rungs))[::every]:
         slider.evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }", i)
         shown = page.locator("[data-value]").all_inner_texts()
         said = isocompute("allocate", folder / "fits.json", "--budget", f"{rung.amount:.12g}", "--json")
@@ -132,25 +127,5 @@ def test_positions_of_the_slider_show_what_allocate_says(
         assert found["80 % band of n"] == "{} to {}".format(*plan["group_size_interval"])
         assert found["Verdict"].endswith(plan["verdict"]["sentence"])
         assert shown == [text or "-" for text in budgets.numbers(Plan.from_dict(plan))]
-        markers.add(page.locator("[data-chart=size-budget] svg").inner_html())
-    assert len(markers) == len(positions)
-    assert problems == []
-    page.context.close()
-
-
-def test_hovering_over_a_run_with_a_hostile_name_shows_it_as_text(browser: Browser, pages: dict[str, Path]) -> None:
-    problems: list[str] = []
-    page = opened(browser, pages["fits"], 1400, "light", problems)
-    chart = page.locator("[data-chart=backtest]")
-    chart.scroll_into_view_if_needed()
-    place = chart.evaluate(
-        """(box) => { const chart = echarts.getInstanceByDom(box), option = chart.getOption();
-        const k = option.series.findIndex(one => one.type === "scatter");
-        return chart.convertToPixel({seriesIndex: k}, option.series[k].data[0].value); }"""
-    )
-    chart.hover(position={"x": place[0], "y": place[1]})
-    tooltip = chart.locator("div").filter(has_text="measured").last
-    tooltip.wait_for()
-    assert HOSTILE in tooltip.inner_text()
     assert problems == []
     page.context.close()

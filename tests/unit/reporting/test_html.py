@@ -17,8 +17,7 @@ import pytest
 from isocompute_sdk import report
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.reporting.drawing.colours import palette
-from isocompute_sdk.reporting.drawing.html import LICENCES, write
+from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.page import Answer, Page
 from tests.unit.reporting.conftest import HOSTILE
 
@@ -47,13 +46,12 @@ def text(fits: Fits, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_hostile_names_stay_text(text: str) -> None:
     document = Document(text)
-    assert len(document.scripts) == 3
+    assert len(document.scripts) == 2
     assert "img" not in {tag for tag, _ in document.tags}
     assert not any(name.startswith("on") for _, attributes in document.tags for name in attributes)
     shown = HOSTILE.replace("\u202e", r"\u202e")
     assert shown in "".join(document.seen)
-    data = json.loads(document.scripts[0])
-    assert shown in json.dumps(data, ensure_ascii=False).replace('\\"', '"').replace(r"\\u", r"\u")
+    json.loads(document.scripts[0])
     assert all(c.isprintable() or c.isspace() for c in "".join(document.seen))
 
 
@@ -72,17 +70,9 @@ def test_only_the_scripts_of_the_package_may_run(text: str) -> None:
 def test_the_page_asks_for_nothing_from_outside(text: str) -> None:
     for _tag, attributes in Document(text).tags:
         assert not {"src", "srcset", "data", "action"} & set(attributes)
-        assert (attributes.get("href") or "#").startswith("#")
+        assert all((attributes.get(name) or "#").startswith("#") for name in ("href", "xlink:href"))
     assert "@import" not in text
-    assert "url(" not in re.sub(r"<script.*?</script>", "", text, flags=re.S)
-
-
-def test_own_script_is_short_and_the_licence_is_there(text: str, repository: Path) -> None:
-    assets = repository / "isocompute_sdk" / "reporting" / "drawing" / "assets"
-    assert len((assets / "page.js").read_text().splitlines()) <= 45
-    for name in LICENCES:
-        assert (assets / name).read_text().strip().splitlines()[0] in text
-    assert "Apache License" in text
+    assert "url(" not in re.sub(r"url\(#", "", text)
 
 
 @pytest.mark.slow
@@ -108,7 +98,7 @@ def test_a_page_is_replaced_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("before")
     held = path.open()
-    write(Page("again", "", Answer("neutral", "", "", "", "", ()), (), palette([8]), ""), path)
+    write(Page("again", "", Answer("neutral", "", "", "", "", ()), (), ""), path)
     assert held.read() == "before"
     held.close()
     assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")

@@ -73,8 +73,8 @@ def test_files_that_cannot_be_read_are_lines_too(messy: Path) -> None:
 
 
 def test_it_says_what_to_do_next(messy: Path) -> None:
-    assert diagnose(messy).next == f"isocompute ingest {messy} --propose map.yaml"
-    assert diagnose(messy / "good.csv").next == f"isocompute ingest {messy / 'good.csv'} --output runs.parquet"
+    assert diagnose(messy).next == f"isocompute doctor {messy} --output map.yaml"
+    assert diagnose(messy / "good.csv").next == f"isocompute doctor {messy / 'good.csv'} --output runs.parquet"
     with pytest.raises(RecordError):
         diagnose(messy / "nowhere")
 

@@ -78,7 +78,7 @@ def test_read_guesses_what_the_command_guesses(
 ) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in own()))
-    said = json.loads(isocompute("ingest", path, "--json").stdout)
+    said = json.loads(isocompute("doctor", path, "--json", "--output", "out.jsonl").stdout)
     runs = iso.read(own())
     assert list(runs.metrics) == said["metrics"] == ["reward"]
     assert {note.code for note in runs.notes} == {note["code"] for note in said["notes"]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,18 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk import files
-from isocompute_sdk.cli.planning import existing
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say, say_exactly
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
+    from isocompute_sdk.specs import RunSpec
+
+MAX_SHOWN = 100
+"""Lines of a script that are shown."""
 
 
 def launch(
     plan: Annotated[Path, typer.Argument(help="Saved plan (JSON).")],
-    backend: Annotated[str, opt.backend("Training framework; see `isocompute backends`.")] = "openrlhf",
+    backend: Annotated[str, opt.backend("Training framework; see `isocompute list backends`.")] = "openrlhf",
     model: Annotated[str | None, typer.Option(help="Hub name or local folder; the plan's by default.")] = None,
     train_data: Annotated[str, typer.Option(help="Training problems, JSONL.")] = "train.jsonl",
     eval_data: Annotated[str, typer.Option(help="Validation problems, JSONL.")] = "validation.jsonl",
@@ -55,6 +61,8 @@ def launch(
 ) -> None:
     """Write the script that trains a plan; start it with `bash launch.sh` in the folder of its data and reward file.
 
+    Prints the part of the script that a person edits; --dry-run prints all of it and writes nothing.
+
     Examples:
         isocompute launch plan.json --backend openrlhf --dry-run
 
@@ -85,7 +93,7 @@ def launch(
     options = opt.assignments(option, "--option")
     if overrides or against is not None:
         run = api.run_spec(chosen, backend, **where, **options)
-        existing.show(run, overrides=overrides, against=against, json=json)
+        _show_existing(run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
     unlike = api.differing_settings(chosen, api.run_spec(chosen, backend, **where, **options))
@@ -119,9 +127,28 @@ def launch(
     if dry_run:
         say_exactly(text.rstrip("\n"))
         return
+    shown_lines, carried = _to_edit(text)
+    say_exactly("\n".join(shown_lines))
+    say(carried)
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}\nnext: bash {quote(str(script))}")
+
+
+def _to_edit(text: str) -> tuple[list[str], str]:
+    """The lines of a script that a person edits, and in words what else it holds."""
+    lines = text.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith("# May be edited")), 0)
+    last = next((i for i, line in enumerate(lines) if line.startswith("train() {")), len(lines))
+    part = lines[first:last]
+    if len(part) > MAX_SHOWN:
+        part = [*part[: MAX_SHOWN - 1], f"# ... {len(part) - MAX_SHOWN + 1} more lines of this part"]
+    programs = re.findall(r"^cat > \"\$run/(\S+\.py)\" <<", text, re.MULTILINE)
+    rest = f"{len(lines):,} lines in all (--dry-run prints them)"
+    if programs:
+        rest += f"; beside these it carries {len(programs)} programs that check and run the training: "
+        rest += ", ".join(programs)
+    return part, rest
 
 
 def _assumed(plan: Plan) -> list[str]:
@@ -170,3 +197,57 @@ def _shown(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "none" if value is None else str(value)
+
+
+def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json: bool) -> None:
+    """Print the flags of a run, or what a script would run beside it.
+
+    Raises:
+        BackendError: preflight refuses the run, its backend has no command line, or the script cannot be read.
+    """
+    from isocompute_sdk.training import existing, registry
+    from isocompute_sdk.training.backend import raise_if_refused
+
+    backend = registry.load(run.backend)
+    raise_if_refused(backend.preflight(run), run.backend, run.run_id)
+    settings = existing.settings_of(backend, run.backend, run)
+    flags = existing.overrides(settings)
+    compared = None if against is None else existing.against(backend, run.backend, run, against)
+    if json:
+        found: dict[str, Any] = {"kind": "launch-overrides", "backend": run.backend, "overrides": flags}
+        found["settings"] = [asdict(one) for one in settings if one.of_plan]
+        if compared is not None:
+            found["against"] = [{**asdict(row), "same": row.same} for row in compared.rows]
+            found["gaps"] = compared.gaps
+        emit_json(found)
+        return
+    if compared is not None:
+        say("\n".join(_table(compared.rows, str(against))))
+        different = sum(not row.same for row in compared.rows)
+        say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default holds.")
+        for gap in compared.gaps:
+            say(f"open: {printable(gap)}")
+        if not overrides:
+            say("next: append the flags of the plan, printed by the same command with --overrides")
+    if overrides:
+        say(f"  {flags}")
+
+
+def _table(rows: list[Any], script: str) -> list[str]:
+    lines = [("", "setting", printable(Path(script).name), "plan", "read from")]
+    for row in rows:
+        mark = " " if row.same else "!"
+        # What stands in the script itself needs no path.
+        where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
+        lines.append((mark, row.name, _value(row.script), _value(row.plan), where))
+    wide = [max(len(line[i]) for line in lines) for i in range(4)]
+    padded = [[text.ljust(width) for text, width in zip(line[:4], wide, strict=True)] for line in lines]
+    return ["  ".join([*cells, line[4]]).rstrip() for cells, line in zip(padded, lines, strict=True)]
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "not said"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return printable(str(value))

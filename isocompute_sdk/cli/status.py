@@ -10,38 +10,55 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
 
+SECONDS_OF_OURS, SECONDS_OF_LOGS = 5.0, 30.0
+"""Seconds between two looks: the state of our own runs is small; logs of others may be large."""
+
 
 @with_option_groups
 def status(
     *,
-    folder: Annotated[Path | None, typer.Argument(help="Folder of a run, a study or a campaign; or any logs.")] = None,
+    logs: Annotated[
+        list[Path] | None, typer.Argument(help="Folder of a run, a study or a campaign; or any logs.")
+    ] = None,
     reading: ReadingOptions,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again until nothing goes on; in place on a terminal.")
+        bool, typer.Option("--watch", help="Look again until nothing goes on, and report problems of runs.")
     ] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.05)] = 5.0,
-    json: opt.Json = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Seconds between two looks: 5 at runs that were started here, 30 at logs.", min=0.05),
+    ] = None,
+    alerts: AlertOptions,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON document; with --watch one a line.", rich_help_panel=opt.OUTPUT),
+    ] = False,
 ) -> None:
-    """Show how far every run in a folder is, and what has it: GPUs, or the job of Slurm or Ray with its state there.
+    """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.
 
     For the folder of a study or a campaign also: the best n so far with the set that holds the best with 80 %
     probability, what was spent by kind, what is left of the budget, and the time left. --watch fits what has been
     measured for that, at most once a minute, and rewrites report.html in the folder, which an open browser then loads
-    anew; without it only fits on file are used.
+    anew; without it only fits on file are used, and nothing is written.
 
-    Unreadable runs are reported last, with exit code 1.
+    --watch also reports collapse, drift, overfitting and other problems, each once. Of logs of runs that were not
+    started here it reports these alone, waits for logs whose parent folder exists, and ends when no log has grown for
+    120 looks. The command of --on-alert is split into words as a shell would and runs without one, so that nothing in
+    a log can become part of it; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next two
+    looks.
 
-    Logs of runs that were not started here show how far they are as well; whether such a run goes on is not known.
+    Unreadable runs are reported last, with exit code 1; at the end of --watch and --once also a failed command.
 
     Examples:
         isocompute status runs/quick
@@ -49,26 +66,48 @@ def status(
         isocompute status runs/quick --watch
 
         isocompute status logs --set n=8 --set problems_per_batch=32
-    """
-    from isocompute_sdk.cli.shared.study_view import study_dict, study_lines
-    from isocompute_sdk.run_folders import store
-    from isocompute_sdk.training import registry
 
-    reading.refuse_both(None if folder is None else [folder], "`isocompute status runs/quick`")
+        isocompute status runs/ --watch --on-alert 'mail -s trouble me@example.org'
+
+        isocompute status wandb.csv --watch --once --json
+    """
+    from isocompute_sdk.cli.shared.following import follow_study
+    from isocompute_sdk.run_folders import store
+
+    reading.refuse_both(logs, "`isocompute status runs/quick`")
+    folder = logs[0] if logs and len(logs) == 1 else None
     try:
         folders = store.find_runs(folder) if folder is not None else ()
     except RecordError as error:
         folders, nothing = (), error
     else:
         nothing = None
-    if watch and folder is not None and (folders or folder.is_dir()):
-        from isocompute_sdk.cli.shared.study_view import follow_study
-
-        follow_study(folder, interval, json=json)
+    if watch:
+        ours = folder is not None and (bool(folders) or _of_study(folder))
+        seconds = interval or (SECONDS_OF_OURS if ours else SECONDS_OF_LOGS)
+        watcher = alerts.watcher(logs or (), reading, seconds, json=json)
+        if ours and folder is not None and not alerts.once:
+            follow_study(folder, watcher, seconds, json=json)
+        else:
+            follow_logs(watcher, json=json)
         return
+    if refused := [*changed_options(alerts), *["--interval"] * (interval is not None)]:
+        raise SpecError(f"{refused[0]}; accepted: with --watch", "Add --watch.")
     if not folders or folder is None:
-        _of_logs(folder, reading, nothing, json)
-        return
+        _of_logs(logs, reading, nothing, json)
+    else:
+        _of_ours(folder, folders, json=json)
+
+
+def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
+    """Say how far runs are that were started here, and their study.
+
+    Raises:
+        RecordError: runs that cannot be read, after the others.
+    """
+    from isocompute_sdk.cli.shared.following import study_dict, study_lines
+    from isocompute_sdk.training import registry
+
     found: list[RunStatus] = []
     unreadable: dict[str, IsoComputeError] = {}
     for one in registry.watches(folders):
@@ -93,20 +132,27 @@ def status(
         raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
 
 
-def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:
+def _of_study(folder: Path) -> bool:
+    """Whether a folder is that of a study or a campaign, although no run has begun."""
+    from isocompute_sdk.campaigns.overview import overview
+
+    return overview(folder) is not None
+
+
+def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:
     """Say how far runs are that only their logs or tables tell of.
 
     Raises:
         RecordError: there are no logs either; the error of the folder, which is what was asked about.
     """
-    paths = None if folder is None else [folder]
-    options: dict[str, Any] = {} if paths is None else {"on_truncated": "drop", "without_sizes": True}
+    options: dict[str, Any] = {"on_truncated": "drop", "without_sizes": True} if paths else {}
     try:
         runs = reading.read(paths, reading.metric, **options)
     except RecordError as error:
         # A folder without anything to read is one without runs; whatever can be read says itself what it lacks.
-        empty = nothing is not None and folder is not None and not (folder.is_file() or _holds_logs(folder))
-        raise (nothing if empty and nothing is not None else error) from error
+        if nothing is not None and paths and not (paths[0].is_file() or _holds_logs(paths[0])):
+            raise nothing from error
+        raise
     rows = _rows(runs, reading.metric)
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})

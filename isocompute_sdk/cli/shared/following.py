@@ -1,4 +1,4 @@
-"""A study for `isocompute status` and `isocompute run`: best n, spending by kind, time left."""
+"""A study for `isocompute status` and `isocompute run`: best n, spending by kind, time left, alerts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, terminal
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.phrases import duration, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.overview import BestSoFar, Overview, Spent
+    from isocompute_sdk.health.alerts import Alert
     from isocompute_sdk.specs import Study
 
 SECONDS_BETWEEN_FITS = 60.0
 """Least time between two fits of what was measured."""
 SHARE_FOR_FITS = 0.1
 """Largest share of the time that is spent on such fits."""
+SECONDS_BETWEEN_ALERTS = 30.0
+"""Least time between two readings of the logs for alerts."""
 
 
 def study_lines(folder: Path) -> list[str]:
@@ -38,15 +42,16 @@ def study_dict(folder: Path) -> dict[str, Any]:
     return {} if found is None else {"study": _as_dict(*found)}
 
 
-def follow_study(folder: Path, interval: float, *, json: bool) -> None:
-    """Show the runs and the study of a folder until nothing goes on; in place on a terminal, else line by line.
+def follow_study(folder: Path, watcher: Watcher, interval: float, *, json: bool) -> None:
+    """Show the runs, the study and the new alerts of a folder until nothing goes on; in place on a terminal.
 
     Args:
         folder: folder of runs.
+        watcher: gives alerts on its logs.
         interval: seconds between two looks.
         json: one JSON document for each look instead.
     """
-    look = _Look(folder)
+    look = _Look(folder, watcher)
     try:
         if json:
             look.repeat(interval, lambda: print(json_module.dumps(look.document()), flush=True))
@@ -63,14 +68,26 @@ def _in_place(look: _Look, interval: float) -> None:
     from rich.text import Text
 
     with Live(console=terminal(), auto_refresh=False, vertical_overflow="visible") as live:
-        look.repeat(interval, lambda: live.update(Text("\n".join([*look.lines(), look.page])), refresh=True))
+        look.repeat(
+            interval,
+            lambda: live.update(
+                Text("\n".join([*look.lines(), *map(describe_alert, look.alerts), look.page])), refresh=True
+            ),
+        )
 
 
 class _Look:
     """What is seen of a folder, again and again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, watcher: Watcher) -> None:
         self.folder = folder
+        self.alerts: list[Alert] = []
+        """Given so far."""
+        self._watcher = watcher
+        watcher.give = self.alerts.append
+        watcher.waits_in_silence = True
+        self._next_alerts = 0.0
+        self._shown_alerts = 0
         self._best: BestSoFar | None = None
         self._next_fit = 0.0
         self._mark: object = None
@@ -80,9 +97,14 @@ class _Look:
         self._said = ""
 
     def news(self) -> list[str]:
-        """The page's place, once."""
+        """New alerts and the page's place, each once."""
         known, self._said = self._said, self.page
-        return [] if self.page == known else [self.page]
+        return [*map(describe_alert, self._new_alerts()), *([] if self.page == known else [self.page])]
+
+    def _new_alerts(self) -> list[Alert]:
+        new = self.alerts[self._shown_alerts :]
+        self._shown_alerts = len(self.alerts)
+        return new
 
     def repeat(self, interval: float, show: Callable[[], None]) -> None:
         """Show it until nothing goes on, the last look included."""
@@ -94,7 +116,7 @@ class _Look:
 
     def lines(self) -> list[str]:
         """Runs and study."""
-        from isocompute_sdk.cli.running.status import described
+        from isocompute_sdk.cli.status import described
 
         found, statuses = self._seen()
         runs = [printable(line) for line in described(statuses)]
@@ -102,12 +124,13 @@ class _Look:
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""
-        from isocompute_sdk.cli.running.status import status_dict
+        from isocompute_sdk.cli.status import status_dict
 
         found, statuses = self._seen()
         study = {} if found is None else {"study": _as_dict(found, self._best)}
         runs = [status_dict(status) for status in statuses]
-        return {"schema_version": OUTPUT_SCHEMA_VERSION, "kind": "status", "runs": runs, **study}
+        alerts = [alert.to_dict() for alert in self._new_alerts()]
+        return {"schema_version": OUTPUT_SCHEMA_VERSION, "kind": "status", "runs": runs, "alerts": alerts, **study}
 
     def _seen(self) -> tuple[Overview | None, list[Any]]:
         from isocompute_sdk.campaigns.overview import overview
@@ -126,6 +149,9 @@ class _Look:
         self._goes_on = controlled or any(status.state == "running" or status.engine for status in statuses)
         if found is not None:
             self._refresh_best(found)
+        if not self._goes_on or time.monotonic() >= self._next_alerts:
+            self._watcher.look_again()
+            self._next_alerts = time.monotonic() + SECONDS_BETWEEN_ALERTS
         return found, statuses
 
     def _refresh_best(self, found: Overview) -> None:
@@ -203,14 +229,6 @@ def amounts(spent: Spent) -> str:
     if spent.usd is not None:
         parts.append(f"${spent.usd:,.2f}")
     return " / ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a unit that people read."""
-    for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _as_dict(found: Overview, best: BestSoFar | None) -> dict[str, Any]:

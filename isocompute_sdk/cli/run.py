@@ -1,4 +1,4 @@
-"""`isocompute run`: train a study's sweep, or carry out its whole campaign."""
+"""`isocompute run`: train a study's sweep, carry out its whole campaign, or time a few steps of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli.running.problems import missing_files
-from isocompute_sdk.cli.running.status import describe, say_spending, status_dict
+from isocompute_sdk.cli.problems import missing_files
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.cli.status import describe, say_spending, status_dict
+from isocompute_sdk.errors import BackendError, RecordError, SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
+@with_option_groups
 def run(
+    *,
     study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
     parallel: opt.Parallel = None,
     only: Annotated[list[str] | None, typer.Option("--only", help="Name of a run to do; repeatable.")] = None,
@@ -42,6 +46,11 @@ def run(
         str | None,
         typer.Option(help="Judge the plan against what you run today, n=16,bp=128; for a study without a sweep."),
     ] = None,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Write a launch script for each run and train none.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, write nothing.")] = False,
+    probing: ProbeOptions,
     json: opt.Json = False,
 ) -> None:
     """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
@@ -49,6 +58,9 @@ def run(
     A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: short runs check the recipe,
     pilot runs are chosen in rounds until another one is not worth its cost, and the rest of the budget trains the plan.
     What was decided, and why, is in the folder `decisions` of the study.
+
+    --probe trains ten steps at each of three batch sizes instead, and writes seconds per step for --throughput. With
+    --prepare it writes a script that does so where you train: read its logs with isocompute doctor --speed.
 
     On this machine each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of
     the machine; runs that need no GPU share the CPU cores. Finished runs are skipped, stopped ones resume, and those
@@ -65,11 +77,24 @@ def run(
         isocompute run specs/slurm.yaml --detach
 
         isocompute run specs/campaign.yaml --against n=16,bp=128
+
+        isocompute run specs/paper_easy.yaml --prepare
+
+        isocompute run study.yaml --probe
     """
-    from isocompute_sdk.errors import SpecError
     from isocompute_sdk.specs import load_study
 
     loaded = load_study(study)
+    if probing.probe:
+        if refused := [name for name, on in (("--only", only), ("--detach", detach), ("--against", against)) if on]:
+            raise SpecError(f"{refused[0]} with --probe; accepted: with a sweep or campaign", "Leave it out.")
+        probe(loaded, probing, prepare_only=prepare, json=json)
+        return
+    if refused := changed_options(probing):
+        raise SpecError(f"{refused[0]}; accepted: with --probe", "Add --probe, or leave it out.")
+    if prepare or dry_run:
+        _prepare(study, loaded, only or [], write=not dry_run, json=json)
+        return
     starter = _executor(loaded, executor, parallel)
     if loaded.designed is not None:
         from isocompute_sdk.cli.shared.whole_campaign import run_campaign
@@ -84,9 +109,37 @@ def run(
     if against is not None:
         raise SpecError(
             f"--against {against}: {study} trains its sweep and makes no plan",
-            "Ask it of the plan: isocompute allocate RUNS --budget ... --against n=16,bp=128.",
+            "Ask it of the plan: isocompute allocate RUNS --budget ... --compare n=16,bp=128.",
         )
     _run_sweep(study, loaded, starter, only or [], detach=detach, json=json)
+
+
+def _prepare(path: Path, study: Study, only: Sequence[str], *, write: bool, json: bool) -> None:
+    """Write one launch script for each run of a sweep, or only list the runs."""
+    from isocompute_sdk.training import registry
+
+    runs = _chosen(study.expand(), only, path)
+    # Every run is checked before the first file is written, so that no sweep is half prepared.
+    backend = registry.load(study.backend)
+    for one in runs:
+        backend.script(one)
+    prepared = [backend.prepare(one, Path(one.output_dir)) for one in runs] if write else []
+    total = sum(one.rollouts for one in runs)
+    if json:
+        scripts = [str(launch.files[0]) for launch in prepared]
+        listed = [one.model_dump(mode="json") for one in runs]
+        emit_json({"kind": "sweep", "study": study.name, "rollouts": total, "runs": listed, "scripts": scripts})
+        return
+    for one in runs:
+        say(f"{one.run_id:<28} n = {one.group_size:<5} B_p = {one.problems_per_batch:<5} M = {one.update_steps:,}")
+    say(f"{len(runs)} runs, {total:,} rollouts in all, backend {study.backend}")
+    if prepared:
+        first = prepared[0].files[0]
+        say(f"wrote {first} and {len(prepared) - 1} more")
+        missing, command = missing_files(study, path)
+        if missing:
+            say(f"next: {command}   # writes {', '.join(missing)}")
+        say(f"next: bash {quote(str(first))}")
 
 
 def _run_sweep(
@@ -167,8 +220,6 @@ def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -
     Raises:
         SpecError: the study has no such run.
     """
-    from isocompute_sdk.errors import SpecError
-
     strangers = sorted(set(only or ()) - {one.run_id for one in every})
     if strangers:
         raise SpecError(
@@ -180,7 +231,6 @@ def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -
 
 def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
     """Name the command that writes missing problem files, unless all runs are finished."""
-    from isocompute_sdk.errors import BackendError
     from isocompute_sdk.run_folders.store import is_finished
     from isocompute_sdk.training.backend import run_folder
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @with_option_groups
 def plan(
     *,
-    published: Annotated[str | None, typer.Option(help="Name of a published law; see `isocompute published`.")] = None,
+    published: Annotated[
+        str | None, typer.Option(help="Name of a published law; see `isocompute list published`.")
+    ] = None,
     prior: Annotated[
         bool, typer.Option("--prior", help="The prior over all published laws (the default of other models).")
     ] = False,

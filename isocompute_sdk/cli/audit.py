@@ -44,8 +44,8 @@ def audit(
     """Compare the group sizes of existing runs at equal compute.
 
     Runs are grouped by model, data and recipe. Each run is compared with the best known n at its compute: how far it
-    is behind, what the same reward would have cost, which runs cannot be compared and why, and which few runs would
-    settle open questions. Nothing is trained or planned.
+    is behind, what the same reward would have cost, and which runs cannot be compared and why. Nothing is trained or
+    planned; isocompute next says which runs would settle open questions.
 
     Examples:
         isocompute audit runs/
@@ -101,8 +101,6 @@ def _print(found: Audit) -> None:
         for line in group.findings():
             console.print(Padding(line.strip(), (0, 0, 0, 2)))
         _print_table(console, group)
-        for line in group.proposal_lines():
-            console.print(Padding(line.strip(), (0, 0, 0, 4 if line.startswith(" ") else 2)))
         print_notes(note for note in group.notes if note.code != "no-rise-seen")
     console.print()
     for line in found.closing():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk import files
-from isocompute_sdk.cli.planning.allocate import holds_fits
+from isocompute_sdk.cli.allocate import holds_fits
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.fitting_options import FittingOptions
 from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
@@ -63,7 +63,7 @@ def next_runs(
     worth its cost" means: train the plan. Without runs, the first round of a pilot is designed, with the expected
     regret of pilots of 2 to 35 % of the budget.
 
-    --output next.yaml, with a study, writes the study with these runs, for isocompute sweep and isocompute run;
+    --output next.yaml, with a study, writes the study with these runs, for isocompute run;
     --output next.json saves the answer.
 
     Examples:

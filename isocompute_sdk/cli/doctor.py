@@ -1,0 +1,300 @@
+"""`isocompute doctor`: the runs in a folder, what looks wrong with each; one table of them, or their speed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_notes
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.speed import save_speed
+from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.phrases import printable
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
+    from isocompute_sdk.records import RunSet
+
+WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
+YAML = (".yaml", ".yml")
+SPEED = "Speed"
+
+
+@with_option_groups
+def doctor(
+    *,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Folders, files or globs with logs or tables.", readable=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the runs as one table here (.parquet, .csv, .jsonl), or the questions that the files leave "
+            "open as a mapping to answer (.yaml). With --speed: the throughput (.yaml).",
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --output, keep only runs with this value, e.g. --where train_data=math; null where it is "
+            "unknown; repeatable."
+        ),
+    ] = None,
+    reading: ReadingOptions,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Measure seconds per step and write them.", rich_help_panel=SPEED)
+    ] = False,
+    seconds: Annotated[
+        str | None, typer.Option(help="Metric that holds seconds per step.", rich_help_panel=SPEED)
+    ] = None,
+    gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs.", SPEED)] = None,
+    usd_per_gpu_hour: Annotated[
+        float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.", SPEED)
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Check runs before fitting them: one line per run, with its problems and what to do about each.
+
+    Ends with `ready`, one `question` or `not usable`, and the command to give next. Unreadable files are listed too;
+    if no file can be read, the exit code is 1. Runs of one group may be pooled.
+
+    With --output the runs become one table. Logs do not hold n and B_p: they come from the configuration saved beside
+    a log, or from --set. For runs with odd names, --output map.yaml collects what files say, with evidence: answer and
+    confirm it once, then read everything with --map. With --speed the runs become a file for --throughput.
+
+    Examples:
+        isocompute doctor logs
+
+        isocompute doctor logs --output runs.parquet
+
+        isocompute doctor logs exports/*.csv --output map.yaml
+
+        isocompute doctor --map map.yaml --output runs.parquet
+
+        isocompute doctor runs.csv --where train_data=math --output math.parquet
+
+        isocompute doctor logs --speed --gpus 8
+    """
+    from isocompute_sdk.ingest import diagnose, diagnose_map
+
+    reading.refuse_both(paths, "`isocompute doctor runs/`")
+    if speed:
+        save_speed(reading.read(paths, reading.metric), gpus or 1, seconds, usd_per_gpu_hour, output, json=json)
+        return
+    for option, value in (("--seconds", seconds), ("--gpus", gpus), ("--usd-per-gpu-hour", usd_per_gpu_hour)):
+        if value is not None:
+            raise SpecError(f"{option} {value}; accepted: with --speed", "Add --speed.")
+    if where and output is None:
+        raise SpecError(f"--where {where[0]}; accepted: with --output", "Add --output runs.parquet.")
+    if output is not None:
+        _convert(paths or [], output, where, reading, json)
+        return
+    if reading.map is not None:
+        found = diagnose_map(reading.map, reading.mapping(reading.metric))
+        found = replace(found, next=" ".join([found.next, *reading.words()]))
+    else:
+        found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
+    found = replace(found, runs=tuple(map(_with_collapse, found.runs)))
+    if json:
+        runs = [finding.to_dict() for finding in found.runs]
+        ending = {"remarks": found.remarks, "verdict": found.verdict, "question": found.question, "next": found.next}
+        emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], **ending})
+    else:
+        _print(found)
+    if not found.usable:
+        raise RecordError(
+            f"not usable: none of the {len(found.runs)} runs and files found can be read",
+            "Do what the lines above say, then run the command again.",
+        )
+
+
+def _with_collapse(finding: RunFinding) -> RunFinding:
+    """The finding, with where the reward of its run collapsed."""
+    from isocompute_sdk.health.detectors import findings
+    from isocompute_sdk.records.rewards import is_training_reward
+
+    if finding.runs is None or finding.metric is None:
+        return finding
+    asked = None if is_training_reward(finding.metric) else finding.metric
+    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code == "collapsed-run"]
+    problems = tuple(f"the reward collapsed, {one.where}: {one.seen}" for one in seen)
+    advice = ("use what came before; isocompute status --watch says what may have caused it",) * len(problems)
+    return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
+
+
+def _print(found: Diagnosis) -> None:
+    names = Counter(finding.name for finding in found.runs)
+    width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
+    for remark in found.remarks:
+        say(printable(remark))
+    for finding in found.runs:
+        say(describe(finding, width, with_source=names[finding.name] > 1))
+        for problem, advice in zip(finding.problems, finding.advice, strict=True):
+            say(printable(f"    {problem}"))
+            say(printable(f"      -> {advice}"))
+    for number, context in enumerate(found.groups, start=1):
+        known = ", ".join(f"{name} {value}" for name, value in context.items())
+        say(printable(f"group {number}: {known or 'context unknown'}"))
+    if found.verdict == "ready":
+        copies = sum(finding.readable and finding.runs is None for finding in found.runs)
+        ready = sum(finding.readable for finding in found.runs) - copies
+        more = f"; {copies} {'copy is' if copies == 1 else 'copies are'} left out" if copies else ""
+        say(f"ready: {ready} of {len(found.runs) - copies} can be read{more}")
+    elif found.question is not None:
+        say(printable(f"question: {found.question}"))
+    if found.usable:
+        say(printable(f"next: {found.next}"))
+
+
+def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> str:
+    """One run on one line; with its file if several runs share its name."""
+    name = printable(finding.name)
+    start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
+    if not finding.readable:
+        return f"{start} not readable yet"
+    spent = finding.rollouts_spent
+    more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
+    attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
+    return (
+        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}, "
+        f"group {finding.context_group}{f', {printable(finding.source)}' if with_source else ''}"
+    )
+
+
+def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
+    """Write the runs as one table, or the questions about them as a mapping."""
+    from isocompute_sdk.records.table import runs_without_sizes
+
+    if output.suffix in YAML:
+        if reading.map is not None:
+            raise SpecError(f"--map with --output {output}; accepted: a table", "Edit the mapping.")
+        _propose(paths, output, reading, json)
+        return
+    if output.suffix not in WRITERS:
+        raise SpecError(
+            f"--output {output}; accepted: a name that ends in {', '.join((*WRITERS, '.yaml'))}",
+            "Choose the format by the end of the name.",
+        )
+    _refuse_source(output, paths)
+    # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
+    lenient = {} if reading.map is not None else {"on_truncated": "drop", "without_sizes": True}
+    runs = _kept(reading.read(paths, reading.metric, **lenient), where)
+    _write(runs, output)
+    if json:
+        emit_json({"kind": "table", "output": str(output), **_summary(runs)})
+        return
+    print_notes(runs.notes)
+    say(repr(runs))
+    say(f"wrote {output}")
+    unsized = runs_without_sizes(runs)
+    if len(unsized) > 1:
+        read = [f"--map {quote(str(reading.map))}"] if reading.map is not None else [quote(str(path)) for path in paths]
+        again = " ".join(["isocompute doctor", *read, *reading.words()])
+        say(f"n and B_p are unknown: collect what files say, {again} --output map.yaml")
+    elif unsized:
+        say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
+    else:
+        say(f"next: {_next(runs, output, reading.metric)}")
+
+
+def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
+    """The runs with the values that were asked for."""
+    from isocompute_sdk.records.columns import BY_NAME, canonical
+
+    wanted: dict[str, object] = {}
+    for name, value in opt.assignments(where, "--where").items():
+        column = canonical(name) or name
+        # A data set may be called 2024.
+        text = column in BY_NAME and BY_NAME[column].kind == "text"
+        wanted[column] = None if value in (None, "null", "none", "None") else str(value) if text else value
+    return runs.filter(**wanted) if wanted else runs
+
+
+def _next(runs: RunSet, output: Path, asked: str | None) -> str:
+    """A command that works on what was written: a fit of one group, or an audit of several."""
+    from isocompute_sdk.auditing.measure_choice import choose_measure
+    from isocompute_sdk.records.columns import TRAIN_SETS
+
+    try:
+        measure = choose_measure(runs, asked if asked in runs.metrics else None)
+    except RecordError:
+        return f"isocompute doctor {quote(str(output))}"
+    table = runs.filter(metric=measure.metric)
+    options = [f"--metric {quote(measure.metric)}"]
+    if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
+        options.append(f"--eval-set {quote(measure.eval_set)}")
+    if measure.bounds != (0.0, 1.0):
+        options.append(f"--bounds {measure.bounds[0]:.6g} {measure.bounds[1]:.6g}")
+    one_group = len(table.context_groups()) == 1 and len({info.group_size for info in table.runs()}) > 1
+    return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
+
+
+def _refuse_source(output: Path, paths: list[Path]) -> None:
+    """Raise if the output file is also an input, by name or through a glob."""
+    from isocompute_sdk.ingest.paths import Listing
+
+    if not output.is_file():
+        return
+    for path in paths:
+        named = [path] if path.exists() else Listing.of(path).below
+        if any(one.is_file() and one.samefile(output) for one in named):
+            raise SpecError(
+                f"--output {output} is one of the files to read; accepted: another file",
+                "Choose another name.",
+            )
+
+
+def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:
+    from isocompute_sdk.ingest import propose
+
+    mapping = propose(paths, relative_to=target.parent, metric=reading.metric, **reading.arguments())
+    mapping.save(target)
+    if json:
+        emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
+        return
+    say(f"wrote {target}: " + (f"{len(mapping.runs)} runs" if mapping.runs else "all files say n and B_p themselves"))
+    for name, run in mapping.runs.items():
+        if run.skip:
+            say(printable(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}"))
+    for question in mapping.open_questions():
+        candidates = " | ".join(question.candidates) or "a number"
+        say(printable(f"question ({len(question.runs)} runs): {question.asks} [{candidates}]"))
+    if mapping.confirmed:
+        say("every value is certain; nothing to confirm")
+    elif mapping.runs:
+        say(f"look at {target}, answer its questions, set `confirmed: true`")
+    say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")
+
+
+def _write(runs: RunSet, output: Path) -> None:
+    import polars as pl
+
+    from isocompute_sdk.files import saving, write_with
+    from isocompute_sdk.records.table import runs_without_sizes
+
+    frame = runs.to_polars()
+    unsized = runs_without_sizes(runs)
+    if unsized:
+        counted = ("group_size", "problems_per_batch", "rollouts", "rollouts_spent")
+        unknown = pl.col("run_id").is_in(unsized)
+        frame = frame.with_columns(pl.when(unknown).then(None).otherwise(pl.col(name)).alias(name) for name in counted)
+    # Empty columns carry no information.
+    kept = frame.select(series.name for series in frame if series.null_count() < len(series))
+    with saving(output):
+        write_with(output, getattr(kept, WRITERS[output.suffix]))
+
+
+def _summary(runs: RunSet) -> dict[str, object]:
+    infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]
+    notes = [note.to_dict() for note in runs.notes]
+    return {"runs": infos, "metrics": runs.metrics, "eval_sets": runs.eval_sets, "notes": notes}

@@ -1,0 +1,272 @@
+"""`isocompute forecast`: where runs that are going on will be, and what to do with the rest of their budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.errors import FitError, PlanError, SpecError
+from isocompute_sdk.phrases import printable
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.forecast import Forecast
+    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.planning.replan import Replan
+    from isocompute_sdk.records import RunSet
+
+Run = Annotated[str | None, typer.Option("--run", help="Run to look at; by default every run of the logs.")]
+Bounds = Annotated[tuple[float, float], typer.Option(help="Range of the metric.")]
+_REST = "The rest of the budget"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestOptions:
+    """What is left of a run's budget, and how to follow the answer, as typed on the command line."""
+
+    remaining: Annotated[
+        str | None,
+        typer.Option(
+            "--remaining",
+            help="What is left: 2M rollouts, 40 gpu_hours, 500 usd. Shows what can be done with it.",
+            rich_help_panel=_REST,
+        ),
+    ] = None
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            "--follow", help="Option whose commands are printed; by default the best one.", rich_help_panel=_REST
+        ),
+    ] = None
+    plan: Annotated[
+        Path,
+        typer.Option("--plan", help="Where the plan is saved that the commands start from.", rich_help_panel=_REST),
+    ] = Path("replan-plan.json")
+    backend: Annotated[
+        str | None, opt.backend("Training framework of the commands; by default the one that wrote the logs.", _REST)
+    ] = None
+    throughput: Annotated[
+        Path | None,
+        typer.Option(
+            help="Throughput (YAML of isocompute doctor --speed), for hours and money.", rich_help_panel=_REST
+        ),
+    ] = None
+    max_rollouts_per_batch: Annotated[
+        int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max of the hardware, e.g. 64k.", _REST)
+    ] = None
+
+
+@with_option_groups
+def forecast(
+    *,
+    logs: Annotated[
+        list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")
+    ] = None,
+    to: Annotated[str, typer.Option("--to", help="How far ahead, as a multiple of the run's compute: 2x, 4x.")] = "4x",
+    run: Run = None,
+    fits: Annotated[
+        Path | None, typer.Option(help="Saved fits of a sweep of the same recipe: its other runs serve as prior.")
+    ] = None,
+    checkpoints: Annotated[
+        list[Path] | None,
+        typer.Option("--checkpoints", help="Folder of checkpoints, if not below the logs; repeatable."),
+    ] = None,
+    rest: RestOptions,
+    reading: ReadingOptions,
+    eval_set: opt.EvalSet = None,
+    bounds: Bounds = (0.0, 1.0),
+    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.8,
+    seed: opt.Seed = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Save here: JSON, or a picture (.png, .svg, .pdf).", rich_help_panel="Output"
+        ),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Forecast runs that are going on: reward at 2x and 4x, when a run is flat, whether it falls, what to do.
+
+    One run is enough. It says nothing about another n, and shows no second rise or fall that begins later. Without
+    validation rewards the training reward is forecast, with a warning.
+
+    With --remaining the answer is what to do with the rest of a run's budget: where trouble began, the last healthy
+    checkpoint on disk, what is sunk, and each option with its predicted rewards: go on; roll back with KL term and
+    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; another n from the checkpoint; stop. Each
+    says whether its effect was measured in the paper, seen in your data, or is a guess. The commands of the best one
+    are printed.
+
+    Examples:
+        isocompute forecast runs/mine
+
+        isocompute forecast wandb.csv --to 2x --json
+
+        isocompute forecast logs/ --run exp7 --set n=8 --set problems_per_batch=32 -o exp7.png
+
+        isocompute forecast runs/mine --remaining 2M
+
+        isocompute forecast logs/ --run exp7 --remaining 800k --follow halve-learning-rate --backend verl
+    """
+    from isocompute_sdk import api
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
+
+    factor = multiple(to)
+    if rest.remaining is None and (refused := changed_options(rest)):
+        raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
+    runs = reading.read(logs, reading.metric)
+    sweep = None if fits is None else Fits.load(fits)
+    saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
+    if rest.remaining is not None:
+        name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run
+        own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
+        behind = sweep or _fitted(runs, run, reading.metric, eval_set, bounds, seed)
+        _replan(runs, name, behind, own, rest, seed, output, json=json)
+        return
+    names = list(runs.run_ids) if run is None else [run]
+    found: list[Forecast] = []
+    failed: dict[str, FitError] = {}
+    for name in names:
+        mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
+        try:
+            found.append(
+                api.forecast(
+                    runs,
+                    name,
+                    reading.metric,
+                    eval_set,
+                    to=factor,
+                    bounds=bounds,
+                    level=level,
+                    checkpoints=mine,
+                    sweep=sweep,
+                    rng=seed,
+                )
+            )
+        except FitError as error:
+            failed[name] = error
+    if not found:
+        raise next(iter(failed.values()))
+    written = _written(found, output)
+    if json:
+        left_out = {name: error.message for name, error in failed.items()}
+        documents = [one.to_dict() for one in found]
+        emit_json(documents[0] if run is not None or len(names) == 1 else _together(documents, left_out))
+        return
+    for one in found:
+        say(one.summary())
+    for name, error in failed.items():
+        say(printable(f"{name}: not forecast: {error.message}"))
+    for path in written:
+        say(f"wrote {path}")
+
+
+def multiple(text: str) -> float:
+    """A multiple such as `4x`, `4` or `1.5x`.
+
+    Raises:
+        SpecError: another text.
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*x?\s*", text)
+    if found is None:
+        raise SpecError(f"--to {text!r}; accepted: a multiple of the run's compute", "For example --to 4x.")
+    return float(found.group(1))
+
+
+def _together(documents: list[dict[str, object]], left_out: dict[str, str]) -> dict[str, object]:
+    return {"kind": "forecasts", "forecasts": documents, "left_out": left_out}
+
+
+def _written(found: list[Forecast], output: Path | None) -> list[Path]:
+    """Save the forecasts or their pictures; several get the run's name before the suffix."""
+    if output is None:
+        return []
+    paths = [output]
+    if len(found) > 1:
+        paths = [output.with_stem(f"{output.stem}_{re.sub(r'[^A-Za-z0-9._-]+', '_', one.run_id)}") for one in found]
+    if output.suffix == ".json":
+        return [one.save(path) for one, path in zip(found, paths, strict=True)]
+    from isocompute_sdk.plots import plot_forecast, save_figure
+
+    return [save_figure(plot_forecast(one), path) for one, path in zip(found, paths, strict=True)]
+
+
+def _replan(
+    runs: RunSet,
+    name: str | None,
+    fits: Fits,
+    checkpoints: Sequence[SavedCheckpoint],
+    rest: RestOptions,
+    seed: int,
+    output: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Show what can be done with the rest of a run's budget, and save the plan that its commands start from."""
+    from isocompute_sdk.planning import Planner
+    from isocompute_sdk.specs import Hardware, Throughput, load_spec
+
+    assert rest.remaining is not None, "checked by the caller"
+    planner = Planner(
+        fits,
+        Hardware.model_validate({"max_rollouts_per_batch": rest.max_rollouts_per_batch}),
+        throughput=None if rest.throughput is None else load_spec(rest.throughput, Throughput),
+    )
+    answer = planner.replan(runs, rest.remaining, run_id=name, checkpoints=checkpoints, rng=seed)
+    commands, refused = _commands(answer, rest.follow, rest.plan, rest.backend)
+    if commands and answer.plan is not None:
+        answer.plan.save(rest.plan)
+    if output is not None:
+        answer.save(output)
+    if json:
+        emit_json({**answer.to_dict(), "commands": list(commands)})
+        return
+    say(answer.summary())
+    if commands:
+        say(f"wrote {rest.plan}")
+        used = rest.backend or answer.backend
+        say(f"next, in the folder of your data and reward file, with {used} (another framework: --backend):")
+        for line in commands:
+            say(f"  {line}")
+    if refused is not None:
+        say(f"no commands: {refused.message}\n  {refused.hint}")
+    if output is not None:
+        say(f"wrote {output}")
+
+
+def _fitted(
+    runs: RunSet, run: str | None, metric: str | None, eval_set: str | None, bounds: tuple[float, float], seed: int
+) -> Fits:
+    """Fits of all runs; of the run alone where they do not belong together."""
+    from isocompute_sdk import api
+    from isocompute_sdk.health.live_run import live_run
+
+    name = live_run(runs, run, metric, eval_set).one.run_id
+    alone = runs.filter(run_id=name)
+    try:
+        return api.fit(runs, metric, eval_set, bounds=bounds, rng=seed)
+    except FitError:
+        if len(runs.run_ids) == 1:
+            raise
+        return api.fit(alone, metric, eval_set, bounds=bounds, rng=seed)
+
+
+def _commands(
+    answer: Replan, follow: str | None, plan: Path, backend: str | None
+) -> tuple[tuple[str, ...], PlanError | None]:
+    """Commands of the option that is followed; an option asked for by name that has none is an error."""
+    try:
+        return answer.commands(follow, str(plan), backend), None
+    except PlanError as error:
+        if follow is not None:
+            raise
+        return (), error

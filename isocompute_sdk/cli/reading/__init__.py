@@ -1,1 +1,0 @@
-"""Commands about what was logged already: reading it, examining it, auditing it."""

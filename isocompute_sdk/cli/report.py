@@ -1,0 +1,253 @@
+"""`isocompute report`: the answer on one page, one figure, or predictions beside outcomes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.fitting_options import FittingOptions
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.phrases import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.planning import Plan
+
+LEFT_OUT = ("--budget", "--compare", "--output", "-o")
+"""Options that commands on the page give anew."""
+USUAL, FIGURE = Path("report.html"), Path("figure.png")
+FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
+MEASURED = ("evaluations", "coverage", "records", "side-by-side")
+AUDITED = ("runs", "costs")
+OF_PROBLEMS = ("pass-rates", "difficulty")
+FIGURES = (*FITTED, *MEASURED, *AUDITED, *OF_PROBLEMS)
+
+
+@with_option_groups
+def report(
+    *,
+    source: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folder of a campaign or of runs; saved plan, fits or audit (JSON); tables or logs."),
+    ] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            "--figure",
+            autocompletion=lambda: list(FIGURES),
+            help=f"Draw one figure in place of the page. Of runs, fits and plans: {', '.join(FITTED)}. Of runs: "
+            f"{', '.join((*MEASURED, *AUDITED))}. Of folders of runs with pass counts: {', '.join(OF_PROBLEMS)}.",
+        ),
+    ] = None,
+    predictions: Annotated[
+        bool,
+        typer.Option("--predictions", help="Print every prediction below a folder beside its outcome, and no page."),
+    ] = False,
+    outcome: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--outcome", help="Runs that carried out the saved plan: keep their score beside it, and print all there."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=f"File to write: {USUAL}, or {FIGURE} (also .svg, .pdf).",
+            show_default=False,
+            rich_help_panel=opt.OUTPUT,
+        ),
+    ] = None,
+    fitting: FittingOptions,
+    planning: BudgetOptions,
+    json: opt.Json = False,
+) -> None:
+    """Write the answer on one page: one HTML file that needs no network and opens in any browser.
+
+    What to run, what it costs and what to expect, and how sure that is; then a slider over budgets, the curves, the
+    backtest, the health of the runs, the launch script. What cannot be fitted or planned is named on the page.
+
+    Campaigns and quickstarts save how their prediction came out; --outcome does so for a plan that you trained on your
+    own. --predictions lists them all, and plans without an outcome.
+
+    Examples:
+        isocompute report isocompute-quickstart
+
+        isocompute report plan.json -o plan.html
+
+        isocompute report runs/ --budget 3M --compare n=16,bp=32
+
+        isocompute report runs.csv --budget "500 usd" --throughput speed.yaml --usd-per-gpu-hour 2.5
+
+        isocompute report plan.json --figure allocation -o allocation.pdf
+
+        isocompute report isocompute-quickstart/runs --figure pass-rates -o pass_rates.png
+
+        isocompute report studies/plan.json --outcome runs/plan
+
+        isocompute report studies/ --predictions
+    """
+    from isocompute_sdk.reporting.build_page import build
+    from isocompute_sdk.reporting.drawing.html import write
+    from isocompute_sdk.reporting.material import Asked, gather
+
+    if predictions or outcome:
+        _predictions(source or [Path()], outcome, fitting, json=json)
+        return
+    if figure is not None:
+        _figure(source, figure, fitting, planning.problems_per_batch, output or FIGURE, json=json)
+        return
+    fitting.refuse_both(source, "`isocompute report runs/`")
+    page = output or USUAL
+    plain = BudgetOptions()
+    asked = Asked(
+        budget=None if planning.budget is None else planning.amount(),
+        compare=planning.compare,
+        planner=_changed(planning.planner_arguments(), plain.planner_arguments()),
+        options=_changed(planning.choices(), plain.choices()),
+        fit=_changed(
+            fitting.fit_arguments(max_rollouts_per_batch=planning.max_rollouts_per_batch),
+            FittingOptions().fit_arguments(),
+        ),
+        reading=fitting.arguments(),
+        words=_words(sys.argv[2:], source or ()),
+        output="" if output is None else f"--output {shlex.quote(str(page))}",
+        must_plan=planning.budget is not None,
+    )
+    material = gather(source if source is not None else fitting.read(None), asked)
+    path = write(build(material), page)
+    if json:
+        emit_json({"kind": "report", "file": str(path)})
+        return
+    say(f"wrote {path}")
+    if material.plan is None and material.problem:
+        say(printable(f"it holds no plan: {material.problem}"))
+
+
+def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given beside the defaults: a campaign or a plan has its own values for the rest."""
+    return {name: value for name, value in given.items() if name not in default or value != default[name]}
+
+
+def _words(typed: Sequence[str], source: Sequence[Path]) -> tuple[str, ...]:
+    """What was typed, quoted, without the source and the options that commands on the page give anew."""
+    kept: list[str] = []
+    skip = False
+    for word in typed:
+        flag = word.partition("=")[0]
+        if skip:
+            skip = False
+        elif flag in LEFT_OUT:
+            skip = "=" not in word
+        elif word != "--json" and Path(word) not in source:
+            kept.append(shlex.quote(word))
+    return tuple(kept)
+
+
+def _predictions(source: list[Path], outcome: list[Path] | None, fitting: FittingOptions, *, json: bool) -> None:
+    """Print predictions beside outcomes; first keep the score of a plan that was carried out."""
+    from isocompute_sdk.campaigns.scorecard import keep_score, read_scorecard
+
+    if len(source) != 1:
+        raise SpecError(
+            f"received {len(source)} sources; accepted: one folder, or one plan with --outcome", "Give one."
+        )
+    folder = source[0]
+    if outcome:
+        from isocompute_sdk.planning import Plan
+
+        metric = fitting.metric[0] if fitting.metric else Plan.load(folder).metric
+        for path in keep_score(folder, fitting.read(outcome, metric), fitting.eval_set):
+            if not json:
+                say(f"wrote {path}")
+        folder = folder.parent
+    found = read_scorecard(folder)
+    if json:
+        emit_json(found.to_dict())
+    else:
+        say(found.summary())
+    if not (found.scores or found.waiting):
+        raise RecordError(
+            f"{folder} holds no score and no plan with a predicted reward, at any depth",
+            "Give the folder with your plans (allocate --output ...) or campaigns.",
+        )
+
+
+def _figure(
+    source: list[Path] | None,
+    kind: str,
+    fitting: FittingOptions,
+    problems_per_batch: int | None,
+    output: Path,
+    *,
+    json: bool,
+) -> None:
+    """Draw one figure. Runs are fitted where the figure needs it."""
+    from isocompute_sdk import plots
+
+    if kind not in FIGURES:
+        raise SpecError(f"--figure {kind!r}; accepted: {', '.join(FIGURES)}", "Use one of these.")
+    options: dict[str, Any] = {}
+    if problems_per_batch is not None:
+        if kind not in ("curves", "sensitivity-n"):
+            raise SpecError(
+                f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
+            )
+        options["problems_per_batch"] = problems_per_batch
+    path = plots.save_figure(plots.figure_of(_draw(source, kind, fitting, options)), output)
+    if json:
+        emit_json({"kind": "figure", "file": str(path)})
+    else:
+        say(f"wrote {path}")
+
+
+def _draw(source: list[Path] | None, kind: str, fitting: FittingOptions, options: dict[str, Any]) -> Axes:
+    from isocompute_sdk import plots
+    from isocompute_sdk.auditing import audit
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.plots.problems import base_passes
+
+    if kind in OF_PROBLEMS:
+        if not source:
+            raise SpecError(
+                f"--figure {kind} without a folder; accepted: folders of runs", "Give the folder of the runs."
+            )
+        if kind == "pass-rates":
+            return plots.pass_rates(source, eval_set=fitting.eval_set)
+        return plots.difficulty(*base_passes(source, fitting.eval_set))
+    if source is not None and len(source) == 1 and (saved := _saved(source[0])) is not None:
+        return plots.plot(saved, kind, **options)
+    metric = fitting.metric[0] if fitting.metric else None
+    if kind in (*MEASURED, *AUDITED):
+        runs = fitting.read(source, metric)
+        if kind in AUDITED:
+            return plots.plot(
+                audit(runs, metric, fitting.eval_set, pool=tuple(fitting.pool or ()), rng=fitting.seed), kind
+            )
+        sets = {} if kind == "side-by-side" else {"eval_set": fitting.eval_set}
+        return plots.plot(runs, kind, **sets, **({} if kind == "coverage" else {"metric": metric}))
+    fits = fitting.fit(source)
+    return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)
+
+
+def _saved(path: Path) -> Plan | Fits | None:
+    """The plan or fits that a file holds; None for runs."""
+    from isocompute_sdk.fitting.fits import FITS, Fits
+    from isocompute_sdk.planning import Plan
+    from isocompute_sdk.planning.plan import DOCUMENT
+
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    return Plan.load(path) if DOCUMENT.holds(path) else Fits.load(path) if FITS.holds(path) else None

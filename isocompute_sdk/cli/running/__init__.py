@@ -1,1 +1,0 @@
-"""Commands around runs that train: preparing, carrying out, watching, scoring."""

@@ -1,1 +1,0 @@
-"""`isocompute watch`: report trouble of runs in progress."""

@@ -1,0 +1,518 @@
+"""Alerts of `isocompute status --watch`: logs are read again and again, and each problem is reported once."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json as json_module
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
+from isocompute_sdk.phrases import duration, printable
+
+if TYPE_CHECKING:
+    from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
+    from isocompute_sdk.notes import Severity
+
+STATE_FILE = ".isocompute-watch.json"
+STILL_LOOKS, STILL_SECONDS = 120, 60.0
+"""Looks, and at least seconds, for which no log has grown when there is nothing left to watch: an hour by default."""
+BLIND = 3
+"""Failed readings in a row, after a successful one, that give an alert."""
+ALL_RUNS = ANYWHERE = ""
+"""Run and folder of an alert that is about all of them."""
+COMMAND_SECONDS = 60.0
+"""Longest time a command may take: watching stops meanwhile."""
+MAX_VARIABLE = 4000
+"""Characters of an environment variable: the system limits them, and run names come from outside."""
+PREFIX = "ISOCOMPUTE_ALERT_"
+_PANEL = "Alerts, with --watch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertOptions:
+    """Which alerts to give, and to whom, as typed on the command line."""
+
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once, give the new alerts and end; for cron.", rich_help_panel=_PANEL)
+    ] = False
+    on_alert: Annotated[
+        str | None,
+        typer.Option(
+            help="Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Saved plan: compares its run with the band that its fits predict.", rich_help_panel=_PANEL),
+    ] = None
+    info: Annotated[
+        bool, typer.Option("--info", help="Also report notes of severity info.", rich_help_panel=_PANEL)
+    ] = False
+    eval_set: opt.EvalSet = None
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"File of the alerts given so far; {STATE_FILE} beside the logs by default.", rich_help_panel=_PANEL
+        ),
+    ] = None
+
+    def watcher(self, logs: Sequence[Path], reading: ReadingOptions, interval: float, *, json: bool) -> Watcher:
+        """The watcher of these logs, or of the mapping.
+
+        Raises:
+            RecordError: a path that can never hold logs.
+            SpecError: a plan without a band, or a command that is none.
+        """
+        from isocompute_sdk.health.alerts import AlertBook
+
+        for path in logs:
+            refuse_hopeless(path)
+        if reading.map is not None:
+            from isocompute_sdk.ingest import RunMap
+
+            # Only a person can mend it; later on it may be in the middle of being written.
+            RunMap.load(reading.map).readings(str(reading.map))
+        first = reading.map if reading.map is not None else logs[0]
+        watcher = Watcher(
+            logs=[first] if reading.map is not None else list(logs),
+            map=reading.map,
+            reading={"metric": reading.metric, **reading.arguments()},
+            eval_set=self.eval_set,
+            book=AlertBook(state_file(first) if self.state is None else self.state),
+            command=None if self.on_alert is None else split_command(self.on_alert),
+            planned=None if self.plan is None else _planned(self.plan),
+            least="info" if self.info else "warning",
+            interval=None if self.once else interval,
+            give=_as_json if json else _as_text,
+        )
+        # Where alerts cannot be remembered, better now than at the first one.
+        watcher.book.save()
+        return watcher
+
+
+def _as_json(alert: Alert) -> None:
+    say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **alert.to_dict()}, allow_nan=False))
+    sys.stdout.flush()
+
+
+def _as_text(alert: Alert) -> None:
+    say(describe_alert(alert))
+    sys.stdout.flush()
+
+
+def describe_alert(alert: Alert) -> str:
+    """One alert on one line."""
+    note = alert.note
+    where = f" in {os.path.relpath(alert.folder)}" if alert.folder else ""
+    return printable(f"{time.strftime('%H:%M:%S')} {note.severity} {note.code}{where}: {note.message}")
+
+
+def follow_logs(watcher: Watcher, *, json: bool) -> None:
+    """Look once, or again and again until Ctrl-C or until no log has grown for long.
+
+    Raises:
+        SystemExit: with code 1 at the end if a command or a reading failed.
+    """
+    if watcher.interval is None:
+        watcher.look()
+        _close(watcher, json=json)
+        # Silence alone could also mean that nothing was found to look at.
+        seen = watcher.runs
+        message = f"looked at {seen:,} run{'' if seen == 1 else 's'}; alerts that were given before are not repeated"
+        print(f"{message} ({watcher.book.path})", file=sys.stderr)
+        return
+    try:
+        while True:
+            watcher.look_again()
+            quiet = watcher.quiet_seconds
+            if quiet >= max(STILL_SECONDS, STILL_LOOKS * watcher.interval):
+                text = f"no log has grown for {duration(quiet)}: the runs have ended, or hang. Stopped"
+                print(text, file=sys.stderr)
+                _close(watcher, json=json)
+                return
+            time.sleep(watcher.interval)
+    except KeyboardInterrupt:
+        print("stopped; alerts given so far are remembered", file=sys.stderr)
+
+
+def _close(watcher: Watcher, *, json: bool) -> None:
+    watcher.miss_the_planned()
+    if json:
+        counts = {"runs": watcher.runs, "unreadable": watcher.unreadable, "undelivered": watcher.undelivered}
+        say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, "kind": "watch", **counts}))
+    if watcher.undelivered or watcher.unreadable:
+        raise SystemExit(1)
+
+
+def _planned(path: Path) -> PlannedRun:
+    from isocompute_sdk.health.alerts import PlannedRun
+    from isocompute_sdk.planning import Plan
+
+    plan = Plan.load(path)
+    fits = plan.fits
+    if fits is None or fits.surface is None:
+        raise SpecError(
+            f"--plan {path} predicts no band (its fits: {'none' if fits is None else fits.method}); accepted: a plan "
+            "from fits of method 'surface'",
+            "Plan from runs of your own: isocompute allocate RUNS --budget ... --output plan.json.",
+        )
+    if fits.compute != "log10_rollouts":
+        raise SpecError(
+            f"--plan {path} was fitted on tokens; accepted: a plan fitted on rollouts",
+            "Fit the runs on rollouts and plan again.",
+        )
+    return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
+
+
+@dataclass
+class Watcher:
+    """Reads logs and reports new alerts."""
+
+    logs: list[Path]
+    map: Path | None
+    reading: dict[str, Any]
+    eval_set: str | None
+    book: AlertBook
+    command: list[str] | None
+    planned: PlannedRun | None
+    least: Severity
+    give: Callable[[Alert], None]
+    interval: float | None
+    """Seconds between two looks; None: a single look."""
+    waits_in_silence: bool = False
+    """Whether paths that never held logs are not worth a line."""
+    _seen: dict[str, object] = field(default_factory=dict[str, object])
+    """By folder, its files with sizes and times at the last successful look."""
+    _grown: float = 0.0
+    """When a log was last written."""
+    _runs: dict[str, int] = field(default_factory=dict[str, int])
+    """Number of runs by folder that was read at least once."""
+    _failed: dict[str, int] = field(default_factory=dict[str, int])
+    """Failed readings in a row, by folder."""
+    _held: set[str] = field(default_factory=set[str])
+    """Paths that held logs at least once."""
+    _missing: set[str] = field(default_factory=set[str])
+    """Paths without logs at the last look."""
+    _planned_seen: bool = False
+    _complaints: set[str] = field(default_factory=set[str])
+    _errors: set[str] = field(default_factory=set[str])
+    _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+
+    @property
+    def runs(self) -> int:
+        """Runs that were read at least once."""
+        return sum(self._runs.values())
+
+    @property
+    def unreadable(self) -> int:
+        """Folders that cannot be read now."""
+        return len(self._failed)
+
+    @property
+    def undelivered(self) -> int:
+        """Alerts whose command failed."""
+        return len(self._undelivered)
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Time since a log last grew; 0 while logs or the delivery of an alert are waited for."""
+        if self._missing or self._undelivered or not self._seen:
+            return 0.0
+        return time.time() - self._grown
+
+    def look(self) -> None:
+        """Read all logs and report new alerts; an unreadable folder does not hide the others.
+
+        Raises:
+            RecordError: no logs, or none that can be read.
+        """
+        groups, missing = together(self.logs, self.map)
+        self._held |= {*map(str, self.logs)} - missing.keys()
+        for path in self._missing - missing.keys():
+            self._failed.pop(path, None)
+            self.book.forget(path, ALL_RUNS)
+        self._missing = set(missing)
+        errors: dict[str, RecordError] = dict(missing)
+        for folder, group in groups.items():
+            try:
+                self._look_at(folder, group)
+            except RecordError as error:
+                errors[folder] = error
+        alone = len(errors) == len(groups) + len(missing)
+        for where, error in errors.items() if self.interval is not None or not alone else ():
+            self._blind(where, error)
+        if alone:
+            raise next(iter(errors.values()))
+
+    def look_again(self) -> None:
+        """As `look`, without raising when nothing can be read yet."""
+        try:
+            self.look()
+            self._failed.pop(ANYWHERE, None)
+            self.book.forget(ANYWHERE, ALL_RUNS)
+            self.miss_the_planned()
+        except (IsoComputeError, OSError) as error:
+            self._complain_of(error, known=bool(self._runs))
+            if not self._failed.keys() - {ANYWHERE}:
+                self._blind(ANYWHERE, error)
+
+    def _look_at(self, folder: str, group: Together) -> None:
+        from isocompute_sdk.health.alerts import notes_now
+        from isocompute_sdk.health.traces import gather
+        from isocompute_sdk.ingest import RunMap, read_mapped
+        from isocompute_sdk.records import RunSet
+        from isocompute_sdk.records.table import runs_without_sizes
+
+        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
+        self._grown = max([self._grown, *(written / 1e9 for _, _, written in state)])
+        if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
+            return
+        if all(_has_only_begun(file) for file in group.files):
+            return
+        if self.map is None:
+            runs = RunSet.read(
+                group.paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading
+            )
+        else:
+            told = {name: self.reading[name] for name in ("metric", "rename", "ignore", "set")}
+            runs = read_mapped(self.map, RunMap.load(self.map).told(**told))
+            for note in runs.notes:
+                if note.code in ("run-not-in-mapping", "file-unreadable"):
+                    self._complain(note.message)
+        self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
+        self.book.forget(folder, ALL_RUNS)
+        if self.eval_set is not None and self.eval_set not in runs.eval_sets:
+            there = ", ".join(runs.eval_sets)
+            self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
+        traces = gather(runs, self.reading["metric"], self.eval_set)
+        self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
+        unsized = runs_without_sizes(runs)
+        for alert in self.book.due(notes_now(traces, self.planned, unsized), folder, self.least):
+            self._tell(alert)
+        self._seen[folder], self._runs[folder] = state, len(traces)
+        self._failed.pop(folder, None)
+
+    def _blind(self, folder: str, error: Exception) -> None:
+        """Warn, and after a few failures in a row give an alert: these runs are not being watched."""
+        from isocompute_sdk.health.alerts import Alert
+        from isocompute_sdk.notes import Note
+
+        known = bool(self._runs) if folder == ANYWHERE else folder in self._runs or folder in self._held
+        self._complain_of(error, known)
+        self._failed[folder] = self._failed.get(folder, 0) + 1
+        if not known or self._failed[folder] < BLIND:
+            return
+        message = f"Logs could not be read {BLIND} times in a row; these runs are not being watched: {for_shell(error)}"
+        alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
+        if self.book.is_due(alert):
+            self._tell(alert)
+
+    def miss_the_planned(self) -> None:
+        """Say that the plan's run was not there."""
+        if self.planned is not None and not self._planned_seen:
+            n, bp = self.planned.group_size, self.planned.problems_per_batch
+            self._complain(f"no run has the plan's n = {n} and B_p = {bp} so far")
+
+    def _tell(self, alert: Alert) -> None:
+        if self.book.is_new(alert):
+            self.give(alert)
+        trouble = None if self.command is None else run_command(self.command, alert)
+        self.book.record(alert, delivered=trouble is None)
+        self._undelivered.discard(alert.key)
+        if trouble is not None:
+            self._complain(f"--on-alert: {trouble}")
+            if self.book.is_due(alert):
+                self._undelivered.add(alert.key)
+
+    def _complain(self, text: str) -> None:
+        """Print each text once."""
+        if text not in self._complaints:
+            print(printable(text), file=sys.stderr, flush=True)
+            self._complaints.add(text)
+
+    def _complain_of(self, error: Exception, known: bool) -> None:
+        """Print each reading error once; keep waiting for paths that never held logs."""
+        text = " ".join(for_shell(error).split())
+        if text in self._errors:
+            return
+        self._errors.add(text)
+        waiting = not known and self.interval is not None
+        if waiting and self.waits_in_silence:
+            return
+        self._complain(
+            f"waiting, with a look every {self.interval:g} s until Ctrl-C: {text}"
+            if waiting
+            else f"cannot read for now: {text}"
+        )
+
+
+def _has_only_begun(file: Path) -> bool:
+    """Whether a file is the journal of a run without a measurement yet."""
+    from isocompute_sdk.ingest.formats.registry import journal_of
+
+    form = journal_of(file)
+    return form is not None and form.journal is not None and not form.journal.read(file, "drop").columns["value"]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Logs that are read together."""
+
+    paths: list[Path]
+    """Paths to read."""
+    files: list[Path]
+    """Their files, to see whether any has changed."""
+
+
+def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together], dict[str, RecordError]]:
+    """Logs to read together, by folder; and for each path without logs the reason.
+
+    Tables are read folder by folder, since runs of one name in two are two runs; logs of frameworks, which name runs by
+    their folders, as they were asked for.
+
+    Args:
+        logs: files, folders and globs.
+        map: a mapping in their place.
+    """
+    from isocompute_sdk.ingest.find import find_logs
+    from isocompute_sdk.ingest.paths import Listing, find_files, holds_journals
+
+    if map is not None:
+        return {str(map.absolute()): Together([map], [map, *_searched(map)])}, {}
+    found: dict[str, Together] = {}
+    missing: dict[str, RecordError] = {}
+    for path in logs:
+        listing = Listing.of(path)
+        sources = [] if holds_journals(listing) else find_logs(listing)
+        if sources:
+            below = sorted({file for source in sources for file in source.files})
+            found[str(path.absolute())] = Together([path], below)
+            continue
+        try:
+            files = find_files(listing, "auto")
+        except RecordError as error:
+            missing[str(path)] = error
+            continue
+        for file in files:
+            group = found.setdefault(str(file.parent.absolute()), Together([], []))
+            if file not in group.files:
+                group.paths.append(file)
+                group.files.append(file)
+    return found, missing
+
+
+def _searched(map: Path) -> list[Path]:
+    """The files behind a mapping."""
+    from isocompute_sdk.ingest import RunMap
+    from isocompute_sdk.ingest.paths import Listing
+
+    return sorted({file for one in RunMap.load(map).searched for file in Listing.of(map.parent / one).files})
+
+
+def refuse_hopeless(path: Path) -> None:
+    """Raise on a path that can never hold logs; a path that training may still create is accepted.
+
+    Raises:
+        RecordError: its parent folder does not exist, or it is a file of an unknown format.
+    """
+    from isocompute_sdk.ingest.paths import format_of, is_log
+
+    home = _home(path)
+    if not home.is_dir():
+        there = next(above for above in (*home.parents, Path()) if above.is_dir())
+        what = "is a file, not a folder" if home.exists() else "does not exist"
+        raise RecordError(
+            f"{path} will not appear: folder {home} {what}",
+            f"Correct the path; or watch {there}: it is looked through at any depth, now and later.",
+        )
+    if path.is_file() and not is_log(path):
+        format_of(path)
+
+
+def state_file(path: Path) -> Path:
+    """File that remembers alerts: inside a folder of logs, or beside a file or a folder that does not exist yet."""
+    home = _home(path)
+    pattern = home != path.parent or (glob.has_magic(path.name) and not path.exists())
+    beside = home / (STATE_FILE if pattern else f".{path.name}{STATE_FILE}")
+    # A folder that was waited for has it beside itself.
+    return path / STATE_FILE if path.is_dir() and not (path.name and beside.is_file()) else beside
+
+
+def _home(path: Path) -> Path:
+    """The parent folder; for a glob the last folder before its first wildcard."""
+    home = path.parent
+    while not path.exists() and glob.has_magic(str(home)):
+        home = home.parent
+    return home
+
+
+def split_command(text: str) -> list[str]:
+    """The words of a command as typed; no shell is involved.
+
+    Raises:
+        SpecError: an empty text, or a quote that is not closed.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise SpecError(f"--on-alert {text!r}: {error}", "Close the quote.") from error
+    if not words:
+        raise SpecError("--on-alert is empty; accepted: a command with its arguments", "For example 'notify-send'.")
+    return words
+
+
+def run_command(words: list[str], alert: Alert) -> str | None:
+    """Run a command with an alert as JSON on its input and in variables `ISOCOMPUTE_ALERT_*`; the problem, or None.
+
+    Its output goes to stderr, so that stdout holds alerts only.
+    """
+    fields = alert.to_dict()
+    body = json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **fields}, allow_nan=False) + "\n"
+    variables = {
+        PREFIX + name.upper(): _variable(fields[name])
+        for name in ("code", "severity", "run_id", "folder", "step", "rollouts", "message")
+    }
+    try:
+        # A group of its own, so that what a shell has started ends with it.
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=2,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, **variables},
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"{words[0]} cannot be run: {error.strerror}"
+    try:
+        process.communicate(body, timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"{words[0]} took longer than {COMMAND_SECONDS:.0f} s and was stopped"
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return None if process.returncode == 0 else f"{words[0]} ended with exit code {process.returncode}"
+
+
+def _variable(value: object) -> str:
+    text = "" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
+    return text.replace("\0", "")[:MAX_VARIABLE]

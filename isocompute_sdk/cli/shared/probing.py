@@ -1,0 +1,120 @@
+"""`isocompute run --probe`: ten steps at three batch sizes, and the throughput that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk import files
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.speed import DEFAULT_FILE, save_speed
+from isocompute_sdk.errors import SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.specs import RunSpec, Study
+
+_PANEL = "Seconds per step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """What a probe times, as typed on the command line."""
+
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Time a few steps at three batch sizes.", rich_help_panel=_PANEL)
+    ] = False
+    backend: Annotated[str | None, opt.backend("Training framework; the study's by default.", _PANEL)] = None
+    steps: Annotated[
+        int, typer.Option(help="Update steps of each run; the first is left out.", min=3, rich_help_panel=_PANEL)
+    ] = 10
+    batch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--batch", help="A batch n x B_p to time, e.g. 8x32; repeat it three times.", rich_help_panel=_PANEL
+        ),
+    ] = None
+    gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs; the study's by default.", _PANEL)] = None
+    usd_per_gpu_hour: Annotated[
+        float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.", _PANEL)
+    ] = None
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the throughput goes (YAML).", rich_help_panel=_PANEL)
+    ] = DEFAULT_FILE
+
+
+def probe(study: Study, asked: ProbeOptions, *, prepare_only: bool, json: bool) -> None:
+    """Write the scripts of a probe; train it here and save the throughput unless `prepare_only`.
+
+    Raises:
+        SpecError: a batch that is none.
+        BackendError: a run failed.
+    """
+    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.timing.probe import probe_pairs, probe_runs
+    from isocompute_sdk.training import registry
+
+    pairs = [_pair(text) for text in asked.batch] if asked.batch else probe_pairs(study)
+    runs = probe_runs(study, registry.load(asked.backend or study.backend).describe(), pairs, asked.steps)
+    script = _prepare(runs)
+    gpus = asked.gpus or max(study.hardware.gpu_counts)
+    if not prepare_only:
+        _train(runs)
+        save_speed(RunSet.read(script.parent), gpus, None, asked.usd_per_gpu_hour, asked.output, json=json)
+    elif json:
+        listed = [one.model_dump(mode="json") for one in runs]
+        emit_json({"kind": "probe", "script": str(script), "runs": listed})
+    else:
+        for one in runs:
+            say(f"{one.run_id:<24} B = {one.rollouts_per_batch:,} rollouts, {one.update_steps} steps")
+        say(f"wrote {script}\nnext: bash {quote(str(script))}")
+        say(f"then: isocompute doctor {quote(str(script.parent))} --speed --gpus {gpus} --output {asked.output}")
+
+
+def _pair(text: str) -> tuple[int, int]:
+    from isocompute_sdk.specs import parse_count
+
+    n, _, bp = text.partition("x")
+    try:
+        return parse_count(n), parse_count(bp)
+    except SpecError as error:
+        raise SpecError(
+            f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32",
+            error.hint or "For example --batch 8x32.",
+        ) from error
+
+
+def _prepare(runs: tuple[RunSpec, ...]) -> Path:
+    """Write a folder for each run, and the script that starts them one after the other."""
+    from isocompute_sdk.campaigns.carrying_out import prepare
+    from isocompute_sdk.training import registry
+    from isocompute_sdk.training.backend import run_folder
+
+    jobs = prepare(runs, registry.load(runs[0].backend), Path.cwd())
+    lines = ["#!/usr/bin/env bash", "# Times a few steps at each batch; start it in the folder that data paths are of."]
+    lines += ["set -euo pipefail"]
+    for job, one in zip(jobs, runs, strict=True):
+        settings = [f"{name}={quote(value)}" for name, value in job.launch.env.items()]
+        lines.append(" ".join([*settings, "bash", quote(f"{run_folder(one)}/launch.sh")]))
+    folder = Path(run_folder(runs[0])).parent
+    return files.write_text(folder / "probe.sh", "\n".join(lines) + "\n", executable=True)
+
+
+def _train(runs: tuple[RunSpec, ...]) -> None:
+    from isocompute_sdk.campaigns.carrying_out import carry_out
+    from isocompute_sdk.campaigns.executors import LocalExecutor
+    from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
+    from isocompute_sdk.training import registry
+
+    with resumable(), WorkProgress() as progress:
+        carry_out(
+            runs,
+            registry.load(runs[0].backend),
+            LocalExecutor(1),
+            Path.cwd(),
+            lambda statuses: progress.runs("probe", statuses),
+        )
