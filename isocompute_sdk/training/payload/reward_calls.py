@@ -25,6 +25,8 @@ from run_files import ROW_FILES, read_json
 ARGUMENTS = "(prompt, response, answer)"
 CONTRACTS: Mapping[str, str] = {"reward": ARGUMENTS}
 """Function names that are tried if none is given -> their arguments."""
+PROGRAMS = ("reward_calls.py", "reward_worker.py")
+"""Files whose lines are not the user's."""
 
 
 class RewardFileError(Exception):
@@ -77,7 +79,7 @@ def as_float(value: Any) -> float:
 def load_function(
     path: Path, name: str | None, contracts: Mapping[str, str] = CONTRACTS
 ) -> tuple[Callable[..., Any], str]:
-    """The user's function and its name: the given one, else the first of `contracts` that the file defines.
+    """The user's function in a file and its name; see `function_in`.
 
     Raises:
         RewardFileError: the file does not run, the function is missing or takes other arguments.
@@ -92,22 +94,41 @@ def load_function(
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise RewardFileError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    wanted = [name] if name is not None else list(contracts)
-    found = next((candidate for candidate in wanted if callable(getattr(module, candidate, None))), None)
-    if found is None:
+    except (Exception, SystemExit) as error:
+        raise RewardFileError(f"{path.name} does not run: {described(error)}") from error
+    return function_in(module, path.name, name, contracts)
+
+
+def function_in(
+    module: Any, where: str, name: str | None, contracts: Mapping[str, str] = CONTRACTS
+) -> tuple[Callable[..., Any], str]:
+    """A function of a module and its name: the given one, else the first of `contracts` that the module defines.
+
+    Raises:
+        RewardFileError: it is missing or takes other arguments.
+    """
+    names = [name] if name is not None else list(contracts)
+    chosen = next((one for one in names if callable(getattr(module, one, None))), None)
+    if chosen is None:
         defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         raise RewardFileError(
-            f"{path.name} defines no {' or '.join(wanted)}; its functions are {', '.join(defined) or 'none'}. Define "
-            "reward(prompt, response, answer), or name another function as file.py:function"
+            f"{where} defines no {' or '.join(map(repr, names))}; its functions are {', '.join(defined) or 'none'}. "
+            "Define reward(prompt, response, answer), or name another function as file.py:function"
         )
-    function = getattr(module, found)
-    check_signature(path, found, function, contracts.get(found, ARGUMENTS))
-    return function, found
+    function = getattr(module, chosen)
+    check_signature(where, chosen, function, contracts.get(chosen, ARGUMENTS))
+    return function, chosen
 
 
-def check_signature(path: Path, name: str, function: Callable[..., Any], arguments: str) -> None:
+def described(raised: BaseException) -> str:
+    """Type, message and place of an exception; a syntax error names its place itself."""
+    frames = traceback.extract_tb(raised.__traceback__)
+    own = [one for one in frames if Path(one.filename).name not in PROGRAMS and not one.filename.startswith("<frozen ")]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{type(raised).__name__}: {raised}{place}"
+
+
+def check_signature(where: str, name: str, function: Callable[..., Any], arguments: str) -> None:
     """Refuse a function that cannot be called with three positional arguments, `arguments` in words."""
     try:
         signature = inspect.signature(function)
@@ -116,7 +137,7 @@ def check_signature(path: Path, name: str, function: Callable[..., Any], argumen
     try:
         signature.bind("", "", "")
     except TypeError as error:
-        raise RewardFileError(f"{path.name}: {name}{signature} cannot be called with {arguments}: {error}") from error
+        raise RewardFileError(f"{where}: {name}{signature} cannot be called with {arguments}: {error}") from error
 
 
 def function_of(folder: Path) -> Callable[..., Any]:
