@@ -30,39 +30,6 @@ def test_mean_and_variance_of_the_gradient_are_the_closed_forms(p: float, n: int
     assert drawn[:, 0].var() == pytest.approx(variance, rel=0.1)
 
 
-def test_the_gradient_sums_to_zero_and_vanishes_where_all_answers_are_alike() -> None:
-    many = copies(0.3, 20_000)
-    drawn = sampled_gradient(many.logits_PK, many.right_P, 3, np.random.default_rng(0))
-    assert np.allclose(drawn.sum(axis=1), 0)
-    share = np.mean(np.any(drawn != 0, axis=1))
-    assert share == pytest.approx(1 - 0.3**3 - 0.7**3, abs=0.02)
-
-
-def test_dividing_by_the_groups_spread_gives_advantages_of_one() -> None:
-    many = copies(0.3, 200)
-    plain, scaled = (
-        sampled_gradient(many.logits_PK, many.right_P, 8, np.random.default_rng(1), normalise=flag)
-        for flag in (False, True)
-    )
-    mixed = plain[:, 0] > 0
-    assert np.allclose(scaled[mixed, 0] ** 2, plain[mixed, 0])
-
-
-@pytest.mark.parametrize("n", [4, 64])
-def test_training_follows_the_flow_where_steps_are_small(n: int) -> None:
-    bandit = copies(0.3, 400)
-    *_, last = train_bandit(bandit, n, 400, 400, np.random.default_rng(0), learning_rate=0.05)
-
-    def time_to(p: float) -> float:
-        """Time that dp/dt = p^2 (1 - p)^2 takes to p, up to a constant: closed form."""
-        return 1 / (1 - p) - 1 / p + 2 * np.log(p / (1 - p))
-
-    # Of the logit of p, an update moves rate (1 - 1/n) p (1 - p) K / (K - 1).
-    passed = 400 * 0.05 * (1 - 1 / n) * 5 / 4
-    mean = float(last.mean())
-    assert time_to(mean - 0.01) < time_to(0.3) + passed < time_to(mean + 0.01)
-
-
 def test_at_equal_steps_larger_groups_lose_less_and_at_equal_compute_more_steps_win() -> None:
     def lost(n: int, steps: int) -> float:
         *_, last = train_bandit(copies(0.2, 300), n, 300, steps, np.random.default_rng(0), learning_rate=0.5)
@@ -70,23 +37,6 @@ def test_at_equal_steps_larger_groups_lose_less_and_at_equal_compute_more_steps_
 
     assert lost(64, 60) < lost(4, 60) < lost(2, 60)
     assert lost(4, 16 * 40) < lost(64, 40)
-
-
-def test_only_the_problems_of_a_batch_move_unless_features_are_shared() -> None:
-    rng = np.random.default_rng(0)
-    for sharing in (0.0, 0.5):
-        bandit = draw_bandit(rng, problems=40, sharing=sharing)
-        before, after = train_bandit(bandit, 64, 1, 1, np.random.default_rng(1), learning_rate=1.0)
-        assert np.sum(np.abs(after - before) > 1e-12) == (1 if sharing == 0 else 40)
-
-
-def test_interference_makes_learning_uneven() -> None:
-    def spread(sharing: float) -> float:
-        bandit = draw_bandit(np.random.default_rng(3), problems=128, sharing=sharing, features=4, spread=0.1)
-        *_, last = train_bandit(bandit, 8, 32, 200, np.random.default_rng(1), learning_rate=1.0)
-        return float(last.std())
-
-    assert spread(0.9) > 2 * spread(0.0)
 
 
 def test_pass_rates_are_probabilities_of_the_right_answer_and_training_repeats_exactly() -> None:

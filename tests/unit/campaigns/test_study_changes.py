@@ -74,12 +74,6 @@ def test_an_edit_is_accepted_only_where_it_spoils_nothing_that_was_run(
     assert not any(change.refused for change in study_changes(study(), study(**edit), SIMULATOR, {}))
 
 
-def test_a_backend_that_cannot_make_runs_longer_keeps_their_length() -> None:
-    longer = study(sweep={**SWEEP, "rollouts": 81_920}, backend="simulator")
-    (change,) = study_changes(study(), longer, registry.load("trl"), BEGUN)
-    assert change.refused
-
-
 def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "edited"
     carry_out(
