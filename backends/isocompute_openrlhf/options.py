@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from isocompute_sdk.specs.base import Count, Flag, Number, Text
+from isocompute_sdk.specs.base import Count, Flag, Number
 from isocompute_sdk.training import FrameworkOptions
 from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
@@ -79,9 +79,6 @@ class OpenRLHFOptions(FrameworkOptions):
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
-    ray_job_address: Text | None = None
-    """Address of a Ray cluster's dashboard, such as http://head:8265: training is submitted there as a Ray job; this
-    machine must share its file system. None: start on this machine, or join the cluster in RAY_ADDRESS."""
 
     def evaluation_files(self) -> dict[str, str]:
         """The further evaluation sets, name -> file."""

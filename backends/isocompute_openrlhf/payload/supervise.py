@@ -1,7 +1,7 @@
 """Run OpenRLHF, log its output, remove old checkpoints, and stop early on request.
 
     python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
-                         [--submit ADDRESS] [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
+                         [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
 
 * Output is copied to this program's output and to console.<attempt>.log.
 * Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
@@ -11,7 +11,6 @@
 * Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
   during the run), training stops after the first checkpoint at or beyond that step and the evaluation of the same
   step, with exit status 0. Started again with a later step, the run resumes.
-* --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
 
 Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
 wrapper of the SDK has started this program and writes that file.
@@ -23,7 +22,6 @@ import argparse
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -39,7 +37,6 @@ EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_me
 BEST_BEGINS = b"New best eval metric: "
 BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
 TAG = re.compile(r"global_step(\d+)\Z")
-PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
 EXIT_FILE = "exit.json"
 """Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
 WRAPPED = "ISOCOMPUTE_ATTEMPT"
@@ -176,18 +173,13 @@ def log_spaced(save_every: int, last: int) -> set[int]:
 
 
 class Training:
-    """The command, as a child process or as a job on a cluster."""
+    """The command, as a child process."""
 
-    def __init__(self, folder: Path, command: Sequence[str], submit: str | None, attempt: int) -> None:
-        self.folder = folder
-        self.submit = submit
-        self.ray = ray_program() or "ray"
-        self.job = f"isocompute-{folder.name}-{attempt}-{int(time.time())}"
+    def __init__(self, folder: Path, command: Sequence[str], attempt: int) -> None:
         self.progress = Progress()
-        argv = list(command) if submit is None else self._submission(command, submit)
         # The child inherits open descriptors, such as the lock held by the executor.
         self.process = subprocess.Popen(
-            argv,
+            list(command),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             close_fds=False,
@@ -196,13 +188,6 @@ class Training:
         self.stopping_since: float | None = None
         self.reader = threading.Thread(target=self._copy, args=(folder / f"console.{attempt}.log",), daemon=True)
         self.reader.start()
-
-    def _submission(self, command: Sequence[str], address: str) -> list[str]:
-        # Releases of Ray differ in how they quote a job's command: a plain path means the same in all of them.
-        script = self.folder / "train.sh"
-        script.write_text(f"export PYTHONUNBUFFERED=1\nexec {shlex.join(command)}\n", encoding="utf-8")
-        options = [f"--address={address}", f"--submission-id={self.job}"]
-        return [self.ray, "job", "submit", *options, "--", "bash", str(script)]
 
     def _copy(self, path: Path) -> None:
         """Copy the output line by line; neither a closed terminal nor a full disk ends the run."""
@@ -222,12 +207,7 @@ class Training:
         """Ask it to stop; kill it after two minutes."""
         if self.stopping_since is None:
             self.stopping_since = time.monotonic()
-            if self.submit is None:
-                self.process.terminate()
-            else:
-                subprocess.run(
-                    [self.ray, "job", "stop", "--no-wait", f"--address={self.submit}", self.job], check=False
-                )
+            self.process.terminate()
         elif time.monotonic() - self.stopping_since > PATIENCE_SECONDS:
             self.process.kill()
 
@@ -238,12 +218,6 @@ class Training:
             return None
         self.reader.join(timeout=10)
         return 128 - code if code < 0 else code
-
-
-def ray_program() -> str | None:
-    """Path of the command `ray` beside this interpreter, else in PATH; None if there is neither."""
-    beside = Path(sys.executable).with_name("ray")
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("ray")
 
 
 def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
@@ -340,7 +314,6 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--stop-after", type=int)
-    parser.add_argument("--submit")
     parser.add_argument("--samples", type=int, required=True)
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if not command:
@@ -352,12 +325,6 @@ def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
     options, command = parsed(argv)
     folder = Path(options.folder)
-    if options.submit is not None and not PLAIN_PATH.match(str(folder)):
-        say(f"the run folder is {str(folder)!r}; accepted for a Ray job: letters, digits and _./+=- only")
-        return 2
-    if options.submit is not None and ray_program() is None:
-        say(f"no command ray beside {sys.executable} or in PATH; set PYTHON to an interpreter that has Ray")
-        return 2
     wanted = wanted_stop(folder, options.stop_after)
     checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)
     if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
@@ -375,7 +342,7 @@ def main(argv: list[str]) -> int:
     if not wrapped:
         (folder / EXIT_FILE).unlink(missing_ok=True)
     attempt = attempt_of(folder)
-    training = Training(folder, command, options.submit, attempt)
+    training = Training(folder, command, attempt)
     rewards = ValidationRewards(folder, attempt, options.samples)
 
     def forward(_number: int, _frame: object) -> None:

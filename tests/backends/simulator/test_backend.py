@@ -73,15 +73,6 @@ def test_runs_of_a_sweep_share_one_task(tmp_path: Path) -> None:
     assert not np.allclose(long, other, atol=1e-3)
 
 
-@pytest.mark.parametrize("task", ["bandit", "interference"])
-def test_bandits_are_trained_and_report_every_kind_of_metric(tmp_path: Path, task: str) -> None:
-    runs = simulate(run_spec(options={"task": task}, update_steps=100), tmp_path / task)
-    assert runs.metrics == ("avg@4", "best@4", "worst@4")
-    average, best, worst = (runs.series(name)[0].value_T for name in runs.metrics)
-    assert np.all((worst <= average) & (average <= best))
-    assert average[-1] > average[0] + 0.05
-
-
 def test_every_place_a_user_looks_says_simulation() -> None:
     backend = SimulatorBackend()
     run = run_spec()

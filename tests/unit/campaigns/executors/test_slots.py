@@ -181,7 +181,6 @@ def run_for(backend: str, gpus: int = 1, **options: object) -> RunSpec:
         (run_for("openrlhf", 8), (8, False)),
         (run_for("openrlhf", gpus_per_node=4), (4, False)),
         (run_for("openrlhf", 16), (8, True)),
-        (run_for("openrlhf", 8, ray_job_address="http://head:8265"), (0, False)),
     ],
 )
 def test_what_a_run_needs_follows_from_its_hardware_and_options(
