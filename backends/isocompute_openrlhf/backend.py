@@ -163,10 +163,8 @@ def _supervision(case: OpenRLHFCase) -> list[str]:
     """Command-line options of supervise.py."""
     chosen = {
         "save-every": case.save_every,
-        "evaluate-every": case.evaluation.every_steps,
         "last": case.run.update_steps,
         "keep": case.options.keep_checkpoints,
-        "stop-after": case.options.stop_after_steps,
         "samples": case.evaluation.samples,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]

@@ -385,26 +385,6 @@ def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
     yield Note("checkpoints", "info", message, data)
 
 
-def _early_stop(case: OpenRLHFCase) -> Iterator[Note]:
-    """Notes on the option stop_after_steps."""
-    target, steps = case.options.stop_after_steps, case.run.update_steps
-    if target is None:
-        return
-    if target >= steps:
-        message = (
-            f"option stop_after_steps = {target} has no effect: the run ends after {steps} update steps. Set "
-            "update_steps to the longest length you may want, and stop_after_steps below it."
-        )
-        yield unsupported("options.stop_after_steps", message)
-        return
-    end = min(-(-target // case.save_every) * case.save_every, steps)
-    message = (
-        f"written for {steps} update steps, stopped after {end} (first checkpoint at or beyond {target}). Rows, "
-        "warm-up and learning rate are those of the long run, so it can be continued later."
-    )
-    yield Note("stops-early", "info", message, {"stop_after_steps": target, "update_steps": steps, "ends_after": end})
-
-
 def _standard_deviation(case: OpenRLHFCase) -> Iterator[Note]:
     """std_epsilon: OpenRLHF divides groups by std + 1e-9 and batches by max(std, 1e-4), whatever is asked for."""
     epsilon = case.recipe.std_epsilon
@@ -515,7 +495,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     ),
     _unused_options,
     _checkpoints,
-    _early_stop,
     Rule[OpenRLHFCase](
         "recipe.algorithm",
         lambda c: c.cispo,

@@ -69,10 +69,6 @@ class OpenRLHFOptions(FrameworkOptions):
     """Also keep the checkpoint with the best validation reward."""
     save_hf: Flag = False
     """Also write Hugging Face weights with every checkpoint; these are never removed."""
-    stop_after_steps: Count | None = None
-    """Stop after the first checkpoint at or beyond this update step and its evaluation; the run resumes if started
-    again with a later step. A file `stop_after` with a step in the run folder does the same during the run. None: all
-    update steps."""
     wandb: Flag = False
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
     eval_sets: NamedFiles | None = None

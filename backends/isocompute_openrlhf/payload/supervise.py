@@ -1,6 +1,6 @@
-"""Run OpenRLHF, log its output, remove old checkpoints, and stop early on request.
+"""Run OpenRLHF, log its output, and remove old checkpoints.
 
-    python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
+    python3 supervise.py RUN_FOLDER --save-every S --last M [--keep N]
                          [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
 
 * Output is copied to this program's output and to console.<attempt>.log.
@@ -8,11 +8,8 @@
   8 S ... update steps; OpenRLHF keeps the best one by its evaluations of K samples per problem, which best.json names
   beside its reward on samples that did not choose it. Others are moved away and removed while OpenRLHF is not saving:
   between the end of one save and the next evaluation or update.
-* Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
-  during the run), training stops after the first checkpoint at or beyond that step and the evaluation of the same
-  step, with exit status 0. Started again with a later step, the run resumes.
 
-Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
+The exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
 wrapper of the SDK has started this program and writes that file.
 """
 
@@ -34,7 +31,6 @@ from typing import IO
 
 STEP = re.compile(rb"Global step (\d+): \{")
 EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
-BEST_BEGINS = b"New best eval metric: "
 BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
 TAG = re.compile(r"global_step(\d+)\Z")
 EXIT_FILE = "exit.json"
@@ -42,7 +38,6 @@ EXIT_FILE = "exit.json"
 WRAPPED = "ISOCOMPUTE_ATTEMPT"
 """Set by that wrapper."""
 POLL_SECONDS = 1.0
-SETTLE_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
 
 
@@ -52,10 +47,8 @@ class Progress:
     def __init__(self) -> None:
         self.step = 0
         self.evaluated = 0
-        self.evaluated_at = 0.0
         self.evaluations: list[int] = []
         """Steps of all evaluations, in order."""
-        self.saving_best = False
         self.best: tuple[str, int, float] | None = None
         """Name, update step and reward of the best checkpoint; None before the first."""
 
@@ -65,12 +58,9 @@ class Progress:
         if step:
             self.step = int(step[1])
         elif evaluated:
-            self.evaluated, self.evaluated_at = int(evaluated[1]), time.monotonic()
+            self.evaluated = int(evaluated[1])
             self.evaluations.append(self.evaluated)
-        elif BEST_BEGINS in line:
-            self.saving_best = True
         elif best := BEST_SAVED.search(line):
-            self.saving_best = False
             self.best = best[1].decode(), int(best[2]), float(best[3])
 
 
@@ -232,36 +222,16 @@ def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
     return stream
 
 
-def wanted_stop(folder: Path, option: int | None) -> int | None:
-    """Step after which to stop: from the file `stop_after`, which can change during the run, else the option."""
-    try:
-        return int((folder / "stop_after").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return option
-    except (OSError, ValueError):
-        return None
-
-
 def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
     """Whether a save has just ended and the next has not begun."""
     return bool(complete) and complete[-1] == progress.step and progress.evaluated < progress.step
-
-
-def may_stop(progress: Progress, complete: Sequence[int], wanted: int, evaluate_every: int) -> bool:
-    """Whether a checkpoint at or beyond the wanted step exists and its evaluation is over."""
-    step = complete[-1] if complete else 0
-    if step < wanted or progress.saving_best:
-        return False
-    if step % evaluate_every or progress.step > step:
-        return True
-    return progress.evaluated >= step and time.monotonic() - progress.evaluated_at > SETTLE_SECONDS
 
 
 def supervise(
     training: Training, checkpoints: Checkpoints, rewards: ValidationRewards, options: argparse.Namespace
 ) -> int:
     """Watch the training until it ends; returns the exit status."""
-    folder, pruned, stopped, named = Path(options.folder), 0, False, None
+    folder, pruned, named = Path(options.folder), 0, None
     while True:
         status = training.status()
         best = training.progress.best
@@ -274,16 +244,12 @@ def supervise(
             say(f"warning: the evaluation cannot be split: {error}")
         if status is not None:
             checkpoints.prune()
-            return 0 if stopped else status
+            return status
         complete = checkpoints.complete()
         if complete and complete[-1] != pruned and may_prune(training.progress, complete):
             checkpoints.prune()
             pruned = complete[-1]
-        wanted = wanted_stop(folder, options.stop_after)
-        if not stopped and wanted is not None and may_stop(training.progress, complete, wanted, options.evaluate_every):
-            say(f"stopping after the checkpoint of update step {complete[-1]}, as asked for (step {wanted})")
-            stopped = True
-        if stopped or training.stopping_since is not None:
+        if training.stopping_since is not None:
             training.stop()
         time.sleep(POLL_SECONDS)
 
@@ -310,10 +276,9 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="supervise.py", allow_abbrev=False)
     parser.add_argument("folder")
     parser.add_argument("engines", nargs="+")
-    for name in ("--save-every", "--evaluate-every", "--last"):
+    for name in ("--save-every", "--last"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--keep", type=int, default=2)
-    parser.add_argument("--stop-after", type=int)
     parser.add_argument("--samples", type=int, required=True)
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if not command:
@@ -325,11 +290,7 @@ def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
     options, command = parsed(argv)
     folder = Path(options.folder)
-    wanted = wanted_stop(folder, options.stop_after)
     checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)
-    if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
-        say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
-        return 0
     # run_files.py is beside this program in a run folder, but not when the SDK imports this module.
     from run_files import InputError, attempt_of, hold, write_json
 

@@ -16,15 +16,13 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from run_files import ROW_FILES, read_json
 
 ARGUMENTS = "(prompt, response, answer)"
-CONTRACTS: Mapping[str, str] = {"reward": ARGUMENTS}
-"""Function names that are tried if none is given -> their arguments."""
 PROGRAMS = ("reward_calls.py", "reward_worker.py")
 """Files whose lines are not the user's."""
 
@@ -76,10 +74,8 @@ def as_float(value: Any) -> float:
     return number
 
 
-def load_function(
-    path: Path, name: str | None, contracts: Mapping[str, str] = CONTRACTS
-) -> tuple[Callable[..., Any], str]:
-    """The user's function in a file and its name; see `function_in`.
+def load_function(path: Path, name: str | None) -> Callable[..., Any]:
+    """The user's function in a file; see `function_in`.
 
     Raises:
         RewardFileError: the file does not run, the function is missing or takes other arguments.
@@ -96,28 +92,25 @@ def load_function(
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise RewardFileError(f"{path.name} does not run: {described(error)}") from error
-    return function_in(module, path.name, name, contracts)
+    return function_in(module, path.name, name)
 
 
-def function_in(
-    module: Any, where: str, name: str | None, contracts: Mapping[str, str] = CONTRACTS
-) -> tuple[Callable[..., Any], str]:
-    """A function of a module and its name: the given one, else the first of `contracts` that the module defines.
+def function_in(module: Any, where: str, name: str | None) -> Callable[..., Any]:
+    """A function of a module, `reward` without a name.
 
     Raises:
         RewardFileError: it is missing or takes other arguments.
     """
-    names = [name] if name is not None else list(contracts)
-    chosen = next((one for one in names if callable(getattr(module, one, None))), None)
-    if chosen is None:
+    chosen = "reward" if name is None else name
+    function = getattr(module, chosen, None)
+    if not callable(function):
         defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         raise RewardFileError(
-            f"{where} defines no {' or '.join(map(repr, names))}; its functions are {', '.join(defined) or 'none'}. "
+            f"{where} defines no function {chosen!r}; its functions are {', '.join(defined) or 'none'}. "
             "Define reward(prompt, response, answer), or name another function as file.py:function"
         )
-    function = getattr(module, chosen)
-    check_signature(where, chosen, function, contracts.get(chosen, ARGUMENTS))
-    return function, chosen
+    check_signature(where, chosen, function)
+    return function
 
 
 def described(raised: BaseException) -> str:
@@ -128,8 +121,8 @@ def described(raised: BaseException) -> str:
     return f"{type(raised).__name__}: {raised}{place}"
 
 
-def check_signature(where: str, name: str, function: Callable[..., Any], arguments: str) -> None:
-    """Refuse a function that cannot be called with three positional arguments, `arguments` in words."""
+def check_signature(where: str, name: str, function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called with three positional arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in and compiled functions state no signature
@@ -137,7 +130,7 @@ def check_signature(where: str, name: str, function: Callable[..., Any], argumen
     try:
         signature.bind("", "", "")
     except TypeError as error:
-        raise RewardFileError(f"{where}: {name}{signature} cannot be called with {arguments}: {error}") from error
+        raise RewardFileError(f"{where}: {name}{signature} cannot be called with {ARGUMENTS}: {error}") from error
 
 
 def function_of(folder: Path) -> Callable[..., Any]:
@@ -146,17 +139,8 @@ def function_of(folder: Path) -> Callable[..., Any]:
     Raises:
         RewardFileError: as `load_function`.
     """
-    return named_function_of(folder)[0]
-
-
-def named_function_of(folder: Path, contracts: Mapping[str, str] = CONTRACTS) -> tuple[Callable[..., Any], str]:
-    """The reward function of a claimed run folder, and its name.
-
-    Raises:
-        RewardFileError: as `load_function`.
-    """
     reward = read_json(folder / "inputs.json")["reward"]
-    return load_function(Path(reward["path"]), reward["function"], contracts)
+    return load_function(Path(reward["path"]), reward["function"])
 
 
 def check(

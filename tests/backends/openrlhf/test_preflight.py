@@ -11,7 +11,6 @@ from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
-from isocompute_sdk.training.framework import Section
 from tests.backends.framework_runs import keyed
 
 MakeRun = Callable[..., RunSpec]
@@ -19,14 +18,6 @@ MakeRun = Callable[..., RunSpec]
 
 def refusals(run: RunSpec) -> dict[str, Note]:
     return keyed(OpenRLHFBackend().preflight(run), "refuse")
-
-
-def codes(run: RunSpec) -> dict[str, Note]:
-    return keyed(OpenRLHFBackend().preflight(run))
-
-
-def flags_of(run: RunSpec) -> tuple[Section, ...]:
-    return OpenRLHFBackend().sections(run)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +118,6 @@ def test_gpus_are_placed_on_nodes(
         ({"options": {"zero_stage": 5}}, "options.zero_stage", "zero_stage"),
         ({"options": {"nodes": 0}}, "options.nodes", ">= 1"),
         ({"options": {"save_hf": "yes"}}, "options.save_hf", "true or false"),
-        ({"options": {"stop_after_steps": 100}}, "options.stop_after_steps", "100"),
         ({"options": {"eval_sets": "hard"}}, "options.eval_sets", "name=file.jsonl"),
         ({"options": {"eval_sets": "validation=a.jsonl"}}, "options.eval_sets", "validation"),
         ({"options": {"eval_sets": "a b=a.jsonl"}}, "options.eval_sets", "a b"),
@@ -167,9 +157,3 @@ def test_group_sizes_and_intervals_that_openrlhf_cannot_take_do_not_reach_it(mak
         make_run(group_size=1)
     with pytest.raises(SpecError, match="every_steps"):
         Evaluation(every_steps=0)
-
-
-def test_a_run_written_for_the_longest_length_is_a_prefix_when_it_is_stopped_early(make_run: MakeRun) -> None:
-    long, stopped = make_run(), make_run(options={"stop_after_steps": 41})
-    assert flags_of(long) == flags_of(stopped)
-    assert codes(stopped)["stops-early"].data == {"stop_after_steps": 41, "update_steps": 100, "ends_after": 50}

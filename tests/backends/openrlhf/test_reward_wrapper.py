@@ -124,21 +124,10 @@ def test_what_is_no_reward_scores_zero_and_is_counted(
     assert "'p1'" in capsys.readouterr().err
 
 
-def test_openrlhf_s_own_contract_is_accepted(install: Install) -> None:
-    source = (
-        "def reward_func(queries, prompts, labels):\n"
-        "    assert type(queries) is type(prompts) is type(labels) is list\n"
-        "    return {'rewards': float(queries[0].endswith('42<|im_end|>') and labels == ['42'])}\n"
-    )
-    wrapper = install(source)
-    assert as_openrlhf_loads_it(wrapper)([PROMPT + "42<|im_end|>"], [PROMPT], [LABEL])["rewards"] == 1.0
-    assert records(wrapper)[0]["error"] is None
-
-
 @pytest.mark.parametrize(
     ("source", "function", "message"),
     [
-        ("x = 1\n", None, "reward_func.*none"),
+        ("x = 1\n", None, "reward.*none"),
         ("def score(a): return 0.0\n", None, "score"),
         ("def reward(p, r, a): return 0.0\n", "mine", "mine"),
         ("def reward(p): return 0.0\n", None, r"reward\(p\).*\(prompt, response, answer\)"),
