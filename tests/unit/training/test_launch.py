@@ -109,7 +109,6 @@ def test_a_backend_of_one_template_needs_no_more_than_what_is_particular_to_it(t
     text = launch.files[0].read_text()
     for line in ("#   rollouts per problem   n    4", "#   rollouts in total      C    160", "# - info [small-steps] "):
         assert line in text
-    assert Small().resume(run, tmp_path / "kept") == launch
     assert launch.env == {}
     with pytest.raises(BackendError, match="small-steps"):
         Small().prepare(small_run(update_steps=6), tmp_path / "refused")

@@ -20,7 +20,6 @@ class Mine:
     def preflight(self, run): return ()
     def script(self, run): return "#!/bin/sh"
     def prepare(self, run, folder): raise OSError
-    def resume(self, run, folder): raise OSError
     def read_records(self, folder): raise OSError
 """
 
