@@ -18,7 +18,7 @@ from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.request import REQUEST_DOCUMENT, OpenRLHFRequest
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, ray_needs
+from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
 from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section, identity
 from isocompute_sdk.training.rendering import sh
@@ -60,17 +60,9 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
     DOCUMENT = REQUEST_DOCUMENT
     PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
 
-    def requires(self, run: RunSpec) -> Requires:
-        """Problems, reward function and model; OpenRLHF itself unless another cluster trains."""
-        required = super().requires(run)
-        elsewhere = self.case(run).options.ray_job_address is not None
-        return replace(required, packages=(), releases=()) if elsewhere else required
-
     def needs(self, run: RunSpec) -> Needs:
-        """The GPUs of one node; none here for a job that another Ray cluster trains."""
+        """The GPUs of one node."""
         case = self.case(run)
-        if case.options.ray_job_address is not None:
-            return Needs()
         source = "hardware.gpus" if case.options.gpus_per_node is None else "options.gpus_per_node"
         return ray_needs(case.gpus_per_node, case.nodes, source)
 
@@ -90,7 +82,6 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
             "sections": [(part.title, [written(flag) for flag in part.flags]) for part in self.sections(run)],
             "engines": ["_actor", "_critic"] if case.ppo else ["_actor"],
             "supervision": _supervision(case),
-            "submit": case.options.ray_job_address,
         }
 
     def words(self, flag: Flag) -> tuple[str, ...]:
@@ -172,11 +163,8 @@ def _supervision(case: OpenRLHFCase) -> list[str]:
     """Command-line options of supervise.py."""
     chosen = {
         "save-every": case.save_every,
-        "evaluate-every": case.evaluation.every_steps,
         "last": case.run.update_steps,
         "keep": case.options.keep_checkpoints,
-        "stop-after": case.options.stop_after_steps,
-        "submit": case.options.ray_job_address,
         "samples": case.evaluation.samples,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]

@@ -104,15 +104,6 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return self.run.rollouts_per_batch // self.recipe.updates_per_batch
 
     @property
-    def warmup_ratio(self) -> float:
-        """Ratio that OpenRLHF turns into exactly `warmup_steps`: it takes ceil(ratio * steps).
-
-        warmup_steps / steps itself rounds up to one step more for some numbers of steps, so the ratio aims half a
-        step lower.
-        """
-        return max(0.0, (self.recipe.warmup_steps - 0.5) / (self.run.update_steps * self.recipe.updates_per_batch))
-
-    @property
     def std_kept_out(self) -> bool:
         """Whether PPO's advantages are not divided by their deviation."""
         return self.ppo and not self.recipe.normalize_advantage
@@ -385,26 +376,6 @@ def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
     yield Note("checkpoints", "info", message, data)
 
 
-def _early_stop(case: OpenRLHFCase) -> Iterator[Note]:
-    """Notes on the option stop_after_steps."""
-    target, steps = case.options.stop_after_steps, case.run.update_steps
-    if target is None:
-        return
-    if target >= steps:
-        message = (
-            f"option stop_after_steps = {target} has no effect: the run ends after {steps} update steps. Set "
-            "update_steps to the longest length you may want, and stop_after_steps below it."
-        )
-        yield unsupported("options.stop_after_steps", message)
-        return
-    end = min(-(-target // case.save_every) * case.save_every, steps)
-    message = (
-        f"written for {steps} update steps, stopped after {end} (first checkpoint at or beyond {target}). Rows, "
-        "warm-up and learning rate are those of the long run, so it can be continued later."
-    )
-    yield Note("stops-early", "info", message, {"stop_after_steps": target, "update_steps": steps, "ends_after": end})
-
-
 def _standard_deviation(case: OpenRLHFCase) -> Iterator[Note]:
     """std_epsilon: OpenRLHF divides groups by std + 1e-9 and batches by max(std, 1e-4), whatever is asked for."""
     epsilon = case.recipe.std_epsilon
@@ -515,7 +486,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     ),
     _unused_options,
     _checkpoints,
-    _early_stop,
     Rule[OpenRLHFCase](
         "recipe.algorithm",
         lambda c: c.cispo,

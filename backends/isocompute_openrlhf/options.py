@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from isocompute_sdk.specs.base import Count, Flag, Number, Text
+from isocompute_sdk.specs.base import Count, Flag, Number
 from isocompute_sdk.training import FrameworkOptions
 from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
@@ -69,19 +69,12 @@ class OpenRLHFOptions(FrameworkOptions):
     """Also keep the checkpoint with the best validation reward."""
     save_hf: Flag = False
     """Also write Hugging Face weights with every checkpoint; these are never removed."""
-    stop_after_steps: Count | None = None
-    """Stop after the first checkpoint at or beyond this update step and its evaluation; the run resumes if started
-    again with a later step. A file `stop_after` with a step in the run folder does the same during the run. None: all
-    update steps."""
     wandb: Flag = False
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
     eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
-    ray_job_address: Text | None = None
-    """Address of a Ray cluster's dashboard, such as http://head:8265: training is submitted there as a Ray job; this
-    machine must share its file system. None: start on this machine, or join the cluster in RAY_ADDRESS."""
 
     def evaluation_files(self) -> dict[str, str]:
         """The further evaluation sets, name -> file."""

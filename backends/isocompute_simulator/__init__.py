@@ -1,4 +1,4 @@
-"""Simulated training with a known truth: scenarios, softmax bandits, and a backend that trains in seconds.
+"""Simulated training with a known truth: scenarios, and a backend that trains in seconds.
 
 Everything that comes out of this package is a simulation and says so: the runs' context `model` begins with
 `simulation/`, and the backend notes it.

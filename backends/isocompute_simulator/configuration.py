@@ -29,27 +29,19 @@ class SimulatorOptions(Spec):
         "two-stage",
         "dipping",
         "tilted",
-        "bandit",
-        "interference",
     ] = "easy"
-    """A family of reward curves, or softmax policies that are really trained by policy gradient: `bandit` (each problem
-    on its own) or `interference` (problems share features)."""
+    """Family of reward curves."""
     task_seed: Seed = 0
     """Which task of the family."""
     scale: Count = 1_000_000
     """Compute in rollouts that the reward curves are laid out for: a pilot of that size sees a third to all of the
-    rise. The bandits have no scale."""
+    rise."""
     noise: Quantity | None = None
-    """Standard deviation of one evaluation of a reward curve. None: drawn with the task, .005 to .03. The bandits are
-    evaluated by samples."""
+    """Standard deviation of one evaluation of a reward curve. None: drawn with the task, .005 to .03."""
     faults: Flag = False
     """Whether runs on reward curves may collapse, decay, or miss evaluations."""
     clock: Flag = False
     """Whether made-up seconds of steps and evaluations are logged too, by the law in clock.py."""
-    step_size: Quantity = 1.0
-    """Learning rate of the bandits at 1,024 rollouts per batch; it grows as the recipe's rule says."""
-    sharing: Annotated[float, Number(ge=0, le=1)] = 0.5
-    """Share of a problem's features that it has in common with others, for `interference`."""
 
 
 RUN_FILE = "simulation.json"

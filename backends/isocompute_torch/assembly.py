@@ -75,8 +75,8 @@ def assemble(
     config = load_config(run.model)
     dtype = dtype or choose_dtype(options.dtype, device, config)
     plan = _planned(configuration, config, device, dtype)
-    if device.type == "cpu":
-        keep_freed_memory(keep=plan.sizing.keeps_freed_memory)
+    if device.type == "cpu" and plan.sizing.keeps_freed_memory:
+        keep_freed_memory()
     policy = load_policy(run.model, device, dtype, options.stop_texts())
 
     def encoded(name: str, chosen: Sequence[Problem]) -> PromptSet:

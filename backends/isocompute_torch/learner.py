@@ -25,14 +25,13 @@ from isocompute_torch.losses import (
     GroupAdvantages,
     Mean,
     Seen,
-    cispo_loss,
     entropy_loss,
     generalised_advantages,
     group_advantages,
     kl_estimate,
     kl_loss,
     normalised_over_tokens,
-    surrogate_loss,
+    policy_loss,
     token_entropy,
     token_rewards,
     value_loss,
@@ -179,14 +178,13 @@ def _token_scores(
     return logprob_K, entropy_J if pick_K is None else entropy_J[pick_K]
 
 
-POLICY_LOSSES = {"grpo": surrogate_loss, "cispo": cispo_loss, "ppo": surrogate_loss}
-OF_TRAINED = ("importance_weight_mean", "importance_capped_share", "clipped_share")
+OF_TRAINED = ("importance_weight_mean", "importance_capped_share")
 """Measurements that compare trainer and sampler: means over the tokens with a gradient."""
 
 
 @dataclass(frozen=True)
 class _Targets:
-    """Advantages of the whole batch, the mean of each term over it, and PPO's values and returns."""
+    """Advantages of the whole batch, the mean of each term over it, and PPO's returns."""
 
     advantage: Tensor
     """Per row, shape (U,), or per row and token, shape (U, T)."""
@@ -195,7 +193,6 @@ class _Targets:
     entropy: Mean
     kl_UT: Tensor | None = None
     """KL per token, where it is part of the reward."""
-    old_value_UT: Tensor | None = None
     return_UT: Tensor | None = None
 
 
@@ -374,7 +371,7 @@ class Learner:
             advantage_UT = normalised_over_tokens(
                 advantage_UT, rows.mask_UT, std_epsilon=recipe.std_epsilon, weight_R=policy.weight_R
             )
-        return advantages, _Targets(advantage_UT, policy, kl, entropy, kl_UT, value_UT, return_UT)
+        return advantages, _Targets(advantage_UT, policy, kl, entropy, kl_UT, return_UT)
 
     def _mean(self, rows: Rows, advantages: GroupAdvantages, zero_variance_filter: bool) -> Mean:
         weight_U = rows.summed(advantages.row_weight(zero_variance_filter=zero_variance_filter))
@@ -406,12 +403,8 @@ class Learner:
         recipe = self.recipe
         seen = self._seen(rows, chosen_U, targets)
         policy_mean = targets.policy.rows(chosen_U)
-        policy = POLICY_LOSSES[recipe.algorithm](
-            seen,
-            policy_mean,
-            clip=recipe.ratio_clip,
-            tis_cap=recipe.tis_cap if recipe.importance_sampling == "tis" else None,
-        )
+        tis_cap = recipe.tis_cap if recipe.importance_sampling == "tis" else None
+        policy = policy_loss(seen, policy_mean, tis_cap=tis_cap)
         total, stats = policy.value, policy.stats
         if seen.entropy_RT is not None:
             entropy = entropy_loss(seen, targets.entropy.rows(chosen_U))
@@ -422,7 +415,7 @@ class Learner:
             stats |= kl.stats
             total = total + recipe.kl_coef * kl.value
         if seen.value_RT is not None:
-            value = value_loss(seen, policy_mean, clip=recipe.value_clip)
+            value = value_loss(seen, policy_mean)
             stats |= value.stats
             total = total + value.value
         return total, {**stats, "loss": total.item()}
@@ -438,7 +431,6 @@ class Learner:
         recipe = self.recipe
         has_entropy, has_kl = recipe.entropy_coef > 0, recipe.kl_coef > 0 and recipe.kl_in == "loss"
         logprob_UT, entropy_UT = score(self.policy, layout, temperature=recipe.temperature, entropy=has_entropy)
-        has_values = targets.old_value_UT is not None and targets.return_UT is not None
         return Seen(
             logprob_RT=logprob_UT,
             sampled_logprob_RT=cut(rows.sampled_logprob_UT),
@@ -446,8 +438,7 @@ class Learner:
             mask_RT=layout.mask_UT,
             reference_logprob_RT=self._reference_logprob(layout) if has_kl else None,
             entropy_RT=entropy_UT if has_entropy else None,
-            value_RT=self._values(layout) if has_values else None,
-            old_value_RT=None if targets.old_value_UT is None else cut(targets.old_value_UT),
+            value_RT=None if targets.return_UT is None else self._values(layout),
             return_RT=None if targets.return_UT is None else cut(targets.return_UT),
         )
 

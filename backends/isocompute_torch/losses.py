@@ -108,16 +108,12 @@ class Seen:
     """Advantage per response, shape (R,), or per token, shape (R, T)."""
     mask_RT: Tensor
     """1 for sampled tokens including the end token, 0 after."""
-    old_logprob_RT: Tensor | None = None
-    """log pi_old; None on the first update of a batch, where pi_old is pi_theta."""
     reference_logprob_RT: Tensor | None = None
     """log pi_ref at the same temperature; needed by `kl_loss`."""
     entropy_RT: Tensor | None = None
     """`token_entropy` of the distribution of each sampled token; needed by `entropy_loss`."""
     value_RT: Tensor | None = None
-    """Value of the state before each sampled token, with gradient; needed by `value_loss`, as the next two."""
-    old_value_RT: Tensor | None = None
-    """The values that the advantages were computed from."""
+    """Value of the state before each sampled token, with gradient; needed by `value_loss`, as the next."""
     return_RT: Tensor | None = None
     """Targets of the values, see `generalised_advantages`."""
 
@@ -293,85 +289,42 @@ def _all_equal(value_PN: Tensor, known_PN: Tensor) -> Tensor:
     return highest_P == lowest_P
 
 
-def policy_ratio(seen: Seen, mask_RT: Tensor) -> Tensor:
-    """The ratio rho = pi_theta / pi_old per token, 1 where masked, with gradient rho * grad log pi_theta.
-
-    pi_old is the trainer's own policy before the first update on this batch (PPO, arXiv 1707.06347, section 3). On
-    that first update rho is exactly 1 and keeps its gradient.
-    """
-    old_RT = seen.logprob_RT if seen.old_logprob_RT is None else seen.old_logprob_RT
-    return torch.where(mask_RT > 0, seen.logprob_RT - old_RT.detach(), 0.0).exp()
-
-
 @torch.no_grad()
 def truncated_importance(seen: Seen, mask_RT: Tensor, cap: float | None) -> Tensor:
-    """The weight w = min(pi_old / mu, cap) per token, without gradient; 1 where masked, or if cap is None.
+    """The weight w = min(pi_theta / mu, cap) per token, without gradient; 1 where masked, or if cap is None.
 
     mu is the distribution that the sampler drew from, which differs from the trainer's by its kernels and
     precision. Truncation bounds the variance at the price of a small bias (truncated importance sampling:
     Ionides 2008; in RL for LLMs: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy
     RL training"). Weights above the cap are set to it, none is dropped.
     """
-    old_RT = seen.logprob_RT if seen.old_logprob_RT is None else seen.old_logprob_RT
     if cap is None:
-        return torch.ones_like(old_RT)
-    return torch.where(mask_RT > 0, old_RT - seen.sampled_logprob_RT, 0.0).exp().clamp(max=cap)
+        return torch.ones_like(seen.logprob_RT)
+    return torch.where(mask_RT > 0, seen.logprob_RT - seen.sampled_logprob_RT, 0.0).exp().clamp(max=cap)
 
 
-def at_cap(weight_RT: Tensor, cap: float | None) -> Tensor:
-    """1 for importance weights at their cap, 0 for others."""
-    return torch.zeros_like(weight_RT) if cap is None else (weight_RT >= cap).to(weight_RT.dtype)
+def policy_loss(seen: Seen, mean: Mean, *, tis_cap: float | None) -> Loss:
+    """L = -mean_rt w_rt rho_rt A_rt with rho = pi_theta / pi_old and w = `truncated_importance`, a constant.
 
-
-def surrogate_loss(seen: Seen, mean: Mean, *, clip: float, tis_cap: float | None) -> Loss:
-    """L = -mean_rt w_rt min(rho_rt A_rt, clip(rho_rt, 1 - clip, 1 + clip) A_rt).
-
-    arXiv 1707.06347, eq. 7 (PPO); arXiv 2402.03300, eq. 3 (GRPO). rho = pi_theta / pi_old (`policy_ratio`) and
-    w = min(pi_old / mu, tis_cap) without gradient (`truncated_importance`). On the first update of a batch rho is 1,
-    so clipping has no effect and the gradient is -mean w A grad log pi. KL and entropy are separate terms.
+    arXiv 1707.06347, eq. 7 (PPO); arXiv 2402.03300, eq. 3 (GRPO); arXiv 2506.13585, eq. 4 (CISPO). Every batch gets one
+    update, so that pi_old is pi_theta: rho is 1, no ratio is clipped, and all three have the gradient
+    -mean w A grad log pi. KL and entropy are separate terms.
 
     Args:
         seen: the rows.
         mean: how tokens are averaged.
-        clip: half width of the interval that the ratio is clipped to.
         tis_cap: largest correction for the sampler's mismatch; None for none.
 
     Returns:
-        The loss; its stats are `policy_loss`, `importance_weight_mean`, `importance_capped_share` and `clipped_share`.
+        The loss; its stats are `policy_loss`, `importance_weight_mean` and `importance_capped_share`.
     """
     mask_RT = mean.counted(seen.mask_RT).to(seen.logprob_RT.dtype)
     advantage_RT = seen.advantage_RT(mask_RT)
-    ratio_RT = policy_ratio(seen, mask_RT)
+    ratio_RT = torch.where(mask_RT > 0, seen.logprob_RT - seen.logprob_RT.detach(), 0.0).exp()
     weight_RT = truncated_importance(seen, mask_RT, tis_cap)
-    clipped_RT = ratio_RT.clamp(1.0 - clip, 1.0 + clip)
-    loss_RT = -weight_RT * torch.minimum(ratio_RT * advantage_RT, clipped_RT * advantage_RT)
-    stats = {
-        "policy_loss": loss_RT,
-        "importance_weight_mean": weight_RT,
-        "importance_capped_share": at_cap(weight_RT, tis_cap),
-        "clipped_share": (clipped_RT * advantage_RT < ratio_RT * advantage_RT).to(loss_RT.dtype),
-    }
-    return mean.loss(loss_RT, mask_RT, stats)
-
-
-def cispo_loss(seen: Seen, mean: Mean, *, clip: float, tis_cap: float | None) -> Loss:
-    """L = -mean_rt w_rt sg[min(rho_rt, 1 + clip)] A_r log pi_rt; MiniMax-M1, arXiv 2506.13585, eq. 4 and 5.
-
-    sg stops the gradient; as in that report the ratio has an upper limit only. On the first update of a batch
-    rho is 1, and the gradient is that of `surrogate_loss`, which has the same arguments and stats.
-    """
-    mask_RT = mean.counted(seen.mask_RT).to(seen.logprob_RT.dtype)
-    with torch.no_grad():
-        ratio_RT = policy_ratio(seen, mask_RT)
-        weight_RT = truncated_importance(seen, mask_RT, tis_cap)
-        factor_RT = weight_RT * ratio_RT.clamp(max=1.0 + clip) * seen.advantage_RT(mask_RT)
-    loss_RT = -factor_RT * torch.where(mask_RT > 0, seen.logprob_RT, 0.0)
-    stats = {
-        "policy_loss": loss_RT,
-        "importance_weight_mean": weight_RT,
-        "importance_capped_share": at_cap(weight_RT, tis_cap),
-        "clipped_share": (ratio_RT > 1.0 + clip).to(loss_RT.dtype),
-    }
+    loss_RT = -weight_RT * ratio_RT * advantage_RT
+    capped_RT = torch.zeros_like(weight_RT) if tis_cap is None else (weight_RT >= tis_cap).to(weight_RT.dtype)
+    stats = {"policy_loss": loss_RT, "importance_weight_mean": weight_RT, "importance_capped_share": capped_RT}
     return mean.loss(loss_RT, mask_RT, stats)
 
 
@@ -436,36 +389,21 @@ def entropy_loss(seen: Seen, mean: Mean) -> Loss:
     return mean.loss(-seen.entropy_RT, seen.mask_RT, {"entropy": seen.entropy_RT})
 
 
-def value_loss(seen: Seen, mean: Mean, *, clip: float | None) -> Loss:
-    """L = mean_rt max((V - G)^2, (V_old + clip(V - V_old, -clip, clip) - G)^2) / 2.
-
-    The value clipping of PPO's reference code (Huang et al. 2022, "The 37 implementation details of PPO",
-    detail 9). On the first update V = V_old, and the gradient is that of the plain squared error.
+def value_loss(seen: Seen, mean: Mean) -> Loss:
+    """L = mean_rt (V - G)^2 / 2; on the only update of a batch V is V_old, so that value clipping has no effect.
 
     Args:
-        seen: the rows, with V, V_old and the returns G.
+        seen: the rows, with V and the returns G.
         mean: how tokens are averaged.
-        clip: how far V may move from V_old and still lower the loss, in units of reward; None for no limit.
 
     Returns:
-        The loss; its stats are `value_loss`, `value_mean`, `return_mean` and `value_clipped_share`.
+        The loss; its stats are `value_loss`, `value_mean` and `return_mean`.
     """
     assert seen.value_RT is not None, "value_loss needs value_RT"
-    assert seen.old_value_RT is not None, "value_loss needs old_value_RT"
     assert seen.return_RT is not None, "value_loss needs return_RT"
     counted_RT, dtype = mean.counted(seen.mask_RT), seen.value_RT.dtype
-    old_value_RT = torch.where(counted_RT, seen.old_value_RT.detach().to(dtype), 0.0)
     return_RT = torch.where(counted_RT, seen.return_RT.detach().to(dtype), 0.0)
     value_RT = torch.where(counted_RT, seen.value_RT, 0.0)
-    error_RT = (value_RT - return_RT).square()
-    worst_RT = error_RT
-    if clip is not None:
-        limited_RT = old_value_RT + (value_RT - old_value_RT).clamp(-clip, clip)
-        worst_RT = torch.maximum(error_RT, (limited_RT - return_RT).square())
-    stats = {
-        "value_loss": 0.5 * worst_RT,
-        "value_mean": value_RT,
-        "return_mean": return_RT,
-        "value_clipped_share": (worst_RT > error_RT).to(dtype),
-    }
-    return mean.loss(stats["value_loss"], seen.mask_RT, stats)
+    loss_RT = 0.5 * (value_RT - return_RT).square()
+    stats = {"value_loss": loss_RT, "value_mean": value_RT, "return_mean": return_RT}
+    return mean.loss(loss_RT, seen.mask_RT, stats)

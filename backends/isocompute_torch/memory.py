@@ -1,23 +1,21 @@
-"""Memory of a run: what the device has, what the run needs, and the sizes that fit.
+"""Memory of a run: what the device has, about what the run needs, and the sizes that fit.
 
-The estimate builds the model without storage and runs one forward pass of the longest row without data: autograd then
-names every tensor that it would keep for the backward pass.
+The estimate counts tensors from the model's configuration. It is coarse: a step that runs out of memory all the same is
+computed again with half of the tokens (`learner`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import resource
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe
@@ -32,14 +30,28 @@ WORKSPACE = {"cuda": 1.0 * GIB, "cpu": 0.25 * GIB}
 """CUDA context, libraries and fragments."""
 CGROUP = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""Parameters of glibc's mallopt."""
-KEPT_BYTES = 2**30
-"""Free memory at the end of the heap above which glibc returns some."""
-LARGEST_BYTES = 2**25
-"""Blocks up to this size come from the heap; the largest value that glibc accepts."""
-RETURNED_BYTES = 2**17
-"""Smallest block that is returned at once where memory is short."""
+FLOAT32 = 4
+LOGITS_IN_TRAINING = 3
+"""Tensors of the size of the logits that live at once: their log-softmax and two gradients. The reference scores its
+own beside the policy's, and an entropy with gradient keeps three more."""
+LOGITS_IN_SAMPLING = 4
+"""Logits, their log-softmax, its rows for the rollouts, and the random numbers that decide."""
+KEPT_WIDTHS, KEPT_FEED_FORWARD, KEPT_SCORES = 14, 4, 4
+"""What one layer keeps of a token for its backward pass: multiples of the hidden width and of the feed-forward width
+and, where attention keeps its scores, of the row's length per head."""
+BACKWARD = 1.5
+"""Memory of the backward pass of one layer, as a multiple of what its forward pass keeps."""
+ENGINE_AWAKE = 2.0 * GIB
+"""vLLM beside its weights and cache: a forward pass, logits and CUDA graphs. From vLLM's logs of models of 0.5 to 7
+billion parameters."""
+ENGINE_ASLEEP = 1.0 * GIB
+"""What vLLM keeps while it sleeps: CUDA graphs and kernels. From the same logs."""
+MOST_TOKENS = {"cuda": 32_768, "cpu": 8_192}
+"""Tokens of a micro-batch that keep the device busy; more save no time."""
+UNKNOWN_SHARE = 0.4
+"""vLLM's share beside a model whose memory cannot be estimated."""
+LARGEST_SHARE = 0.6
+"""Largest share of a GPU for vLLM: beyond, its cache holds more rollouts than it decodes at once."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +81,22 @@ def memory_of(device: torch.device) -> Memory:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return Memory(total, free, WORKSPACE["cuda"])
-    bounds = [(_meminfo("MemTotal"), _meminfo("MemAvailable")), *_control_groups(), *_address_space()]
+    bounds = [(_meminfo("MemTotal"), _meminfo("MemAvailable")), *_control_groups()]
     total, free = (min(column) for column in zip(*bounds, strict=True))
     return Memory(total, max(0.0, free), WORKSPACE["cpu"])
 
 
-def keep_freed_memory(*, keep: bool = True) -> None:
-    """Make glibc keep freed memory, or return it at once, for the whole process; no effect with another C library.
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory for the whole process; no effect with another C library.
 
     Every step of training on a CPU needs the same blocks of some megabytes. Kept blocks save the system from clearing
     each page again at its next use, and cost up to as much memory again in fragments.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    with suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(TRIM_THRESHOLD, KEPT_BYTES if keep else RETURNED_BYTES)
-        mallopt(MMAP_THRESHOLD, LARGEST_BYTES if keep else RETURNED_BYTES)
+    if sys.platform.startswith("linux"):
+        with suppress(OSError, AttributeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
+            mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, the largest value that glibc accepts
 
 
 def _meminfo(name: str) -> float:
@@ -108,236 +119,80 @@ def _control_groups() -> Iterator[tuple[float, float]]:
                 yield float(limit), float(limit - used)
 
 
-def _address_space() -> Iterator[tuple[float, float]]:
-    """Limit of this process's address space (`ulimit -v`), and what of it is free."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    with suppress(OSError, ValueError, IndexError):
-        if limit != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-            yield float(limit), float(limit - pages * resource.getpagesize())
-
-
-FLOAT32 = 4
-LOGITS_IN_TRAINING = 3
-"""Tensors of the size of the logits that live at once: their log-softmax and two gradients. The reference scores its
-own beside the policy's, and an entropy with gradient keeps three more."""
-WHOLE_LOGITS = 3
-"""Further tensors of all logits of a micro-batch, for models whose own forward pass computes them: the cap's tanh, its
-result, and a gradient."""
-BACKWARD = 1.5
-"""Memory of the backward pass of one layer, as a multiple of what its forward pass keeps; 1.2 to 1.6 where it was
-measured (benchmarks/speed/memory_estimate.py)."""
-PROBE_TOKENS = 97
-"""Length of the row that is probed where memory grows in proportion to it; a prime, so that no width of a model is
-taken for it."""
-LOGITS_IN_SAMPLING = 4
-"""Logits, their log-softmax, its rows for the rollouts, and the random numbers that decide."""
-ENGINE_AWAKE = 2.0 * GIB
-"""vLLM beside its weights and cache: a forward pass, logits and CUDA graphs. From vLLM's logs of models of 0.5 to 7
-billion parameters; not measured here."""
-ENGINE_ASLEEP = 1.0 * GIB
-"""What vLLM keeps while it sleeps: CUDA graphs and kernels. From the same logs."""
-
-
 @dataclass(frozen=True)
-class Sizes:
-    """What decides the memory of a run."""
-
-    tokens: int
-    """Tokens of the largest micro-batch."""
-    row_tokens: int
-    """Tokens of its longest row, prompt and response."""
-    dtype: torch.dtype
-    reference: bool
-    """Whether a frozen copy of the model is kept for a KL term."""
-    value_model: bool
-    """Whether PPO's value model is trained beside the policy."""
-    entropy: bool
-    """Whether an entropy term is trained."""
-    checkpointing: bool
-    """Whether layers are computed again in the backward pass."""
-    engine: bool = False
-    """Whether vLLM samples, with weights and a cache of its own, and sleeps during updates."""
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes on the device of the model."""
+class Needed:
+    """About what a run needs, in bytes on the device of the model."""
 
     parameters: int
     """Number of parameters of the policy."""
+    states: float
+    """Weights, masters, moments, reference and value model, which are there during the whole run."""
+    gradients: float
+    """What an update needs whatever the size of its micro-batches, such as gradients and a sleeping vLLM."""
+    per_token: float
+    """What an update keeps for each token of a micro-batch."""
+    backward: float
+    """What the backward pass of one layer needs for each of them; logits are gone by then."""
     vocabulary: int
     """Number of logits per token."""
-    whole_logits: bool
-    """Whether the model computes all logits of a micro-batch at once."""
-    sizes: Sizes
-    """What it is an estimate of."""
-    parts: Mapping[str, float]
-    """Part -> bytes: weights, masters, moments, gradients, reference, value model, activations, backward pass of one
-    layer, logits, and sampling of one row (or vLLM with one row)."""
+    per_logit: tuple[float, float]
+    """Bytes for each logit that is computed in bounded parts, and for each that is computed at once."""
+    row: float
+    """One rollout while it is sampled: keys and values of all its tokens, and its logits."""
+    sampling: float
+    """Sampling of one row, or vLLM with one row."""
 
-    @property
-    def states(self) -> float:
-        """Bytes that are there during the whole run."""
-        return sum(self.parts[name] for name in ("weights", "masters", "moments", "reference", "value model"))
-
-    @property
-    def update(self) -> float:
-        """Bytes of an update beside the states."""
-        asleep = ENGINE_ASLEEP if self.sizes.engine else 0.0
-        # Logits are gone when the backward pass reaches the layers.
-        passing = max(self.parts["logits"], self.parts["one layer"])
-        return self.parts["gradients"] + self.parts["activations"] + passing + asleep
-
-    @property
-    def peak(self) -> float:
-        """Largest sum: in an update, or while sampling one row."""
-        return self.states + max(self.update, self.parts["sampling"])
-
-    def of(self, tokens: int) -> MemoryEstimate:
-        """The same run with micro-batches of another size."""
-        sizes = replace(self.sizes, tokens=tokens)
-        changed = {name: self.parts[name] * tokens / self.sizes.tokens for name in ("activations", "one layer")}
-        changed["logits"] = _logits(sizes, self.vocabulary, whole=self.whole_logits)
-        return replace(self, sizes=sizes, parts={**self.parts, **changed})
-
-    def text(self) -> str:
-        """One line."""
-        shown = [f"{name} {size / GIB:.1f}" for name, size in self.parts.items() if size >= 0.05 * GIB]
-        return f"{self.peak / GIB:.1f} GiB at the peak ({', '.join(shown) or 'below 0.05 each'})"
+    def peak(self, tokens: int) -> float:
+        """Largest sum with micro-batches of this size: in an update, or while sampling one row."""
+        every, (in_parts, at_once) = tokens * self.vocabulary, self.per_logit
+        logits = in_parts * min(every, max(KEPT_LOGITS, self.vocabulary)) + at_once * every
+        update = self.gradients + self.per_token * tokens + max(logits, self.backward * tokens)
+        return self.states + max(update, self.sampling)
 
 
-def estimate(config: Any, sizes: Sizes) -> MemoryEstimate:
+def estimate(config: Any, recipe: Recipe, dtype: torch.dtype, *, checkpointing: bool, engine: bool) -> Needed:
     """The memory of a run.
 
     Args:
         config: transformers' configuration of the model.
-        sizes: the rest.
+        recipe: lengths and terms of the loss.
+        dtype: number format of the model.
+        checkpointing: whether layers are computed again in the backward pass.
+        engine: whether vLLM samples on the same device, with weights and a cache of its own.
     """
     import transformers
 
     architecture = architecture_of(config.to_dict())
-    eager = architecture.caps_attention
     with torch.device("meta"):
-        model: Any = transformers.AutoModelForCausalLM.from_config(
-            config, dtype=sizes.dtype, attn_implementation="eager" if eager else "sdpa"
-        ).eval()
+        model: Any = transformers.AutoModelForCausalLM.from_config(config)
     count = sum(parameter.numel() for parameter in model.parameters())
-    bits = torch.finfo(sizes.dtype).bits // 8
-    masters = FLOAT32 if bits < FLOAT32 else 0
-    width = max(bits, FLOAT32)
-    trained = 2 if sizes.value_model else 1
-    text = config.get_text_config()
-    layers, row = max(1, int(text.num_hidden_layers)), sizes.row_tokens
-    # Scores grow with the square of a row; without them everything grows in proportion.
-    probed = row if eager else PROBE_TOKENS
-    saved = _saved_bytes(model, probed, with_scores=eager) * sizes.tokens / probed
-    one_layer = BACKWARD * saved / layers
-    if sizes.checkpointing:
-        # The input of every layer, and the last norm.
-        saved = sizes.tokens * int(text.hidden_size) * bits * (layers + 2)
-    whole = not architecture.reads_trees
     vocabulary = int(model.get_output_embeddings().weight.shape[0])
-    sampling = row_bytes(config, sizes.dtype, row, vocabulary)
-    return MemoryEstimate(
-        count,
-        vocabulary,
-        whole,
-        sizes,
-        {
-            "weights": count * bits,
-            "masters": count * masters,
-            "moments": 2 * count * width,
-            "gradients": trained * count * (width + (bits if masters else 0)),
-            "reference": count * bits * sizes.reference,
-            "value model": count * (bits + masters + 2 * width) * sizes.value_model,
-            "activations": trained * saved,
-            "one layer": one_layer,
-            "logits": _logits(sizes, vocabulary, whole=whole),
-            "sampling": sampling + (count * bits + ENGINE_AWAKE if sizes.engine else 0.0),
-        },
-    )
-
-
-def row_bytes(config: Any, dtype: torch.dtype, tokens: int, vocabulary: int) -> float:
-    """Bytes of one rollout while it is sampled: keys and values of all its tokens, and its logits."""
-    text = config.get_text_config()
-    heads = int(text.num_attention_heads)
+    bits = torch.finfo(dtype).bits // 8
+    masters = FLOAT32 if bits < FLOAT32 else 0
+    moments = 2 * max(bits, FLOAT32)
+    reference, ppo = recipe.kl_coef > 0, recipe.algorithm == "ppo"
+    text, tokens = config.get_text_config(), recipe.max_prompt_tokens + recipe.max_response_tokens
+    width, layers, heads = int(text.hidden_size), int(text.num_hidden_layers), int(text.num_attention_heads)
+    inner = int(getattr(text, "intermediate_size", None) or 4 * width)
+    layer = bits * (KEPT_WIDTHS * width + KEPT_FEED_FORWARD * inner)
+    layer += bits * KEPT_SCORES * heads * tokens if architecture.caps_attention else 0
+    kept = bits * width * (layers + 2) if checkpointing else layer * layers
+    tensors = LOGITS_IN_TRAINING + (3 if recipe.entropy_coef > 0 else int(reference))
     shared = int(getattr(text, "num_key_value_heads", None) or heads)
-    size = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
-    cache = 2 * int(text.num_hidden_layers) * shared * size * (torch.finfo(dtype).bits // 8)
-    return tokens * cache + LOGITS_IN_SAMPLING * FLOAT32 * vocabulary
-
-
-def refuse_what_cannot_fit(found: MemoryEstimate, memory: Memory, name: str) -> None:
-    """Raise if an estimate exceeds what a run may ever have.
-
-    Raises:
-        InputError: it does not fit; the message says which model would.
-    """
-    if found.peak <= memory.most:
-        return
-    raise InputError(
-        f"model {name!r} with {found.parameters / 1e9:.2f} billion parameters needs about {found.text()}; this device "
-        f"has {memory.total / GIB:.0f} GiB, of which {memory.most / GIB:.0f} are for it",
-        f"About {largest_that_fits(found, memory.most) / 1e9:.1f} billion parameters fit here with this recipe. Lower "
-        "recipe.max_response_tokens or options.max_tokens_per_micro_batch, set recipe.kl_coef to 0 (no reference "
-        "model), or take the backend openrlhf, verl or trl, which share a model between GPUs. The built-in runner is "
-        "for models of about 0.5 to 3 billion parameters on one GPU.",
+    size = int(getattr(text, "head_dim", None) or width // heads)
+    row = 2 * layers * shared * size * bits * tokens + LOGITS_IN_SAMPLING * FLOAT32 * vocabulary
+    trained = 2 if ppo else 1
+    return Needed(
+        parameters=count,
+        states=count * (trained * (bits + masters + moments) + bits * reference),
+        gradients=trained * count * (max(bits, FLOAT32) + (bits if masters else 0)) + ENGINE_ASLEEP * engine,
+        per_token=trained * kept,
+        backward=BACKWARD * layer,
+        vocabulary=vocabulary,
+        per_logit=(tensors * FLOAT32, 0.0 if architecture.reads_trees else 3.0 * bits),
+        row=row,
+        sampling=row + (count * bits + ENGINE_AWAKE if engine else 0.0),
     )
-
-
-def largest_that_fits(found: MemoryEstimate, room: float) -> float:
-    """Parameters of the largest model of this kind whose peak is within `room` bytes.
-
-    Width and depth shrink together: parameters with the cube of the width, activations with its square; logits stay.
-    """
-    by_parameter = found.states + found.parts["gradients"]
-    rest = found.update - found.parts["gradients"] - found.parts["activations"]
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        fits = by_parameter * middle + found.parts["activations"] * middle ** (2 / 3) + rest <= room
-        low, high = (middle, high) if fits else (low, middle)
-    return low * found.parameters
-
-
-def _logits(sizes: Sizes, vocabulary: int, *, whole: bool) -> float:
-    """Bytes of the logits of a micro-batch and of what is computed from them, in 32 bits and in bounded parts."""
-    tensors, every = LOGITS_IN_TRAINING + (3 if sizes.entropy else int(sizes.reference)), sizes.tokens * vocabulary
-    in_parts = tensors * FLOAT32 * min(every, max(KEPT_LOGITS, vocabulary))
-    return in_parts + (WHOLE_LOGITS * every * (torch.finfo(sizes.dtype).bits // 8) if whole else 0.0)
-
-
-def _saved_bytes(model: Any, tokens: int, *, with_scores: bool) -> float:
-    """Bytes that one forward pass of the layers over a row keeps for the backward pass.
-
-    Without `with_scores` attention runs in a kernel that keeps no scores, which the formula used here does.
-    """
-    owned = {id(parameter) for parameter in model.parameters()}
-    kept: dict[int, Tensor] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if id(tensor) not in owned and id(tensor._base) not in owned:
-            base = tensor if tensor._base is None else tensor._base
-            kept[id(base)] = base
-        return tensor
-
-    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        backbone = model.base_model if model.base_model is not model else model
-        # With a mask of its own the model looks at no values, which tensors without storage do not have.
-        mask = torch.zeros((1, 1, tokens, tokens), dtype=model.dtype)
-        backbone(input_ids=torch.zeros((1, tokens), dtype=torch.long), attention_mask=mask, use_cache=False)
-    counted = [one for one in kept.values() if with_scores or tuple(one.shape[-2:]) != (tokens, tokens)]
-    return float(sum(one.numel() * one.element_size() for one in counted))
-
-
-MOST_TOKENS = {"cuda": 32_768, "cpu": 8_192}
-"""Tokens of a micro-batch that keep the device busy; more save no time."""
-UNKNOWN_SHARE = 0.4
-"""vLLM's share beside a model whose memory cannot be estimated."""
-LARGEST_SHARE = 0.6
-"""Largest share of a GPU for vLLM: beyond, its cache holds more rollouts than it decodes at once."""
 
 
 @dataclass(frozen=True)
@@ -352,8 +207,6 @@ class Sizing:
     """Share of the GPU's memory for vLLM; 0 without it."""
     keeps_freed_memory: bool
     """Whether there is room for the fragments that kept blocks leave, on a CPU."""
-    needed: MemoryEstimate | None
-    """The estimate with these sizes; None for a model whose memory cannot be estimated."""
     notes: tuple[Note, ...] = ()
     """What was made smaller than usual."""
 
@@ -386,39 +239,25 @@ def size_run(
     """
     longest = recipe.max_prompt_tokens + recipe.max_response_tokens
     most, asked = MOST_TOKENS[device.type], options.max_tokens_per_micro_batch
-    sizes = Sizes(
-        tokens=max(longest, asked or 0),
-        row_tokens=longest,
-        dtype=dtype,
-        reference=recipe.kl_coef > 0,
-        value_model=recipe.algorithm == "ppo",
-        entropy=recipe.entropy_coef > 0,
-        checkpointing=checkpoints(options, device),
-        engine=sampler == "vllm" and device.type == "cuda",
-    )
-    budget = asked or max(most, longest)
+    budget, engine = asked or max(most, longest), sampler == "vllm" and device.type == "cuda"
     try:
-        needed = estimate(config, sizes)
-    except Exception as error:  # models differ in what their forward pass looks at, and a run does not depend on this
+        needed = estimate(config, recipe, dtype, checkpointing=checkpoints(options, device), engine=engine)
+    except Exception as error:  # configurations differ, and a run does not depend on this
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         message = f"The memory of model {name!r} cannot be estimated ({reason}): sizes are the usual ones."
         share = options.vllm_memory_share or UNKNOWN_SHARE
         note = Note("memory-not-estimated", "info", message)
-        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True, needed=None, notes=(note,))
-    refuse_what_cannot_fit(needed, memory, name)
-    while asked is None and budget > longest and needed.of(budget).peak > memory.room:
+        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True, notes=(note,))
+    _refuse_what_cannot_fit(needed, max(longest, asked or 0), memory, name)
+    while asked is None and budget > longest and needed.peak(budget) > memory.room:
         budget = max(longest, budget // 2)
-    needed = needed.of(max(longest, budget))
+    peak = needed.peak(max(longest, budget))
     notes: list[Note] = []
     if budget < most and asked is None:
-        notes.append(_smaller(budget, most, needed, memory))
-    free = memory.room - needed.states
-    rows = max(1, math.floor(free / row_bytes(config, dtype, longest, needed.vocabulary)))
-    share = _share(options, needed, memory) if sizes.engine else 0.0
-    keeps = 2 * needed.peak <= memory.room
-    return Sizing(
-        budget, min(rows, options.sampling_batch), share, keeps_freed_memory=keeps, needed=needed, notes=tuple(notes)
-    )
+        notes.append(_smaller(budget, most, peak, memory))
+    rows = max(1, math.floor((memory.room - needed.states) / needed.row))
+    share = _share(options, needed, memory) if engine else 0.0
+    return Sizing(budget, min(rows, options.sampling_batch), share, 2 * peak <= memory.room, tuple(notes))
 
 
 def checkpoints(options: TorchOptions, device: torch.device) -> bool:
@@ -426,18 +265,32 @@ def checkpoints(options: TorchOptions, device: torch.device) -> bool:
     return device.type == "cuda" if options.gradient_checkpointing is None else options.gradient_checkpointing
 
 
-def _smaller(budget: int, most: int, needed: MemoryEstimate, memory: Memory) -> Note:
-    fits = needed.peak <= memory.room
+def _refuse_what_cannot_fit(needed: Needed, tokens: int, memory: Memory, name: str) -> None:
+    peak = needed.peak(tokens)
+    if peak <= memory.most:
+        return
+    raise InputError(
+        f"model {name!r} with {needed.parameters / 1e9:.2f} billion parameters needs about {peak / GIB:.1f} GiB; this "
+        f"device has {memory.total / GIB:.0f} GiB, of which {memory.most / GIB:.0f} are for it",
+        f"About {needed.parameters * memory.most / peak / 1e9:.1f} billion parameters fit here with this recipe. Lower "
+        "recipe.max_response_tokens or options.max_tokens_per_micro_batch, set recipe.kl_coef to 0 (no reference "
+        "model), or take the backend openrlhf, verl or trl, which share a model between GPUs. The built-in runner is "
+        "for models of about 0.5 to 3 billion parameters on one GPU.",
+    )
+
+
+def _smaller(budget: int, most: int, peak: float, memory: Memory) -> Note:
+    fits = peak <= memory.room
     outlook = "" if fits else " Even one row may not fit: free memory on this device."
     message = (
         f"{memory.free / GIB:.1f} GiB of memory are free: micro-batches of {budget:,} tokens instead of {most:,}. The "
-        f"gradient is the same, a step takes longer. The run needs about {needed.text()}.{outlook}"
+        f"gradient is the same, a step takes longer. The run needs about {peak / GIB:.1f} GiB.{outlook}"
     )
-    data = {"tokens": budget, "free_bytes": memory.free, "peak_bytes": needed.peak}
+    data = {"tokens": budget, "free_bytes": memory.free, "peak_bytes": peak}
     return Note("micro-batches-smaller", "info" if fits else "warning", message, data)
 
 
-def _share(options: TorchOptions, needed: MemoryEstimate, memory: Memory) -> float:
+def _share(options: TorchOptions, needed: Needed, memory: Memory) -> float:
     """Share of the GPU that vLLM may fill while the trainer keeps its states only.
 
     Raises:
@@ -445,11 +298,11 @@ def _share(options: TorchOptions, needed: MemoryEstimate, memory: Memory) -> flo
     """
     if options.vllm_memory_share is not None:
         return options.vllm_memory_share
-    left, least = memory.room - needed.states, needed.parts["sampling"]
+    left = memory.room - needed.states
     share = min(LARGEST_SHARE, math.floor(100 * left / memory.total) / 100)
-    if share * memory.total < least:
+    if share * memory.total < needed.sampling:
         raise InputError(
-            f"vLLM needs {least / GIB:.1f} GiB beside the trainer; {max(left, 0.0) / GIB:.1f} GiB are free for it",
+            f"vLLM needs {needed.sampling / GIB:.1f} GiB beside the trainer; {max(left, 0.0) / GIB:.1f} GiB are free",
             "Set options.sampler to torch, or take a smaller model.",
         )
     return share

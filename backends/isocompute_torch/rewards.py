@@ -7,29 +7,33 @@ NaN, never 0: the caller excludes such rollouts and reports their number.
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import pickle
-import select
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
+from isocompute_sdk.training import payload
 from isocompute_torch import reward_worker as worker
 from isocompute_torch.configuration import InputError, RunFailed
-from isocompute_torch.reward_worker import CELL, MESSAGES_KEPT, PENDING, SCORED, STUCK_CALLS
 
 START_SECONDS = 300.0
 """Time limit for loading the reward file."""
 GRACE_SECONDS = 2.0
 """Time beyond its limit after which a call's process is stopped."""
+POLL_SECONDS = 0.25
+STUCK_CALLS = 10
+"""Consecutive calls that take too long, or end the process, after which the batch is given up."""
+MESSAGES_KEPT = 5
+"""Distinct error messages reported per batch."""
 FAILED_SHARE_LIMIT = 0.2
 """The run stops if a larger share of the calls of one batch, or one evaluation, fails."""
 
@@ -76,7 +80,6 @@ class RewardFunction:
     def __init__(self, target: str, *, timeout_seconds: float = 10.0) -> None:
         self.target = target
         self.timeout_seconds = timeout_seconds
-        self._results = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object)
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._start()
@@ -92,45 +95,32 @@ class RewardFunction:
         Raises:
             RunFailed: `STUCK_CALLS` consecutive calls took too long or ended the process.
         """
-        calls = list(calls)
-        if not calls:
-            return Scores([], 0, ())
-        size = CELL.size * len(calls)
-        self._results.truncate(0)
-        self._results.truncate(size)
+        left, late = list(calls), 0
+        rewards: list[float] = []
         messages: dict[str, None] = {}
-        with mmap.mmap(self._results.fileno(), size) as cells:
-            first = in_a_row = 0
-            while first < len(calls):
-                self._send((seed, first, calls[first:]))
-                reported, stuck = self._wait(cells, first, len(calls))
-                messages.update(dict.fromkeys(reported))
-                if stuck is None:
+        while left:
+            self._send((seed, left))
+            answered = 0
+            while answered < len(left):
+                reply = self._answer(self.timeout_seconds + GRACE_SECONDS)
+                reward, message, slow = reply if reply is not None else (math.nan, self._end(), True)
+                rewards.append(reward)
+                answered += 1
+                messages.update({message: None} if message else {})
+                late = late + 1 if slow else 0
+                if reply is None or late == STUCK_CALLS:
+                    self._start()
                     break
-                in_a_row = in_a_row + 1 if stuck == first else 1
-                first = stuck + 1
-                self._start()
-                if in_a_row == STUCK_CALLS:
-                    raise _stuck(reported)
-            rewards = [value if state == SCORED else math.nan for state, value in CELL.iter_unpack(cells)]
-        return Scores(rewards, sum(math.isnan(reward) for reward in rewards), tuple(messages))
+            if late == STUCK_CALLS:
+                raise _stuck(message)
+            left = left[answered:]
+        return Scores(rewards, sum(map(math.isnan, rewards)), tuple(messages)[:MESSAGES_KEPT])
 
     def close(self) -> None:
         """End the process."""
-        self._stop()
-        self._results.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _stop(self) -> None:
         if self._process is None:
             return
-        with suppress(BrokenPipeError):  # the process ended without reading everything
-            self._requests.close()
+        self._requests.close()
         self._replies.close()
         try:
             self._process.wait(timeout=GRACE_SECONDS)
@@ -139,83 +129,67 @@ class RewardFunction:
             self._process.wait()
         self._process = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _start(self) -> None:
-        self._stop()
+        self.close()
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        passed = (theirs_in, theirs_out, self._results.fileno())
+        beside = str(Path(str(payload.__file__)).parent)
         self._process = subprocess.Popen(
             # -P: the user's imports must not find the modules beside the worker.
-            [sys.executable, "-P", worker.__file__, *map(str, passed)],
-            pass_fds=passed,
+            [sys.executable, "-P", worker.__file__, str(theirs_in), str(theirs_out), beside],
+            pass_fds=(theirs_in, theirs_out),
             stdin=subprocess.DEVNULL,
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        self._requests: IO[bytes] = os.fdopen(ours_out, "wb")
-        self._replies: IO[bytes] = os.fdopen(ours_in, "rb")
+        self._requests, self._replies = Connection(ours_out, readable=False), Connection(ours_in, writable=False)
         self._send((self.target, self.timeout_seconds))
-        answer = self._answer(START_SECONDS)
-        if answer is None or answer[0] != "ready":
-            reason = "loading it ended the process or took too long" if answer is None else str(answer[1])
+        refusal = self._answer(START_SECONDS)
+        if refusal != "":
+            reason = "loading it ended the process or took too long" if refusal is None else refusal
             raise InputError(
                 f"reward {self.target!r}: {reason}",
                 "Give data.reward as file.py, file.py:function or module:function, relative to the current folder.",
             )
 
     def _send(self, message: object) -> None:
-        try:
-            pickle.dump(message, self._requests)
-            self._requests.flush()
-        except BrokenPipeError:
-            # The process has ended; `_wait` finds the call that ended it.
-            return
+        # If the process has ended, `_answer` finds out.
+        with suppress(BrokenPipeError):
+            self._requests.send(message)
 
-    def _answer(self, seconds: float) -> tuple[str, object] | None:
+    def _answer(self, seconds: float) -> Any:
         """The next reply; None if it does not arrive in time or the process has ended."""
-        ready, _, _ = select.select([self._replies], [], [], seconds)
-        if not ready:
-            return None
+        deadline = time.monotonic() + seconds
+        while not self._replies.poll(POLL_SECONDS):
+            if time.monotonic() > deadline:
+                return None
         try:
-            return cast("tuple[str, object]", pickle.load(self._replies))
-        except (EOFError, pickle.UnpicklingError):
+            return self._replies.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
             return None
 
-    def _wait(self, cells: mmap.mmap, first: int, end: int) -> tuple[list[str], int | None]:
-        """Messages of a batch, and the index of the call at which it stopped early; None if all calls ended."""
-        patience = self.timeout_seconds + GRACE_SECONDS
-        position, moved = first, time.monotonic()
-        while True:
-            answer = self._answer(min(0.25, patience))
-            if answer is not None:
-                reported = cast("list[str]", answer[1])
-                if answer[0] == "stuck":
-                    raise _stuck(reported)
-                return reported, None
-            before, position = position, _progress(cells, position, end)
-            if position > before:
-                moved = time.monotonic()
-            process = cast("subprocess.Popen[bytes]", self._process)
-            if process.poll() is not None:
-                position = _progress(cells, position, end)
-                return [f"the reward function ended its process (status {process.returncode})"], position
-            if time.monotonic() - moved > patience:
-                process.kill()
-                return [f"no result within {self.timeout_seconds:g} s; the process was stopped"], position
+    def _end(self) -> str:
+        """End a process that gave no answer; returns why there is none."""
+        assert self._process is not None, "a batch needs a process"
+        try:
+            status = self._process.wait(timeout=2 * POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return f"no result within {self.timeout_seconds:g} s; the process was stopped"
+        return f"the reward function ended its process (status {status})"
 
 
-def _stuck(messages: Sequence[str]) -> RunFailed:
+def _stuck(message: str) -> RunFailed:
     return RunFailed(
-        f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {'; '.join(messages)}",
+        f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {message}",
         "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
     )
-
-
-def _progress(cells: mmap.mmap, position: int, end: int) -> int:
-    """Index of the first call from `position` on that has not ended."""
-    while position < end and CELL.unpack_from(cells, CELL.size * position)[0] != PENDING:
-        position += 1
-    return position
 
 
 CALLS_AT_ONCE = 64

@@ -109,7 +109,7 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
-        console = RunConsole(run.run_id, run.update_steps, counters.step, configuration.evaluation_steps)
+        console = RunConsole(run.run_id, run.update_steps, counters.step)
         note = parts.learner.policy.architecture.note
         if note is not None and configuration.options.merge_duplicates:
             console.note(note)

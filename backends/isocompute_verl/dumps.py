@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.tables import DAMAGED, as_kept, first_object, open_bytes, unpacked
-from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 
 MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
 TOLERANCE = 1e-6
@@ -37,13 +36,6 @@ def is_dump_name(path: Path) -> bool:
 def looks_like_dump(path: Path) -> bool:
     """Whether a file holds responses that veRL dumped."""
     return is_dump_name(path) and first_object(path, _LONGEST_FIRST_LINE).keys() >= _FIELDS
-
-
-def dump_steps(folder: Path) -> dict[int, Path]:
-    """Step -> file of a folder of dumps, by step; what lies beside its packed form was written later."""
-    files = [path for path in folder.glob("*.jsonl*") if is_dump_name(path)]
-    found = {int(unpacked(path).stem): path for path in sorted(files, reverse=True)}
-    return dict(sorted(found.items()))
 
 
 def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64] | None:
@@ -69,16 +61,6 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
     if any(len(group) != wanted for group in groups.values()):
         return None
     return np.array([[reward for _, reward in group.values()] for group in groups.values()])
-
-
-def exact_metrics(rewards_PN: NDArray[np.float64]) -> dict[str, float]:
-    """avg@k, best@k and worst@k of rewards, shape (problems, samples), for k = samples and the powers of two from 2."""
-    samples = rewards_PN.shape[1]
-    return {
-        f"{name}@{k}": metric(rewards_PN, k)
-        for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
-        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
-    }
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -18,10 +18,11 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, numeric, with_exact
 from isocompute_sdk.ingest.formats.log_format import BOOTSTRAP, Measure
 from isocompute_sdk.ingest.formats.registry import load
+from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
 from isocompute_sdk.training.framework import REQUEST
-from isocompute_verl.dumps import MEAN, TOLERANCE, dumped_rewards, exact_metrics
+from isocompute_verl.dumps import MEAN, TOLERANCE, dumped_rewards
 from isocompute_verl.file_log import read_attempts
 from isocompute_verl.request import REQUEST_DOCUMENT
 
@@ -79,7 +80,7 @@ class _Dumps:
                     means.setdefault((int(step), match["set"]), mean)
         for (step, name), mean in means.items():
             rewards_PN = dumped_rewards(folder / f"{step}.jsonl", self.samples)
-            metrics = {} if rewards_PN is None else exact_metrics(rewards_PN)
+            metrics = {} if rewards_PN is None else k_metrics(rewards_PN)
             if not metrics:
                 self.incomplete.append(step)
             elif not math.isclose(exact := metrics[f"avg@{self.samples}"], mean, abs_tol=TOLERANCE):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +36,7 @@ print(json.dumps(found))
 def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: bool) -> None:
     """Refuse runs whose data, reward function, local model or packages are missing or unreadable.
 
-    A model on a hub is not looked up, except in offline mode. The problems are not parsed beyond their first line.
+    A model on a hub is not looked up. The problems are not parsed beyond their first line.
 
     Args:
         backend: says what its runs require.
@@ -122,21 +121,6 @@ def _model(root: Path, model: str) -> Iterator[str]:
             yield f"model {place}: a folder without config.json; accepted: a model in Hugging Face's format"
     elif model.startswith(("/", "./", "../")):
         yield f"model {place}: no such folder"
-    elif any(os.environ.get(name, "0").lower() in ("1", "true", "yes", "on") for name in _OFFLINE):
-        cached = _hub_cache() / f"models--{model.replace('/', '--')}"
-        if not cached.is_dir():
-            yield (
-                f"model {model}: not in {_hub_cache()}, and {' or '.join(_OFFLINE)} forbids its download; "
-                f"run without it: hf download {shlex.quote(model)}"
-            )
-
-
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-
-
-def _hub_cache() -> Path:
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
 
 
 def _packages(required: Requires) -> Iterator[str]:

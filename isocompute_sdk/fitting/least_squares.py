@@ -2,7 +2,7 @@
 
 A sweep needs thousands of fits (draws, starts, shapes) with a handful of parameters each. One numpy call for all of
 them costs little more than a call for one. scipy.optimize solves one problem per call and takes about 100 times as long
-with bounds, 10 times without (benchmarks/speed/batched_fits.py). Converged problems make room for waiting ones.
+with bounds, 10 times without. Converged problems make room for waiting ones.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
+from isocompute_sdk.run_folders.store import RunWatch
 from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.base import Text
 from isocompute_sdk.specs.syntax.complaints import close_match, problem
@@ -182,14 +182,6 @@ class Backend(Protocol):
         """
         ...
 
-    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Return how to resume a run that was prepared in `folder`; options that only affect speed may differ.
-
-        Raises:
-            BackendError: no run or another run was prepared there, or preflight refuses the run.
-        """
-        ...
-
     def read_records(self, folder: str | Path) -> RunSet:
         """All measurements so far of the run or runs at or below a folder that this backend's script wrote.
 
@@ -246,27 +238,6 @@ def write_launch(
     others = [write_text(Path(folder) / name, text) for name, text in (beside or {}).items()]
     path = write_text(Path(folder) / SCRIPT, script, executable=True)
     return Launch(folder=Path(folder), files=(path, *others), argv=("bash", str(path)), env=env or {})
-
-
-def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:
-    """`Backend.resume` for a script that resumes by itself when it runs again in the same folder.
-
-    Raises:
-        BackendError: no run or another run was prepared there, or preflight refuses the run.
-    """
-    if not (Path(folder) / SCRIPT).exists():
-        raise BackendError(
-            f"nothing to resume in {folder}: it holds no {SCRIPT}", "Prepare and start the run with `isocompute run`."
-        )
-    earlier = read_spec(folder)
-    if earlier is not None:
-        changed = another(earlier, run)
-        if changed is not None:
-            raise BackendError(
-                f"{folder} was prepared for a run with another {changed}",
-                "Resume it with the original settings, or prepare the new run in another folder.",
-            )
-    return backend.prepare(run, folder)
 
 
 def this_interpreter() -> dict[str, str]:

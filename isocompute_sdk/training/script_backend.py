@@ -21,7 +21,6 @@ from isocompute_sdk.training.backend import (
     Launch,
     Requires,
     raise_if_refused,
-    resume_launch,
     run_folder,
     this_interpreter,
     write_launch,
@@ -97,14 +96,6 @@ class ScriptBackend(ABC):
         notes, documents = self._accepted(run), self.documents(run)
         script = self._rendered(run, notes, documents, beside=True)
         return write_launch(folder, script, this_interpreter() if self.beside_sdk else None, documents)
-
-    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Return how to resume a prepared run: by running its script again.
-
-        Raises:
-            BackendError: no run or another run was prepared there, or preflight refuses the run.
-        """
-        return resume_launch(self, run, folder)
 
     def read_records(self, folder: str | Path) -> RunSet:
         """All measurements of the runs at or below a folder, read with their log format.

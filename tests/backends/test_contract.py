@@ -273,25 +273,12 @@ def test_the_default_evaluation_is_carried_out_as_stated(backend: Backend) -> No
     assert backend.script(run) != backend.script(run_for(backend))
 
 
-def test_resuming_gives_the_launch_that_was_prepared(backend: Backend, tmp_path: Path) -> None:
+def test_a_run_that_is_prepared_again_is_the_same_launch(backend: Backend, tmp_path: Path) -> None:
     run = run_for(backend)
-    write_spec(tmp_path, run)
     prepared = backend.prepare(run, tmp_path)
     text = prepared.files[0].read_text()
-    assert backend.resume(run, tmp_path) == prepared
+    assert backend.prepare(run, tmp_path) == prepared
     assert prepared.files[0].read_text() == text
-
-
-def test_a_folder_of_nothing_or_of_another_run_cannot_be_resumed(backend: Backend, tmp_path: Path) -> None:
-    run = run_for(backend)
-    with pytest.raises(BackendError, match=r"launch\.sh"):
-        backend.resume(run, tmp_path)
-    write_spec(tmp_path, run)
-    script = backend.prepare(run, tmp_path).files[0]
-    before = script.read_text()
-    with pytest.raises(BackendError, match="group_size"):
-        backend.resume(run.replace(group_size=8), tmp_path)
-    assert script.read_text() == before
 
 
 def test_a_run_that_has_measured_nothing_has_no_records(backend: Backend, tmp_path: Path) -> None:

@@ -50,11 +50,6 @@ class CurveBackend:
         path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
         return Launch(Path(folder), (path,), ("bash", str(path)))
 
-    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        from isocompute_sdk.training.backend import resume_launch
-
-        return resume_launch(self, run, folder)
-
     def read_records(self, folder: str | Path) -> RunSet:
         from isocompute_sdk.run_folders.store import read_journals
 

@@ -5,12 +5,9 @@ element. It ignores exceptions, and a sample without a reward ends the run much 
 wrapper therefore never raises: an exception, a NaN or an infinity scores 0.0, is counted in the metric `reward_error`,
 and is noted in the sample's record.
 
-The user's file defines either
-
-* `reward(prompt, response, answer) -> float` (or another function, named `file.py:function`), where
-  `prompt` is the text the model saw, `response` what it wrote without end-of-turn marks, and `answer`
-  the JSON value of the problem file; or
-* OpenRLHF's own `reward_func(queries, prompts, labels)`, where `labels` holds that answer.
+The user's file defines `reward(prompt, response, answer) -> float` (or another function, named `file.py:function`):
+`prompt` is the text the model saw, `response` what it wrote without end-of-turn marks, and `answer` the JSON value of
+the problem file.
 
 Each scored sample adds one line to samples.<pid>.jsonl (samples.<host>-<pid>.jsonl on several hosts) in
 the run folder: id, split, score, error, attempt, time. The update step is not known here.
@@ -42,7 +39,6 @@ import reward_calls  # noqa: E402
 from run_files import attempt_of, read_json  # noqa: E402
 
 OWN_NAME = "reward_func"
-CONTRACTS = {**reward_calls.CONTRACTS, OWN_NAME: "(queries, prompts, labels)"}
 # OpenRLHF decodes with special tokens: <|im_end|>, <|eot_id|>, </s>, <end_of_turn>; DeepSeek's have wide bars.
 END_MARK = re.compile(r"(?:<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>|</s>|<eos>|<end_of_turn>)\Z")
 TAIL_LENGTHS = (256, 64, 24)
@@ -53,20 +49,17 @@ class Scorer:
 
     Args:
         function: the user's function.
-        own_contract: whether it follows OpenRLHF's contract instead of (prompt, response, answer).
         records: appends one record; None keeps none.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
-        own_contract: bool,
         records: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.function = function
-        self.own_contract = own_contract
         self.records = records
-        self.safely = reward_calls.Scorer(self.raw_score)
+        self.safely = reward_calls.Scorer(function)
 
     def __call__(self, queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
         """Score one sample the way OpenRLHF asks for it: lists of one element in, one dict out."""
@@ -74,21 +67,13 @@ class Scorer:
             raise ValueError(f"OpenRLHF 0.11.2 scores one sample per call; received {len(queries)}")
         label = json.loads(labels[0])
         response, matched = split_response(queries[0], prompts[0])
-        written = queries[0] if self.own_contract else response
-        score, error = self.safely(prompts[0], written, label["answer"], label["id"])
+        score, error = self.safely(prompts[0], response, label["answer"], label["id"])
         if self.records is not None:
             self.records({"id": label["id"], "split": label["split"], "score": score, "error": error})
         # Every sample has the same keys: OpenRLHF stacks them over the batch. It needs a float of Python: an int
         # becomes an integer tensor, a list one axis too many.
         extra = {"reward_error": float(error is not None), "prompt_unmatched": float(not matched)}
         return {"rewards": score, "scores": score, "extra_logs": extra}
-
-    def raw_score(self, prompt: str, written: str, answer: Any) -> Any:
-        """What the user's function returns; `written` is the whole sequence for OpenRLHF's own contract."""
-        if self.own_contract:
-            result = self.function([written], [prompt], [answer])
-            return result["rewards"] if isinstance(result, dict) else result
-        return self.function(prompt, written, answer)
 
 
 def split_response(query: str, prompt: str) -> tuple[str, bool]:
@@ -161,12 +146,12 @@ def scorer_for(folder: Path, keep_records: bool) -> Scorer:
     Raises:
         RewardFileError: as `reward_calls.load_function`.
     """
-    function, name = reward_calls.named_function_of(folder, CONTRACTS)
+    function = reward_calls.function_of(folder)
     if not keep_records:
-        return Scorer(function, name == OWN_NAME)
+        return Scorer(function)
     several_hosts = read_json(folder / "request.json")["nodes"] > 1
     records = SampleRecords(folder, attempt_of(folder), several_hosts)
-    return Scorer(function, name == OWN_NAME, records)
+    return Scorer(function, records)
 
 
 _installing = threading.Lock()
@@ -192,12 +177,7 @@ def check(folder: Path) -> None:
     Raises:
         RewardFileError: the function cannot be loaded, or fails whatever the response.
     """
-    scorer = scorer_for(folder, keep_records=False)
-
-    def reward(prompt: str, response: str, answer: Any) -> Any:
-        return scorer.raw_score(prompt, prompt + response if scorer.own_contract else response, answer)
-
-    reward_calls.check(folder, reward, asked)
+    reward_calls.check(folder, reward_calls.function_of(folder), asked)
 
 
 def asked(row: dict[str, Any]) -> tuple[str, str, Any]:

@@ -1,19 +1,15 @@
-"""Run OpenRLHF, log its output, remove old checkpoints, and stop early on request.
+"""Run OpenRLHF, log its output, and remove old checkpoints.
 
-    python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
-                         [--submit ADDRESS] [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
+    python3 supervise.py RUN_FOLDER --save-every S --last M [--keep N]
+                         [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
 
 * Output is copied to this program's output and to console.<attempt>.log.
 * Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
   8 S ... update steps; OpenRLHF keeps the best one by its evaluations of K samples per problem, which best.json names
   beside its reward on samples that did not choose it. Others are moved away and removed while OpenRLHF is not saving:
   between the end of one save and the next evaluation or update.
-* Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
-  during the run), training stops after the first checkpoint at or beyond that step and the evaluation of the same
-  step, with exit status 0. Started again with a later step, the run resumes.
-* --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
 
-Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
+The exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
 wrapper of the SDK has started this program and writes that file.
 """
 
@@ -23,7 +19,6 @@ import argparse
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -36,16 +31,13 @@ from typing import IO
 
 STEP = re.compile(rb"Global step (\d+): \{")
 EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
-BEST_BEGINS = b"New best eval metric: "
 BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
 TAG = re.compile(r"global_step(\d+)\Z")
-PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
 EXIT_FILE = "exit.json"
 """Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
 WRAPPED = "ISOCOMPUTE_ATTEMPT"
 """Set by that wrapper."""
 POLL_SECONDS = 1.0
-SETTLE_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
 
 
@@ -55,10 +47,8 @@ class Progress:
     def __init__(self) -> None:
         self.step = 0
         self.evaluated = 0
-        self.evaluated_at = 0.0
         self.evaluations: list[int] = []
         """Steps of all evaluations, in order."""
-        self.saving_best = False
         self.best: tuple[str, int, float] | None = None
         """Name, update step and reward of the best checkpoint; None before the first."""
 
@@ -68,12 +58,9 @@ class Progress:
         if step:
             self.step = int(step[1])
         elif evaluated:
-            self.evaluated, self.evaluated_at = int(evaluated[1]), time.monotonic()
+            self.evaluated = int(evaluated[1])
             self.evaluations.append(self.evaluated)
-        elif BEST_BEGINS in line:
-            self.saving_best = True
         elif best := BEST_SAVED.search(line):
-            self.saving_best = False
             self.best = best[1].decode(), int(best[2]), float(best[3])
 
 
@@ -176,18 +163,13 @@ def log_spaced(save_every: int, last: int) -> set[int]:
 
 
 class Training:
-    """The command, as a child process or as a job on a cluster."""
+    """The command, as a child process."""
 
-    def __init__(self, folder: Path, command: Sequence[str], submit: str | None, attempt: int) -> None:
-        self.folder = folder
-        self.submit = submit
-        self.ray = ray_program() or "ray"
-        self.job = f"isocompute-{folder.name}-{attempt}-{int(time.time())}"
+    def __init__(self, folder: Path, command: Sequence[str], attempt: int) -> None:
         self.progress = Progress()
-        argv = list(command) if submit is None else self._submission(command, submit)
         # The child inherits open descriptors, such as the lock held by the executor.
         self.process = subprocess.Popen(
-            argv,
+            list(command),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             close_fds=False,
@@ -196,13 +178,6 @@ class Training:
         self.stopping_since: float | None = None
         self.reader = threading.Thread(target=self._copy, args=(folder / f"console.{attempt}.log",), daemon=True)
         self.reader.start()
-
-    def _submission(self, command: Sequence[str], address: str) -> list[str]:
-        # Releases of Ray differ in how they quote a job's command: a plain path means the same in all of them.
-        script = self.folder / "train.sh"
-        script.write_text(f"export PYTHONUNBUFFERED=1\nexec {shlex.join(command)}\n", encoding="utf-8")
-        options = [f"--address={address}", f"--submission-id={self.job}"]
-        return [self.ray, "job", "submit", *options, "--", "bash", str(script)]
 
     def _copy(self, path: Path) -> None:
         """Copy the output line by line; neither a closed terminal nor a full disk ends the run."""
@@ -222,12 +197,7 @@ class Training:
         """Ask it to stop; kill it after two minutes."""
         if self.stopping_since is None:
             self.stopping_since = time.monotonic()
-            if self.submit is None:
-                self.process.terminate()
-            else:
-                subprocess.run(
-                    [self.ray, "job", "stop", "--no-wait", f"--address={self.submit}", self.job], check=False
-                )
+            self.process.terminate()
         elif time.monotonic() - self.stopping_since > PATIENCE_SECONDS:
             self.process.kill()
 
@@ -238,12 +208,6 @@ class Training:
             return None
         self.reader.join(timeout=10)
         return 128 - code if code < 0 else code
-
-
-def ray_program() -> str | None:
-    """Path of the command `ray` beside this interpreter, else in PATH; None if there is neither."""
-    beside = Path(sys.executable).with_name("ray")
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("ray")
 
 
 def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
@@ -258,36 +222,16 @@ def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
     return stream
 
 
-def wanted_stop(folder: Path, option: int | None) -> int | None:
-    """Step after which to stop: from the file `stop_after`, which can change during the run, else the option."""
-    try:
-        return int((folder / "stop_after").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return option
-    except (OSError, ValueError):
-        return None
-
-
 def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
     """Whether a save has just ended and the next has not begun."""
     return bool(complete) and complete[-1] == progress.step and progress.evaluated < progress.step
-
-
-def may_stop(progress: Progress, complete: Sequence[int], wanted: int, evaluate_every: int) -> bool:
-    """Whether a checkpoint at or beyond the wanted step exists and its evaluation is over."""
-    step = complete[-1] if complete else 0
-    if step < wanted or progress.saving_best:
-        return False
-    if step % evaluate_every or progress.step > step:
-        return True
-    return progress.evaluated >= step and time.monotonic() - progress.evaluated_at > SETTLE_SECONDS
 
 
 def supervise(
     training: Training, checkpoints: Checkpoints, rewards: ValidationRewards, options: argparse.Namespace
 ) -> int:
     """Watch the training until it ends; returns the exit status."""
-    folder, pruned, stopped, named = Path(options.folder), 0, False, None
+    folder, pruned, named = Path(options.folder), 0, None
     while True:
         status = training.status()
         best = training.progress.best
@@ -300,16 +244,12 @@ def supervise(
             say(f"warning: the evaluation cannot be split: {error}")
         if status is not None:
             checkpoints.prune()
-            return 0 if stopped else status
+            return status
         complete = checkpoints.complete()
         if complete and complete[-1] != pruned and may_prune(training.progress, complete):
             checkpoints.prune()
             pruned = complete[-1]
-        wanted = wanted_stop(folder, options.stop_after)
-        if not stopped and wanted is not None and may_stop(training.progress, complete, wanted, options.evaluate_every):
-            say(f"stopping after the checkpoint of update step {complete[-1]}, as asked for (step {wanted})")
-            stopped = True
-        if stopped or training.stopping_since is not None:
+        if training.stopping_since is not None:
             training.stop()
         time.sleep(POLL_SECONDS)
 
@@ -336,11 +276,9 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="supervise.py", allow_abbrev=False)
     parser.add_argument("folder")
     parser.add_argument("engines", nargs="+")
-    for name in ("--save-every", "--evaluate-every", "--last"):
+    for name in ("--save-every", "--last"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--keep", type=int, default=2)
-    parser.add_argument("--stop-after", type=int)
-    parser.add_argument("--submit")
     parser.add_argument("--samples", type=int, required=True)
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if not command:
@@ -352,17 +290,7 @@ def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
     options, command = parsed(argv)
     folder = Path(options.folder)
-    if options.submit is not None and not PLAIN_PATH.match(str(folder)):
-        say(f"the run folder is {str(folder)!r}; accepted for a Ray job: letters, digits and _./+=- only")
-        return 2
-    if options.submit is not None and ray_program() is None:
-        say(f"no command ray beside {sys.executable} or in PATH; set PYTHON to an interpreter that has Ray")
-        return 2
-    wanted = wanted_stop(folder, options.stop_after)
     checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)
-    if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
-        say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
-        return 0
     # run_files.py is beside this program in a run folder, but not when the SDK imports this module.
     from run_files import InputError, attempt_of, hold, write_json
 
@@ -375,7 +303,7 @@ def main(argv: list[str]) -> int:
     if not wrapped:
         (folder / EXIT_FILE).unlink(missing_ok=True)
     attempt = attempt_of(folder)
-    training = Training(folder, command, options.submit, attempt)
+    training = Training(folder, command, attempt)
     rewards = ValidationRewards(folder, attempt, options.samples)
 
     def forward(_number: int, _frame: object) -> None:

@@ -10,9 +10,6 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
 
 from isocompute_sdk.run_folders.wrapper import LEAST_DESCRIPTOR
 
@@ -97,52 +94,8 @@ def _uuid(token: str, listed: Sequence[tuple[int, str]]) -> str | None:
 def _machine() -> list[tuple[int, str]]:
     """Index and UUID of all GPUs of the machine; of a GPU with MIG slices, those of the slices.
 
-    Empty if neither the package nvidia-ml-py nor nvidia-smi can tell.
+    Empty if nvidia-smi cannot tell.
     """
-    found = _from_nvml() if find_spec("pynvml") is not None else None
-    return found if found is not None else _from_nvidia_smi()
-
-
-def _from_nvml() -> list[tuple[int, str]] | None:
-    """GPUs by NVIDIA's library; None if it does not work here."""
-    nvml: Any = import_module("pynvml")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        found: list[tuple[int, str]] = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            slices = [nvml.nvmlDeviceGetUUID(one) for one in _mig_slices(nvml, gpu)]
-            found += [(index, _text(uuid)) for uuid in slices or [nvml.nvmlDeviceGetUUID(gpu)]]
-        return found
-    except nvml.NVMLError:
-        return None
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _mig_slices(nvml: Any, gpu: Any) -> list[Any]:
-    try:
-        enabled = nvml.nvmlDeviceGetMigMode(gpu)[0]
-        places = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if enabled else 0
-    except nvml.NVMLError:
-        return []  # A GPU without MIG.
-    found: list[Any] = []
-    for place in range(places):
-        try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place))
-        except nvml.NVMLError:
-            continue  # An empty place.
-    return found
-
-
-def _text(uuid: str | bytes) -> str:
-    return uuid.decode() if isinstance(uuid, bytes) else uuid
-
-
-def _from_nvidia_smi() -> list[tuple[int, str]]:
     try:
         done = subprocess.run(
             ["nvidia-smi", "-L"],

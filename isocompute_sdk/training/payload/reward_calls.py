@@ -16,15 +16,15 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from run_files import ROW_FILES, read_json
 
 ARGUMENTS = "(prompt, response, answer)"
-CONTRACTS: Mapping[str, str] = {"reward": ARGUMENTS}
-"""Function names that are tried if none is given -> their arguments."""
+PROGRAMS = ("reward_calls.py", "reward_worker.py")
+"""Files whose lines are not the user's."""
 
 
 class RewardFileError(Exception):
@@ -74,10 +74,8 @@ def as_float(value: Any) -> float:
     return number
 
 
-def load_function(
-    path: Path, name: str | None, contracts: Mapping[str, str] = CONTRACTS
-) -> tuple[Callable[..., Any], str]:
-    """The user's function and its name: the given one, else the first of `contracts` that the file defines.
+def load_function(path: Path, name: str | None) -> Callable[..., Any]:
+    """The user's function in a file; see `function_in`.
 
     Raises:
         RewardFileError: the file does not run, the function is missing or takes other arguments.
@@ -92,23 +90,39 @@ def load_function(
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise RewardFileError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    wanted = [name] if name is not None else list(contracts)
-    found = next((candidate for candidate in wanted if callable(getattr(module, candidate, None))), None)
-    if found is None:
+    except (Exception, SystemExit) as error:
+        raise RewardFileError(f"{path.name} does not run: {described(error)}") from error
+    return function_in(module, path.name, name)
+
+
+def function_in(module: Any, where: str, name: str | None) -> Callable[..., Any]:
+    """A function of a module, `reward` without a name.
+
+    Raises:
+        RewardFileError: it is missing or takes other arguments.
+    """
+    chosen = "reward" if name is None else name
+    function = getattr(module, chosen, None)
+    if not callable(function):
         defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         raise RewardFileError(
-            f"{path.name} defines no {' or '.join(wanted)}; its functions are {', '.join(defined) or 'none'}. Define "
-            "reward(prompt, response, answer), or name another function as file.py:function"
+            f"{where} defines no function {chosen!r}; its functions are {', '.join(defined) or 'none'}. "
+            "Define reward(prompt, response, answer), or name another function as file.py:function"
         )
-    function = getattr(module, found)
-    check_signature(path, found, function, contracts.get(found, ARGUMENTS))
-    return function, found
+    check_signature(where, chosen, function)
+    return function
 
 
-def check_signature(path: Path, name: str, function: Callable[..., Any], arguments: str) -> None:
-    """Refuse a function that cannot be called with three positional arguments, `arguments` in words."""
+def described(raised: BaseException) -> str:
+    """Type, message and place of an exception; a syntax error names its place itself."""
+    frames = traceback.extract_tb(raised.__traceback__)
+    own = [one for one in frames if Path(one.filename).name not in PROGRAMS and not one.filename.startswith("<frozen ")]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{type(raised).__name__}: {raised}{place}"
+
+
+def check_signature(where: str, name: str, function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called with three positional arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in and compiled functions state no signature
@@ -116,7 +130,7 @@ def check_signature(path: Path, name: str, function: Callable[..., Any], argumen
     try:
         signature.bind("", "", "")
     except TypeError as error:
-        raise RewardFileError(f"{path.name}: {name}{signature} cannot be called with {arguments}: {error}") from error
+        raise RewardFileError(f"{where}: {name}{signature} cannot be called with {ARGUMENTS}: {error}") from error
 
 
 def function_of(folder: Path) -> Callable[..., Any]:
@@ -125,17 +139,8 @@ def function_of(folder: Path) -> Callable[..., Any]:
     Raises:
         RewardFileError: as `load_function`.
     """
-    return named_function_of(folder)[0]
-
-
-def named_function_of(folder: Path, contracts: Mapping[str, str] = CONTRACTS) -> tuple[Callable[..., Any], str]:
-    """The reward function of a claimed run folder, and its name.
-
-    Raises:
-        RewardFileError: as `load_function`.
-    """
     reward = read_json(folder / "inputs.json")["reward"]
-    return load_function(Path(reward["path"]), reward["function"], contracts)
+    return load_function(Path(reward["path"]), reward["function"])
 
 
 def check(

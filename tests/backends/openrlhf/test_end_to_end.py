@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import start
-
-MakeRun = Callable[..., RunSpec]
 
 
 def samples(work: Path) -> list[dict[str, Any]]:
@@ -54,34 +49,6 @@ def test_the_same_script_goes_on_after_a_kill(small: RunSpec, site: Path, work: 
     assert (summary(work)["started"], summary(work)["steps"]) == (4, 7)
     by_attempt = Counter(record["attempt"] for record in samples(work) if record["split"] == "train")
     assert by_attempt == {1: 5 * 6, 2: 3 * 6}
-
-
-def test_a_run_that_was_stopped_early_goes_on_with_a_later_stop(small: RunSpec, site: Path, work: Path) -> None:
-    stopped = start(small.replace(options={**small.options, "stop_after_steps": 3}), site, work, HOLD_AT_STEP="4")
-    assert stopped.returncode == 0
-    assert not list(work.glob("out*/tiny/model"))
-    finished = start(small, site, work)
-    assert finished.returncode == 0, finished.stderr
-    assert (summary(work)["started"], summary(work)["steps"]) == (4, 7)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("train $(x).jsonl", '{"question": "a"}\n', "answer"),
-        ("val'.jsonl", '{"question": "a", "prompt": "b", "answer": 1}\n', "prompt, question"),
-        ("my reward.py", "def reward(prompt): return 1.0\n", "reward(prompt)"),
-        ("my reward.py", "def reward(p, r, a): return a.missing\n", "AttributeError"),
-    ],
-)
-def test_bad_input_stops_the_script_before_training(
-    small: RunSpec, site: Path, work: Path, name: str, text: str, message: str
-) -> None:
-    (work / name).write_text(text)
-    finished = start(small, site, work)
-    assert finished.returncode == 2
-    assert message in finished.stderr
-    assert not list(work.glob("out*/tiny/model"))
 
 
 def test_an_openrlhf_of_another_version_stops_the_script(small: RunSpec, site: Path, work: Path) -> None:

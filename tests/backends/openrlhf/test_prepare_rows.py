@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from isocompute_openrlhf import payload
 from tests.backends.openrlhf.inputs import problems, read, write_jsonl
-from tests.backends.programs import SHARED, load
+from tests.backends.programs import load
 
 Prepare = Callable[..., Path]
 problem_rows, prepare_rows = load("problem_rows"), load("prepare_rows", payload)
-
-
-@settings(max_examples=200)
-@given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 2**32 - 1))
-def test_whole_epochs_hold_every_problem_once_and_the_rest_at_most_once(count: int, rows: int, seed: int) -> None:
-    order = list(problem_rows.epoch_orders(count, rows, seed))
-    assert len(order) == rows
-    for start in range(0, rows, count):
-        epoch = order[start : start + count]
-        assert len(set(epoch)) == len(epoch)
-        assert set(epoch) <= set(range(count))
 
 
 def test_there_are_exactly_as_many_rows_as_prompts_are_consumed(prepare: Prepare) -> None:
@@ -74,13 +58,6 @@ def test_the_training_probe_is_the_same_for_every_seed_and_batch(prepare: Prepar
     assert first == sorted(first, key=lambda name: int(name[1:]))
 
 
-def test_the_probe_is_a_subset_that_grows_with_its_size() -> None:
-    train = [problem_rows.Problem(f"p{i}", f"prompt {i}", i) for i in range(60)]
-    chosen = [{p.id for p in prepare_rows.probe_subset(train, size, {})} for size in (0, 10, 30, 100)]
-    assert [len(ids) for ids in chosen] == [0, 10, 30, 60]
-    assert chosen[1] < chosen[2]
-
-
 def test_a_training_problem_that_is_also_validated_on_stays_out_of_the_probe(prepare: Prepare) -> None:
     shared = [{"id": "x", "prompt": [{"role": "user", "content": "what is p1?"}], "answer": 1}]
     folder = prepare(problems(3), shared, probe_problems=3)
@@ -105,26 +82,10 @@ def test_evaluation_sets_that_share_a_prompt_are_refused(prepare: Prepare, tmp_p
         prepare(evaluation_sets={"hard": "hard.jsonl"})
 
 
-def test_keys_can_be_named(prepare: Prepare) -> None:
-    rows = [{"text": "a", "prompt": "no", "gold": "b", "answer": "no"}]
-    folder = prepare(rows, rows, data={"prompt_key": "text", "answer_key": "gold"})
-    row = read(folder / "train_rows.jsonl")[0]
-    assert (row["input"], json.loads(row["label"])["answer"]) == ("a", "b")
-
-
 @pytest.mark.parametrize("answer", ["text", 7, 1.5, None, True, ["a", 1], {"value": "x", "unit": "m"}, "ü\n\"'"])
 def test_answers_of_any_json_type_arrive_as_they_are(prepare: Prepare, answer: Any) -> None:
     folder = prepare([{"prompt": "a", "answer": answer}])
     assert json.loads(read(folder / "train_rows.jsonl")[0]["label"])["answer"] == answer
-
-
-def test_text_and_message_lists_become_one_type(prepare: Prepare) -> None:
-    chat = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
-    folder = prepare([{"prompt": chat, "answer": 1}, {"prompt": "hello", "answer": 2}])
-    inputs = [row["input"] for row in read(folder / "train_rows.jsonl")]
-    assert chat in inputs
-    assert [{"role": "user", "content": "hello"}] in inputs
-    assert {type(value) for value in inputs} == {list}
 
 
 def test_a_bad_problem_file_and_a_prompt_that_openrlhf_would_change_are_refused(prepare: Prepare) -> None:
@@ -132,29 +93,6 @@ def test_a_bad_problem_file_and_a_prompt_that_openrlhf_would_change_are_refused(
         prepare('{"prompt": "a", "answer": "b"}\n{"prompt": "a"}\n')
     with pytest.raises(problem_rows.InputError, match="<image>"):
         prepare('{"prompt": "see <image>", "answer": "b"}\n')
-
-
-def test_message_lists_need_the_chat_template(prepare: Prepare) -> None:
-    chat = [{"prompt": [{"role": "user", "content": "x"}], "answer": 1}]
-    with pytest.raises(problem_rows.InputError, match="chat_template"):
-        prepare(chat, chat_template=False)
-
-
-def test_what_may_not_be_meant_is_said(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare(problems(3), problems(2), data={"n_problems": 100}, validation_problems=9)
-    said = capsys.readouterr().err
-    assert "3 training problems for batches of 4" in said
-    assert "planned for 100 training problems; the file holds 3" in said
-    assert "holds 2 problems; 9 were asked for" in said
-    assert "2 of 2 validation prompts are also training prompts" in said
-
-
-def test_rows_that_were_tampered_with_are_refused(prepare: Prepare) -> None:
-    folder = prepare()
-    with (folder / "train_rows.jsonl").open("a") as file:
-        file.write("{}\n")
-    with pytest.raises(problem_rows.InputError, match=r"train_rows\.jsonl"):
-        prepare()
 
 
 def test_a_second_start_keeps_the_rows(prepare: Prepare) -> None:
@@ -168,17 +106,3 @@ def test_a_refused_file_can_be_repaired_in_the_same_folder(prepare: Prepare) -> 
     with pytest.raises(problem_rows.ProblemFileError):
         prepare('{"prompt": "a"}\n')
     assert len(read(prepare() / "train_rows.jsonl")) == 20
-
-
-def test_the_program_ends_with_one_line_and_a_status(prepare: Prepare, tmp_path: Path) -> None:
-    folder = prepare()
-    environment = {**os.environ, "PYTHONPATH": str(SHARED)}
-    program = [sys.executable, prepare_rows.__file__]
-    good = subprocess.run([*program, str(folder)], env=environment, capture_output=True, text=True, check=False)
-    assert good.returncode == 0
-    (folder / "train_rows.jsonl").unlink()
-    bad = subprocess.run([*program, str(folder)], env=environment, capture_output=True, text=True, check=False)
-    assert bad.returncode == 2
-    assert bad.stderr.startswith("prepare_rows: train_rows.jsonl in ")
-    assert len(bad.stderr.splitlines()) == 1
-    assert subprocess.run(program, env=environment, capture_output=True, check=False).returncode == 2

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-import isocompute_sdk as iso
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import Data, Evaluation, RunSpec
+from isocompute_sdk.specs import Data, RunSpec
 from tests.backends.openrlhf.logs import LoggedRun, updates
 
 BACKEND = OpenRLHFBackend()
@@ -60,35 +59,6 @@ def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(lo
     assert table(logged.folder, "loss", column="gpu_seconds")[12] == 24.0
     assert table(logged.folder, "loss", column="tokens")[12] == 12 * BATCH * 10.0
     assert codes(logged.folder) == ["attempts-stitched"]
-
-
-def test_a_resume_that_logged_nothing_changes_nothing(logged: LoggedRun) -> None:
-    logged.begin()
-    logged.events(updates(range(1, 10)))
-    logged.begin(from_step=6)
-    assert logged.begin() == 3
-    logged.events(updates(range(7, 13)))
-    assert table(logged.folder, "train_reward", column="rollouts_spent") == {
-        s: BATCH * (s if s <= 6 else s + 3) for s in range(1, 13)
-    }
-
-
-def test_what_a_filter_threw_away_in_vain_is_counted_as_it_was(logged: LoggedRun) -> None:
-    logged.begin()
-    logged.events(updates([1, 2, 3], dynamic_filtering_pass_rate=100.0))  # half of what was generated
-    logged.begin(from_step=2)
-    logged.events(updates([3, 4], dynamic_filtering_pass_rate=200.0))
-    spent = table(logged.folder, "train_reward", column="rollouts_spent")
-    assert spent == {1: 12, 2: 24, 3: 24 + 12 + 6, 4: 24 + 12 + 12}
-    assert table(logged.folder, "train_reward", column="rollouts") == {1: 12, 2: 24, 3: 30, 4: 36}
-
-
-def test_an_attempt_that_logged_nothing_is_counted_by_its_samples(logged: LoggedRun) -> None:
-    first = logged.begin()
-    logged.samples(first, "train", {"tra0": [0.0] * 4})
-    logged.begin()
-    logged.events(updates([1, 2]))
-    assert table(logged.folder, "train_reward", column="rollouts_spent") == {1: 4 + BATCH, 2: 4 + 2 * BATCH}
 
 
 def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun) -> None:
@@ -146,14 +116,6 @@ def test_an_evaluation_that_was_not_logged_any_more_is_recovered_from_its_sample
     assert table(logged.folder, "avg@4", "validation", "rollouts") == {3: 3 * BATCH}
 
 
-def test_groups_of_equal_scores_are_counted_batch_by_batch(logged: LoggedRun) -> None:
-    attempt = logged.begin()
-    logged.samples(attempt, "train", {"tra0": [1.0, 1.0], "tra1": [0.0, 1.0], "tra2": [0.0, 0.0]})
-    logged.samples(attempt, "train", {"tra3": [1.0, 0.0], "tra4": [0.0, 1.0], "tra0": [1.0, 0.0]})
-    logged.events(updates([1, 2]))
-    assert table(logged.folder, "zero_variance_share") == {1: pytest.approx(2 / 3), 2: 0.0}
-
-
 def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedRun) -> None:
     attempt = logged.begin()
     logged.samples(attempt, "train", {"tra0": [0.0]}, error="ValueError: no")
@@ -163,14 +125,6 @@ def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedR
     logged.events(updates([1]))
     assert note(logged.folder, "reward-errors").data == {"run_id": "tiny", "failed": 1, "samples": 2}
     assert note(logged.folder, "log-damaged").data == {"run_id": "tiny", "lines": 1}
-
-
-def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) -> None:
-    logged.begin()
-    logged.events(updates([1, 2, 5]))
-    assert table(logged.folder, "train_reward", column="rollouts") == {1: BATCH, 2: 2 * BATCH, 5: 5 * BATCH}
-    assert table(logged.folder, "train_reward", column="gpu_seconds") == {1: 2.0, 2: 4.0, 5: None}
-    assert note(logged.folder, "log-gaps").data == {"run_id": "tiny", "steps": 2, "first": 3}
 
 
 def test_the_console_fills_what_never_reached_the_disk(logged: LoggedRun) -> None:
@@ -191,23 +145,6 @@ def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedR
         BACKEND.read_records(logged.folder)
 
 
-def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: Path) -> None:
-    evaluation = Evaluation(every_steps=2, samples=4)
-    for n in (2, 4, 8):
-        options = {**small.options, "probe_problems": 8}
-        run = small.replace(run_id=f"n{n}", group_size=n, update_steps=16, evaluation=evaluation, options=options)
-        one = LoggedRun(tmp_path, run)
-        attempt = one.begin()
-        reward = {step: 0.2 + 0.5 * (1 - np.exp(-step * n / 40)) for step in range(2, 17, 2)}
-        one.events(updates(range(1, 17)), {step: evaluated(v, min(1.0, v + 0.2)) for step, v in reward.items()})
-        one.samples(attempt, "train_probe", {f"tra{i}": [1.0] * 4 * len(reward) for i in range(5)})
-    runs = BACKEND.read_records(tmp_path)
-    assert runs.run_ids == ("n2", "n4", "n8")
-    assert set(runs.eval_sets) == {"train", "train_probe", "validation"}
-    fits = iso.fit(runs, metric="avg@4", draws=20, pool=("learning_rate",))
-    assert 0.2 < fits.predict(96, 4).mean < 0.8
-
-
 def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
     data = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=5)
     one = LoggedRun(tmp_path, small.replace(data=data, recipe=small.recipe.replace(kl_coef=0.01)))
@@ -216,16 +153,3 @@ def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
     (info,) = BACKEND.read_records(tmp_path).runs()
     sizes = {"group_size": 2, "problems_per_batch": 3, "seed": 0, "framework": info.framework}
     assert {**info.context, **sizes} == one.run.context()
-
-
-def test_the_speed_is_measured_from_run_folders_as_anybody_reads_them(small: RunSpec, tmp_path: Path) -> None:
-    for n in (2, 8, 32):
-        run = small.replace(run_id=f"n{n}", group_size=n)
-        one = LoggedRun(tmp_path, run)
-        one.begin()
-        one.events(updates(range(1, 8), **{"timing/step_total": 2.0 + 3 * n / 10}))
-    runs = iso.RunSet.read(tmp_path)
-    assert runs == BACKEND.read_records(tmp_path)
-    found = iso.Throughput.measure(runs, gpus=1)
-    assert found.step_overhead_seconds == pytest.approx(2.0, rel=0.02)
-    assert found.rollouts_per_second == pytest.approx(10.0, rel=0.02)

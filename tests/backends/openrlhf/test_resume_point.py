@@ -36,34 +36,11 @@ def latest(folder: Path) -> str:
     return (folder / "latest").read_text()
 
 
-def test_a_healthy_folder_is_left_alone(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(checkpoints / "_actor", "global_step10")
-    save(checkpoints / "_actor", "global_step20")
-    assert resume_point.main([str(checkpoints), "_actor"]) == 0
-    assert latest(checkpoints / "_actor") == "global_step20"
-    assert " 20" in capsys.readouterr().err
-
-
 def test_a_half_written_checkpoint_is_passed_over(checkpoints: Path) -> None:
     save(checkpoints / "_actor", "global_step9")
     save(checkpoints / "_actor", "global_step10", complete=False)
     resume_point.main([str(checkpoints), "_actor"])
     assert latest(checkpoints / "_actor") == "global_step9"
-
-
-def test_a_best_checkpoint_removed_before_the_next_was_saved_is_not_followed(checkpoints: Path) -> None:
-    save(checkpoints / "_actor", "global_step40")
-    (checkpoints / "_actor" / "latest").write_text("best_global_step50")
-    resume_point.main([str(checkpoints), "_actor"])
-    assert latest(checkpoints / "_actor") == "global_step40"
-
-
-def test_at_the_same_step_the_best_checkpoint_is_taken(checkpoints: Path) -> None:
-    save(checkpoints / "_actor", "best_global_step20")
-    save(checkpoints / "_actor", "global_step20")
-    save(checkpoints / "_actor", "global_step3")
-    resume_point.main([str(checkpoints), "_actor"])
-    assert latest(checkpoints / "_actor") == "best_global_step20"
 
 
 def test_actor_and_critic_go_on_from_the_same_step(checkpoints: Path) -> None:
@@ -80,13 +57,6 @@ def test_a_folder_without_a_complete_checkpoint_is_moved_aside(checkpoints: Path
         resume_point.main([str(checkpoints), "_actor", "_critic"])
         assert not (checkpoints / "_actor").exists()
     assert {path.name for path in checkpoints.iterdir()} == {"_actor.incomplete1", "_actor.incomplete2"}
-
-
-def test_a_first_start_begins_at_step_0_and_says_so(checkpoints: Path) -> None:
-    assert resume_point.main([str(checkpoints), "_actor"]) == 0
-    assert not list(checkpoints.iterdir())
-    assert read(checkpoints.parent / "resumed.jsonl") == [{"attempt": 3, "step": 0}]
-    assert resume_point.main(["only one argument"]) == 2
 
 
 def test_every_start_notes_the_step_it_goes_on_from(checkpoints: Path) -> None:

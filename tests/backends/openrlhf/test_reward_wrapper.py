@@ -124,40 +124,10 @@ def test_what_is_no_reward_scores_zero_and_is_counted(
     assert "'p1'" in capsys.readouterr().err
 
 
-def test_every_sample_has_the_same_extra_keys(install: Install) -> None:
-    source = "def reward_func(queries, prompts, labels):\n    return {'rewards': 1.0, 'extra_logs': {queries[0]: 1}}\n"
-    score = as_openrlhf_loads_it(install(source))
-    keys = {tuple(score([text], ["other"], [LABEL])["extra_logs"]) for text in ("a", "b", "otherc")}
-    assert keys == {("reward_error", "prompt_unmatched")}
-
-
-def test_openrlhf_s_own_contract_is_accepted(install: Install) -> None:
-    source = (
-        "def reward_func(queries, prompts, labels):\n"
-        "    assert type(queries) is type(prompts) is type(labels) is list\n"
-        "    return {'rewards': float(queries[0].endswith('42<|im_end|>') and labels == ['42'])}\n"
-    )
-    wrapper = install(source)
-    assert as_openrlhf_loads_it(wrapper)([PROMPT + "42<|im_end|>"], [PROMPT], [LABEL])["rewards"] == 1.0
-    assert records(wrapper)[0]["error"] is None
-
-
-def test_another_function_can_be_named(install: Install) -> None:
-    source = "def reward(prompt, response, answer): return 0.0\n\ndef mine(p, r, a): return 0.5\n"
-    assert as_openrlhf_loads_it(install(source, "mine"))([PROMPT], [PROMPT], [LABEL])["rewards"] == 0.5
-
-
-def test_neighbours_of_the_reward_file_can_be_imported(install: Install, tmp_path: Path) -> None:
-    (tmp_path / "neighbour_of_reward.py").write_text("VALUE = 0.125\n")
-    source = "import neighbour_of_reward\n\ndef reward(prompt, response, answer): return neighbour_of_reward.VALUE\n"
-    with mock.patch.object(sys, "path", list(sys.path)):
-        assert as_openrlhf_loads_it(install(source))([PROMPT], [PROMPT], [LABEL])["rewards"] == 0.125
-
-
 @pytest.mark.parametrize(
     ("source", "function", "message"),
     [
-        ("x = 1\n", None, "reward_func.*none"),
+        ("x = 1\n", None, "reward.*none"),
         ("def score(a): return 0.0\n", None, "score"),
         ("def reward(p, r, a): return 0.0\n", "mine", "mine"),
         ("def reward(p): return 0.0\n", None, r"reward\(p\).*\(prompt, response, answer\)"),
@@ -194,36 +164,6 @@ def test_threads_keep_whole_lines(install: Install) -> None:
     assert sum(errors) == sum(record["error"] is not None for record in found) == 200
 
 
-def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next(install: Install) -> None:
-    wrapper = install("def reward(prompt, response, answer): return 1.0\n", attempt=2)
-    path = wrapper.parent / f"samples.{os.getpid()}.jsonl"
-    path.write_text('{"id": "a", "split": "train", "score": 0.0}\n{"id": "b", "spl')
-    score = as_openrlhf_loads_it(wrapper)
-    for _ in range(2):
-        score([PROMPT], [PROMPT], [LABEL])
-    lines = path.read_text().splitlines()
-    assert len(lines) == 4
-    assert [json.loads(line)["attempt"] for line in lines[2:]] == [2, 2]
-
-
-def test_several_hosts_write_to_files_of_their_own(install: Install) -> None:
-    import socket
-
-    wrapper = install("def reward(prompt, response, answer): return 1.0\n", several_hosts=True)
-    as_openrlhf_loads_it(wrapper)([PROMPT], [PROMPT], [LABEL])
-    assert (wrapper.parent / f"samples.{socket.gethostname()}-{os.getpid()}.jsonl").exists()
-
-
-def test_records_that_cannot_be_written_do_not_stop_training(
-    install: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrapper = install("def reward(prompt, response, answer): return 1.0\n")
-    (wrapper.parent / f"samples.{os.getpid()}.jsonl").mkdir()
-    score = as_openrlhf_loads_it(wrapper)
-    assert [score([PROMPT], [PROMPT], [LABEL])["rewards"] for _ in range(3)] == [1.0] * 3
-    assert capsys.readouterr().err.count("sample records are being lost") == 1
-
-
 TEXT = st.text(st.characters(exclude_characters="<>|", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60)
 
 
@@ -237,23 +177,6 @@ def test_the_response_is_found_behind_a_prompt_that_lost_its_beginning(text: str
     prompt = "<|im_start|>user\n" + text * 8 + "<|im_end|>\n<|im_start|>assistant\n"
     query = prompt[min(cut, len(prompt) - 30) :] + response
     assert reward_wrapper.split_response(query, prompt) == (response, True)
-
-
-def test_normalised_text_in_the_prompt_does_not_shift_the_response() -> None:
-    prompt = "cafe\u0301 " * 20 + "\n<|im_start|>assistant\n"
-    query = "caf\u00e9 " * 20 + "\n<|im_start|>assistant\n" + "the answer<|im_end|>"
-    assert reward_wrapper.split_response(query, prompt) == ("the answer", True)
-
-
-def test_earlier_turns_of_a_chat_are_not_taken_for_the_response() -> None:
-    turn = "<|im_start|>assistant\n"
-    prompt = f"<|im_start|>user\ne\u0301<|im_end|>\n{turn}old<|im_end|>\n<|im_start|>user\nx<|im_end|>\n{turn}"
-    assert reward_wrapper.split_response(prompt.replace("e\u0301", "\u00e9") + "new", prompt) == ("new", True)
-
-
-def test_a_prompt_that_cannot_be_found_is_reported() -> None:
-    assert reward_wrapper.split_response("123456789", "abcde") == ("6789", False)
-    assert reward_wrapper.split_response("123", "abcde") == ("123", False)
 
 
 @pytest.mark.parametrize(
@@ -274,25 +197,9 @@ def test_only_end_marks_at_the_end_are_removed(text: str, clean: str) -> None:
     assert reward_wrapper.without_end_marks(text) == clean
 
 
-def test_a_long_run_of_blanks_is_no_burden() -> None:
-    text = " " * 500_000 + "x" + "\n" * 500_000
-    assert reward_wrapper.without_end_marks(text) == text
-
-
-def test_one_sample_per_call_is_all_this_openrlhf_sends() -> None:
-    with pytest.raises(ValueError, match=" 2"):
-        reward_wrapper.Scorer(lambda p, r, a: 0.0, own_contract=False)(["a", "b"], ["a", "b"], [LABEL, LABEL])
-
-
 def check(wrapper: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(wrapper), str(wrapper.parent)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_check_passes_a_function_that_only_dislikes_empty_responses(install: Install) -> None:
-    wrapper = install("def reward(prompt, response, answer): return float(response[0] == answer[0])\n")
-    assert check(wrapper).returncode == 0
-    assert records(wrapper) == []
 
 
 @pytest.mark.parametrize(

@@ -71,37 +71,6 @@ def test_openrlhf_gets_exactly_the_arguments_that_were_meant(
     assert not list(tmp_path.rglob("escaped"))
 
 
-def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
-    run = make_run(recipe={"algorithm": "ppo"})
-    folder = str(tmp_path / "work" / "runs" / "small")
-    calls = record_script(OpenRLHFBackend().script(run), tmp_path / "work")
-    assert calls[:4] == [
-        [f"{folder}/claim_folder.py", folder],
-        [f"{folder}/prepare_rows.py", folder],
-        [f"{folder}/reward_wrapper.py", folder],
-        [f"{folder}/resume_point.py", f"{folder}/checkpoints", "_actor", "_critic"],
-    ]
-    assert len(calls) == 5
-    assert calls[4][: calls[4].index("--")] == [
-        f"{folder}/supervise.py",
-        folder,
-        "_actor",
-        "_critic",
-        "--save-every=10",
-        "--evaluate-every=10",
-        "--last=100",
-        "--keep=2",
-        "--samples=4",
-    ]
-
-
-def test_the_programs_arrive_byte_for_byte(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
-    record_script(OpenRLHFBackend().script(make_run()), tmp_path / "work")
-    for package, name in PROGRAMS:
-        shipped = resources.files(package) / name
-        assert (tmp_path / "work" / "runs" / "small" / name).read_bytes() == shipped.read_bytes()
-
-
 @pytest.mark.parametrize(("package", "name"), PROGRAMS)
 def test_the_programs_need_the_standard_library_of_python_3_10_only(package: str, name: str) -> None:
     source = (resources.files(package) / name).read_text()
@@ -145,32 +114,6 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(package: str
     }
 
 
-def test_another_interpreter_can_be_chosen(make_run: MakeRun, tmp_path: Path) -> None:
-    chosen = tmp_path / "my python"
-    chosen.write_text('#!/bin/sh\necho chosen >> "$PWD/used"\n')
-    chosen.chmod(0o755)
-    script = OpenRLHFBackend().script(make_run()).encode()
-    subprocess.run(
-        ["bash"], input=script, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHON": str(chosen)}, check=True
-    )
-    assert (tmp_path / "used").read_text() == "chosen\n" * 5
-
-
-def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "python3").write_text(
-        '#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; *supervise.py) touch started;; esac\n'
-    )
-    (programs / "python3").chmod(0o755)
-    script = OpenRLHFBackend().script(make_run()).encode()
-    finished = subprocess.run(
-        ["bash"], input=script, cwd=tmp_path, env={"PATH": f"{programs}:/usr/bin:/bin"}, check=False
-    )
-    assert finished.returncode == 2
-    assert not (tmp_path / "started").exists()
-
-
 def test_the_exit_status_of_training_is_that_of_the_script(make_run: MakeRun, tmp_path: Path) -> None:
     (tmp_path / "python3").write_text('#!/bin/sh\ncase "$1" in *supervise.py) exit 7;; esac\n')
     (tmp_path / "python3").chmod(0o755)
@@ -179,13 +122,6 @@ def test_the_exit_status_of_training_is_that_of_the_script(make_run: MakeRun, tm
         ["bash"], input=script, cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False
     )
     assert finished.returncode == 7
-
-
-def test_an_absolute_output_folder_is_used_as_it_is(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
-    run = make_run(output_dir=str(tmp_path / "elsewhere"))
-    calls = record_script(OpenRLHFBackend().script(run), tmp_path / "work")
-    assert f"{tmp_path}/elsewhere/small/train_rows.jsonl" in calls[-1]
-    assert not (tmp_path / "work" / "runs").exists()
 
 
 def test_a_local_model_is_passed_by_its_full_path(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
@@ -206,11 +142,3 @@ def test_too_few_visible_gpus_are_a_warning(make_run: MakeRun, tmp_path: Path) -
             ["bash"], input=script, cwd=tmp_path, env=environment, capture_output=True, check=True
         )
         assert (b"warning" in finished.stderr) == warned
-
-
-def test_every_flag_has_a_line_of_its_own(make_run: MakeRun) -> None:
-    run = make_run()
-    lines = [line.strip() for line in OpenRLHFBackend().script(run).split("arguments=(")[1].splitlines()]
-    written = [line for line in lines if line.startswith("--")]
-    assert len(written) == sum(word.startswith("--") for word in meant(run, Path("/x")))
-    assert all(" --" not in line for line in written)

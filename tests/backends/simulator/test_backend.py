@@ -16,7 +16,7 @@ from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_simulator import SimulatorBackend
 from isocompute_simulator.configuration import METRICS_FILE
-from isocompute_simulator.train import main, tokens_sampled
+from isocompute_simulator.train import main
 
 
 def run_spec(**changes: Any) -> RunSpec:
@@ -73,39 +73,12 @@ def test_runs_of_a_sweep_share_one_task(tmp_path: Path) -> None:
     assert not np.allclose(long, other, atol=1e-3)
 
 
-@pytest.mark.parametrize("task", ["bandit", "interference"])
-def test_bandits_are_trained_and_report_every_kind_of_metric(tmp_path: Path, task: str) -> None:
-    runs = simulate(run_spec(options={"task": task}, update_steps=100), tmp_path / task)
-    assert runs.metrics == ("avg@4", "best@4", "worst@4")
-    average, best, worst = (runs.series(name)[0].value_T for name in runs.metrics)
-    assert np.all((worst <= average) & (average <= best))
-    assert average[-1] > average[0] + 0.05
-
-
-def test_few_problems_make_the_overfitting_task_decline(tmp_path: Path) -> None:
-    def share_kept(n_problems: int) -> float:
-        data = Data(train="t.jsonl", validation="v.jsonl", reward="r.py", n_problems=n_problems)
-        options = {"task": "overfitting", "noise": 1e-6, "scale": 1_000_000}
-        run = run_spec(data=data, options=options, update_steps=8000, evaluation=Evaluation(every_steps=200))
-        value_T = simulate(run, tmp_path / str(n_problems)).series("avg@4")[0].value_T
-        return float((value_T[-1] - value_T[0]) / (value_T.max() - value_T[0]))
-
-    assert share_kept(64) < 0.95
-    assert share_kept(1_000_000) > 0.99
-
-
 def test_every_place_a_user_looks_says_simulation() -> None:
     backend = SimulatorBackend()
     run = run_spec()
     assert "simulation" in backend.describe().summary
     assert backend.preflight(run)[0].code == "simulation"
     assert "SIMULATION" in backend.script(run).splitlines()[1]
-
-
-def test_tokens_grow_faster_than_rollouts() -> None:
-    per_rollout = [tokens_sampled(c) / c for c in (1e3, 1e5, 1e7)]
-    assert per_rollout[0] < per_rollout[1] < per_rollout[2] < 2 * per_rollout[0] + 1e3
-    assert tokens_sampled(0) == 0
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

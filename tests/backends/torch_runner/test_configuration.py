@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,26 +11,6 @@ from typing import Any
 import pytest
 
 from isocompute_torch.configuration import derive_seed, load_configuration
-
-
-def test_the_schedule_is_even_unless_it_is_logarithmic(prepared: Callable[..., Path]) -> None:
-    even = load_configuration(prepared(update_steps=25, evaluation={"every_steps": 10}))
-    assert sorted(even.evaluation_steps) == [0, 10, 20, 25]
-    counted = load_configuration(prepared(update_steps=19, evaluation={"count": 4}))
-    assert sorted(counted.evaluation_steps) == [0, 5, 10, 14, 19]
-    assert counted.run.evaluation.every_steps == 5
-    log = load_configuration(prepared(update_steps=1000, options={"evaluations_per_decade": 3}))
-    assert sorted(log.evaluation_steps) == [0, 1, 2, 5, 10, 22, 46, 100, 215, 464, 1000]
-    assert sorted(load_configuration(prepared(update_steps=1)).evaluation_steps) == [0, 1]
-
-
-def test_checkpoints_are_about_twenty_unless_said_otherwise(prepared: Callable[..., Path]) -> None:
-    folder = prepared(update_steps=1000)
-    assert load_configuration(folder).save_every_steps == 2
-    document = json.loads((folder / "run.json").read_text())
-    del document["options"]["save_every_steps"]
-    (folder / "run.json").write_text(json.dumps(document))
-    assert load_configuration(folder).save_every_steps == 50
 
 
 @pytest.mark.parametrize(

@@ -39,17 +39,6 @@ def test_a_missing_model(prepared: Callable[..., Path], start: Start, records: R
     assert "'/nowhere/model'" in the_end(records, folder)["message"]
 
 
-def test_a_mistyped_model_folder_is_named_with_the_folder_it_was_looked_for_in(
-    prepared: Callable[..., Path], start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The library reads its variable once; without this it would ask the hub again and again.
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    status, output = start(prepared(model="modle"))
-    assert status == 2
-    assert "'modle'" in output
-    assert repr(str(Path.cwd())) in output
-
-
 def test_a_model_with_missing_weights(
     prepared: Callable[..., Path], start: Start, records: Records, model_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -63,16 +52,6 @@ def test_a_model_with_missing_weights(
     status, output = start(prepared(model=str(broken)))
     assert status == 2
     assert "model.layers.1.mlp.up_proj.weight" in output
-
-
-def test_a_model_without_its_tokenizer(
-    prepared: Callable[..., Path], start: Start, model_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    bare = tmp_path / "bare"
-    shutil.copytree(model_folder("qwen2"), bare, ignore=shutil.ignore_patterns("tokenizer*", "special*"))
-    status, output = start(prepared(model=str(bare)))
-    assert status == 2
-    assert repr(str(bare)) in output
 
 
 @pytest.mark.parametrize(
@@ -140,32 +119,6 @@ def test_a_corrected_reward_file_goes_on_where_the_other_failed(
     assert records(folder, "end")[-1]["status"] == "finished"
 
 
-def test_what_is_refused_after_a_failure_is_told_instead_of_the_failure(
-    prepared: Callable[..., Path], start: Start, records: Records
-) -> None:
-    folder = prepared(recipe={"learning_rate_anchor": 1e15})
-    assert start(folder)[0] == 1
-    prepared()
-    assert start(folder)[0] == 2
-    assert str(folder) in the_end(records, folder)["message"]
-
-
-def test_a_prompt_that_the_tokenizer_refuses_is_named(
-    prepared: Callable[..., Path], start: Start, tmp_path: Path
-) -> None:
-    from isocompute_torch.tasks.arithmetic import ModelShape
-    from isocompute_torch.tasks.build import build_model, build_tokenizer
-
-    build_model(ModelShape(32, 1, 16), 0).save_pretrained(tmp_path / "digits")
-    build_tokenizer().save_pretrained(tmp_path / "digits")
-    Path("train.jsonl").write_text('{"prompt": "What is 2+3?", "answer": "5"}\n' * 8)
-    status, output = start(prepared(model=str(tmp_path / "digits")))
-    assert status == 2
-    assert "'train-0'" in output
-    assert "'What is 2+3?'" in output
-    assert "Traceback" not in output
-
-
 def test_a_few_failing_rewards_are_counted_and_left_out(
     prepared: Callable[..., Path], start: Start, records: Records
 ) -> None:
@@ -190,19 +143,6 @@ def test_a_few_failing_rewards_are_counted_and_left_out(
         assert sum(record["sample_counts"]) + record["reward_errors"] == record["samples"] * len(record["pass_counts"])
 
 
-def test_on_reward_error_stop_ends_the_run_at_the_first(
-    prepared: Callable[..., Path], start: Start, records: Records
-) -> None:
-    Path("reward.py").write_text(
-        "def reward(prompt, response, answer):\n    return {}['x'] if response == '' else float('1' in response)\n"
-    )
-    folder = prepared(options={"on_reward_error": "stop"}, update_steps=40, recipe={"temperature": 3.0})
-    status, output = start(folder)
-    assert status == 1
-    assert "KeyError" in output
-    the_end(records, folder)
-
-
 def test_a_loss_that_is_not_finite(prepared: Callable[..., Path], start: Start, records: Records) -> None:
     folder = prepared(recipe={"learning_rate_anchor": 1e15})
     status, output = start(folder)
@@ -210,13 +150,6 @@ def test_a_loss_that_is_not_finite(prepared: Callable[..., Path], start: Start, 
     assert "Traceback" not in output
     assert len(records(folder, "evaluation")) >= 2
     assert the_end(records, folder)["message"] in output
-
-
-def test_fewer_problems_than_a_batch_holds(prepared: Callable[..., Path], start: Start) -> None:
-    status, output = start(prepared(problems_per_batch=17))
-    assert status == 2
-    assert "16" in output
-    assert "problems_per_batch = 17" in output
 
 
 def test_prompts_that_are_too_long(prepared: Callable[..., Path], start: Start) -> None:
@@ -318,18 +251,3 @@ def test_a_run_file_that_cannot_be_used(
     assert main([str(folder)]) == 2
     assert says in capsys.readouterr().err
     assert not (folder / "metrics.jsonl").exists()
-
-
-@pytest.mark.parametrize("line", ["{}", "not JSON", '{"attempt": "1"}'])
-def test_a_damaged_record_of_attempts_is_named(
-    prepared: Callable[..., Path], capsys: pytest.CaptureFixture[str], line: str
-) -> None:
-    folder = prepared()
-    (folder / "attempts.jsonl").write_text(f"{line}\n")
-    assert main([str(folder)]) == 2
-    assert "attempts.jsonl:1" in capsys.readouterr().err
-
-
-def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "RUN_FOLDER" in capsys.readouterr().err

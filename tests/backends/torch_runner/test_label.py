@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,45 +68,6 @@ def test_stopped_and_started_again_it_counts_the_same(
     Path("reward.py").write_text(REWARD)
     assert run(request_) == 2
     assert f"{kept} holds the passes of another" in capsys.readouterr().err
-
-
-def test_the_command_sorts_problems_into_the_papers_bands(
-    request_: dict[str, Any], isocompute: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
-    words = [
-        "problems",
-        "problems.jsonl",
-        "--label",
-        request_["model"],
-        "--output=out.jsonl",
-        "--max-tokens=2",
-        "--json",
-    ]
-    done = isocompute(*words, "--temperature=1")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["problems"] == sum(document["bands"].values()) == 10
-    assert document["bands"]["hard"] >= 1
-    easy = [row for row in rows("out.jsonl") if 0.3 <= row["pass_rate"] <= 0.6]
-    assert document["bands"]["easy"] == len(easy)
-    Path("study.yaml").write_text(
-        "{name: s, model: m, recipe: easy, data: {train: t.jsonl, validation: v.jsonl, reward: reward.py}, "
-        "problems: {dataset: out.jsonl, keep: {pass_rate: [0.1, 1]}, validation: 2, reward: null}}"
-    )
-    assert isocompute("problems", "study.yaml").returncode == 0
-    kept = {row["id"] for name in ("t.jsonl", "v.jsonl") for row in rows(name)}
-    assert kept == {row["id"] for row in rows("out.jsonl") if row["pass_rate"] >= 0.1}
-
-
-def test_an_option_that_would_be_ignored_is_refused(isocompute: Callable[..., Any]) -> None:
-    for words in (
-        ["a.jsonl", "--label=m", "--limit=5"],
-        ["a.jsonl", "--set=x=1"],
-        ["--from=reasoning-gym:a", "--label=m"],
-    ):
-        done = isocompute("problems", *words)
-        assert done.returncode == 1
-        assert f"{words[-1].split('=')[0]} has no effect" in done.stderr
 
 
 def test_a_model_that_is_not_there_is_named(request_: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

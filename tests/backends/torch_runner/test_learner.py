@@ -101,26 +101,6 @@ def test_merging_and_micro_batches_leave_the_gradient_unchanged(
         assert other_stats == pytest.approx(stats, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("family", "recipe_name"),
-    [
-        *((family, "grpo") for family in ("llama", "mistral", "qwen3", "gemma2", "mistral-window")),
-        ("gemma2", "ppo"),
-        ("gemma2", "grpo-terms"),
-    ],
-)
-def test_merging_leaves_the_gradient_unchanged_for_other_families(
-    policy: Callable[..., Policy], model_folder: Callable[[str], Any], family: str, recipe_name: str
-) -> None:
-    chosen = policy(family)
-    samples, rewards = rollouts(chosen)
-    recipe = Recipe.model_validate({**RECIPES[recipe_name], "temperature": 0.5})
-    folder = str(model_folder(family))
-    whole, _ = gradient(learner_for(chosen, recipe, folder, merge=False), samples, rewards)
-    other, _ = gradient(learner_for(chosen, recipe, folder, merge=True), samples, rewards)
-    assert ((other - whole).norm() / whole.norm()).item() < 1e-5
-
-
 def test_the_gradient_is_that_of_the_written_out_loss(policy: Callable[..., Policy]) -> None:
     chosen = policy("gpt2", torch.float64)
     samples, rewards = rollouts(chosen)
@@ -150,18 +130,6 @@ def test_the_gradient_is_that_of_the_written_out_loss(policy: Callable[..., Poli
     assert "kl" not in stats, "without a reference there is nothing to measure it against"
 
 
-def test_the_reported_loss_is_the_sum_of_its_terms(
-    policy: Callable[..., Policy], model_folder: Callable[[str], Any]
-) -> None:
-    chosen = moved(policy("gpt2", torch.float64))
-    samples, rewards = rollouts(chosen)
-    recipe = Recipe.model_validate({**RECIPES["grpo-terms"], "temperature": 0.5})
-    _, stats = gradient(learner_for(chosen, recipe, str(model_folder("gpt2")), token_budget=60), samples, rewards)
-    assert stats["kl"] > 1e-3
-    expected = stats["policy_loss"] + 0.1 * stats["kl"] - 0.2 * stats["entropy"]
-    assert stats["loss"] == pytest.approx(expected, rel=1e-9)
-
-
 def test_logits_in_pieces_give_the_same_gradient(
     policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,19 +140,6 @@ def test_logits_in_pieces_give_the_same_gradient(
     monkeypatch.setattr(scoring, "KEPT_LOGITS", 100)
     pieces, _ = gradient(Learner(chosen, recipe, GROUP), samples, rewards)
     assert ((pieces - whole).norm() / whole.norm()).item() < 1e-10
-
-
-def test_a_decoupled_baseline_trains_on_the_first_rollouts_with_the_statistics_of_all(
-    policy: Callable[..., Policy], model_folder: Callable[[str], Any]
-) -> None:
-    chosen = policy("qwen2", torch.float64)
-    samples, rewards = rollouts(chosen)
-    recipe = Recipe.model_validate({"preset": "hard", "temperature": 0.5})
-    every, _ = gradient(Learner(chosen, recipe, GROUP), samples, rewards)
-    same, _ = gradient(Learner(chosen, recipe, GROUP, n_train=GROUP), samples, rewards)
-    fewer, _ = gradient(Learner(chosen, recipe, GROUP, n_train=6), samples, rewards)
-    assert torch.equal(every, same)
-    assert (fewer - every).norm() > 1e-3 * every.norm()
 
 
 def test_a_batch_without_signal_still_moves_the_running_means(policy: Callable[..., Policy]) -> None:

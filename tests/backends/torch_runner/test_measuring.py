@@ -81,13 +81,6 @@ def test_every_measure_of_a_run_is_in_its_journal(
     assert records(folder)[-1]["status"] == "finished"
 
 
-def test_training_raises_the_reward(prepared: Callable[..., Path], start: Start, records: Records) -> None:
-    folder = prepared(group_size=16, problems_per_batch=8, update_steps=25, recipe={"learning_rate_anchor": 0.03})
-    assert start(folder)[0] == 0
-    first, *_, last = (e["metrics"]["avg@4"] for e in records(folder, "evaluation") if e["eval_set"] == "train_probe")
-    assert last > first + 0.3
-
-
 def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     console = RunConsole("r", 10, 4)
     console.step(5, 64, 0.25)
@@ -100,22 +93,6 @@ def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixtur
     assert "rollouts/s" in lines[0]
     assert lines[0].endswith("left")
     assert lines[1] == "r: step 6/10  validation: avg@4 0.500"
-
-
-def test_the_time_left_counts_evaluations_and_follows_the_newest_updates(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr("isocompute_torch.progress_display.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("isocompute_torch.progress_display.time.monotonic", lambda: now[0])
-    console = RunConsole("r", 100, 0, evaluation_steps=(0, 50, 100))
-    now[0] = 60.0
-    console.evaluation(0, "validation", {"avg@4": 0.5})
-    for step in range(1, 31):
-        now[0] += 1.0 if step <= 10 else 3.0
-        console.step(step, 64, 0.25)
-    # 70 updates of 3 s; evaluations at 50, at 100, and of the best policy.
-    assert capsys.readouterr().out.splitlines()[-1].endswith("6:30 left")
 
 
 def test_the_best_policy_is_there_when_training_ends(

@@ -1,10 +1,9 @@
-"""The memory that is estimated without weights, against what autograd, the optimiser and a process really hold."""
+"""The sizes that follow from an estimate without weights, and steps that run out of memory."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,37 +20,18 @@ from isocompute_sdk.specs import Recipe
 from isocompute_torch import memory as memory_module
 from isocompute_torch.configuration import InputError, TorchOptions
 from isocompute_torch.learner import Optimiser
-from isocompute_torch.memory import (
-    GIB,
-    MOST_TOKENS,
-    Memory,
-    Sizes,
-    Sizing,
-    estimate,
-    largest_that_fits,
-    memory_of,
-    refuse_what_cannot_fit,
-    row_bytes,
-    size_run,
-)
+from isocompute_torch.memory import GIB, MOST_TOKENS, Memory, Sizing, estimate, memory_of, size_run
 from isocompute_torch.policy import Policy
-from tests.backends.torch_runner.conftest import configurations
 from tests.backends.torch_runner.test_learner import gradient, learner_for, rollouts
 
-COMMON = {
-    "hidden_size": 128,
-    "intermediate_size": 352,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 500,
-}
-CONFIGS: dict[str, Any] = {
-    "llama": transformers.LlamaConfig(**COMMON),
-    "qwen2": transformers.Qwen2Config(**COMMON),
-    "qwen3": transformers.Qwen3Config(**COMMON, head_dim=32),
-    "gemma2": transformers.Gemma2Config(**COMMON, head_dim=32),
-}
+SMALL: Any = transformers.Qwen2Config(
+    hidden_size=128,
+    intermediate_size=352,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=500,
+)
 QWEN_7B: dict[str, Any] = {
     "hidden_size": 3584,
     "intermediate_size": 18944,
@@ -62,11 +42,6 @@ QWEN_7B: dict[str, Any] = {
 }
 QWEN_1_5B = {**QWEN_7B, "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12, "vocab_size": 151936}
 H100 = Memory(80 * GIB, 79 * GIB, GIB)
-
-
-def sizes(**changes: Any) -> Sizes:
-    values = {"tokens": 256, "row_tokens": 256, "dtype": torch.float32, "reference": False, "value_model": False}
-    return Sizes(**{**values, "entropy": False, "checkpointing": False, **changes})
 
 
 def sized(
@@ -85,37 +60,9 @@ def sized(
     )
 
 
-def model_of(config: Any, dtype: torch.dtype = torch.float32) -> Any:
-    attention = "eager" if config.model_type == "gemma2" else "sdpa"
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention).eval()
-
-
-@pytest.mark.parametrize("family", sorted(CONFIGS))
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("tokens", [128, 256])  # the first is also the width of the models
-def test_activations_are_those_that_autograd_keeps(family: str, checkpointing: bool, tokens: int) -> None:
-    model = model_of(CONFIGS[family])
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, torch.Tensor] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.untyped_storage().data_ptr() not in weights:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.train()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.base_model(input_ids=torch.zeros((1, tokens), dtype=torch.long), use_cache=False)
-    measured = sum(one.untyped_storage().nbytes() for one in kept.values())
-    wanted = sizes(checkpointing=checkpointing, tokens=tokens, row_tokens=tokens)
-    assert estimate(CONFIGS[family], wanted).parts["activations"] == pytest.approx(measured, rel=0.2)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_states_are_those_of_the_real_optimiser(dtype: torch.dtype) -> None:
-    model = model_of(CONFIGS["qwen2"], dtype)
+    model: Any = transformers.AutoModelForCausalLM.from_config(SMALL, dtype=dtype)
     optimiser = Optimiser(model.parameters(), betas=(0.9, 0.999), weight_decay=0.0, clip=1.0)
     optimiser.step(1e-3)
     weights = {parameter.data_ptr() for parameter in model.parameters()}
@@ -123,24 +70,10 @@ def test_states_are_those_of_the_real_optimiser(dtype: torch.dtype) -> None:
     moments = [one for entry in state["adam"]["state"].values() for one in (entry["exp_avg"], entry["exp_avg_sq"])]
     held = [*model.parameters(), *moments, *(one for one in state["masters"] if one.data_ptr() not in weights)]
     measured = sum(one.numel() * one.element_size() for one in held)
-    found = estimate(CONFIGS["qwen2"], sizes(dtype=dtype))
+    recipe = Recipe(kl_coef=0, max_prompt_tokens=64, max_response_tokens=64)
+    found = estimate(SMALL, recipe, dtype, checkpointing=False, engine=False)
     assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert found.states == pytest.approx(measured, rel=0.01)
-
-
-def test_the_cache_is_that_of_the_real_model() -> None:
-    model = model_of(CONFIGS["qwen3"])
-    cache = model(input_ids=torch.zeros((1, 256), dtype=torch.long), use_cache=True).past_key_values
-    measured = sum(one.numel() * one.element_size() for layer in cache.layers for one in (layer.keys, layer.values))
-    assert row_bytes(CONFIGS["qwen3"], torch.float32, 256, 0) == measured
-
-
-@pytest.mark.parametrize("family", sorted(configurations()))
-def test_every_family_of_the_tests_has_an_estimate(family: str) -> None:
-    found = estimate(configurations()[family], sizes(tokens=64, row_tokens=32))
-    assert found.states > 0
-    assert found.peak > found.states
-    assert found.of(128).parts["activations"] == 2 * found.parts["activations"]
 
 
 def test_a_7b_model_with_long_rows_is_refused_on_one_card_with_the_largest_that_would_fit() -> None:
@@ -150,22 +83,9 @@ def test_a_7b_model_with_long_rows_is_refused_on_one_card_with_the_largest_that_
         sized(config, H100, recipe=long)
     assert "7.62 billion" in caught.value.message
     assert all(backend in (caught.value.hint or "") for backend in ("openrlhf", "verl", "trl"))
-    found = estimate(config, sizes(tokens=9216, row_tokens=9216, dtype=torch.bfloat16, checkpointing=True))
-    largest = largest_that_fits(found, H100.most)
-    assert 2.5e9 < largest < 4e9
-    assert f"{largest / 1e9:.1f} billion" in (caught.value.hint or "")
-    refuse_what_cannot_fit(found, Memory(300 * GIB, 300 * GIB, GIB), "the model")
-
-
-def test_a_model_as_large_as_the_refusal_names_fits() -> None:
-    config = transformers.Qwen2Config(**QWEN_7B)
-    wanted = sizes(tokens=9216, row_tokens=9216, dtype=torch.bfloat16, checkpointing=True)
-    largest = largest_that_fits(estimate(config, wanted), H100.most)
-    # Qwen2.5-3B's shape: more layers than width would give, so that it is not made by the rule that is tested.
-    shape = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
-    smaller = estimate(transformers.Qwen2Config(**{**QWEN_7B, **shape, "num_key_value_heads": 2}), wanted)
-    assert smaller.parameters < largest + 0.4e9
-    refuse_what_cannot_fit(smaller, H100, "the smaller model")
+    largest = float((caught.value.hint or "").split()[1])
+    assert 2.5 < largest < 4.5
+    assert sized(config, Memory(300 * GIB, 300 * GIB, GIB), recipe=long).token_budget >= 9216
 
 
 def test_micro_batches_shrink_with_the_free_memory_and_a_note_says_so() -> None:
@@ -175,8 +95,7 @@ def test_micro_batches_shrink_with_the_free_memory_and_a_note_says_so() -> None:
     assert plenty.notes == ()
     tight = sized(config, Memory(80 * GIB, 42 * GIB, GIB), recipe={"max_response_tokens": 3072})
     assert 4096 <= tight.token_budget < MOST_TOKENS["cuda"]
-    assert tight.needed is not None
-    assert tight.needed.peak <= 0.95 * 42 * GIB - GIB
+    assert tight.notes[0].data["peak_bytes"] <= 0.95 * 42 * GIB - GIB
     assert [(note.code, note.severity) for note in tight.notes] == [("micro-batches-smaller", "info")]
     assert tight.notes[0].data["tokens"] == tight.token_budget
 
@@ -201,9 +120,7 @@ def test_vllm_gets_what_the_states_leave_and_is_refused_where_that_is_too_little
     small = sized(transformers.Qwen2Config(**{**QWEN_1_5B, "num_hidden_layers": 8}), H100, sampler="vllm")
     assert small.vllm_share == 0.6
     large = sized(transformers.Qwen2Config(**QWEN_1_5B), Memory(40 * GIB, 39 * GIB, GIB), sampler="vllm")
-    assert large.needed is not None
     assert 0 < large.vllm_share < 0.6
-    assert large.needed.states + large.vllm_share * 40 * GIB < 39 * GIB
     with pytest.raises(InputError, match=r"options\.sampler|vLLM needs"):
         sized(transformers.Qwen2Config(**QWEN_1_5B), Memory(80 * GIB, 30 * GIB, GIB), sampler="vllm")
     kept = sized(transformers.Qwen2Config(**QWEN_1_5B), H100, sampler="vllm", vllm_memory_share=0.25)
@@ -220,9 +137,7 @@ def test_a_model_without_an_estimate_trains_with_the_usual_sizes() -> None:
     assert [note.code for note in found.notes] == ["memory-not-estimated"]
 
 
-def test_the_limits_of_a_process_and_of_its_group_count_on_a_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limits_of_a_process_s_group_count_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = memory_of(torch.device("cpu"))
     assert 0 < plain.free <= plain.total
     job = tmp_path / "slurm" / "job_1"
@@ -235,10 +150,6 @@ def test_the_limits_of_a_process_and_of_its_group_count_on_a_cpu(
     monkeypatch.setattr(memory_module, "OWN_GROUP", tmp_path / "own")
     found = memory_of(torch.device("cpu"))
     assert (found.total, found.free) == (GIB, 0.75 * GIB)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (GIB // 2, hard))
-    assert memory_of(torch.device("cpu")).total == GIB // 2
-    assert soft == resource.RLIM_INFINITY or soft > 0
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma2"])
@@ -286,7 +197,6 @@ torch.set_num_threads(1)
 from isocompute_sdk.specs import Recipe
 from isocompute_torch.learner import Learner
 from isocompute_torch.policy import load_policy
-from isocompute_torch.memory import keep_freed_memory
 from isocompute_torch.sampler import Samples
 
 policy = load_policy(sys.argv[1], torch.device("cpu"), torch.float32)
@@ -313,7 +223,6 @@ def limited(mib):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-keep_freed_memory(keep=False)
 found, budget = limited(100)
 expected, _ = measured(100_000)
 result = {"budget": budget, "difference": float((found - expected).norm() / expected.norm())}

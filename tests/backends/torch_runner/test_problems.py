@@ -37,28 +37,6 @@ def test_every_epoch_holds_each_problem_once_and_no_batch_one_twice(
         assert sorted(flat[start : start + problems]) == list(range(problems))
 
 
-@given(step=st.integers(1, 40))
-def test_a_resumed_order_is_the_same(step: int) -> None:
-    order = BatchOrder(7, 3, seed=2)
-    walked = [order.batch(i) for i in range(1, step + 1)]
-    assert BatchOrder(7, 3, seed=2).batch(step) == walked[-1]
-    assert order.batch(1) == walked[0]
-
-
-def test_seeds_and_epochs_have_orders_of_their_own() -> None:
-    def epochs(seed: int) -> list[list[int]]:
-        order = BatchOrder(50, 50, seed)
-        return [order.batch(1), order.batch(2)]
-
-    assert epochs(0)[0] != epochs(0)[1]
-    assert epochs(0) != epochs(1)
-
-
-def test_fewer_problems_than_a_batch_are_refused() -> None:
-    with pytest.raises(InputError, match=r"3.*4"):
-        BatchOrder(3, 4, 0)
-
-
 def test_the_probe_is_the_same_for_every_run_and_not_the_head_of_the_file() -> None:
     problems = [Problem(str(i), str(i), i) for i in range(100)]
     probe = probe_subset(problems, 10)

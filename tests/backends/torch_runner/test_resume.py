@@ -6,17 +6,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-
-from isocompute_torch.checkpoint import latest_step, saved_dtype
-from isocompute_torch.learner import Optimiser
 from tests.backends.torch_runner.conftest import at_line, die
 from tests.processes import wait_for
 
@@ -33,22 +26,6 @@ def comparable_file(folder: Path) -> list[dict[str, Any]]:
 
 def weights(folder: Path) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
-
-
-def dies_while(unfinished: Path) -> Callable[[], None]:
-    """For `before`: the process dies while it writes this checkpoint."""
-
-    def before() -> None:
-        state = Optimiser.state
-
-        def dying(optimiser: Optimiser) -> dict[str, Any]:
-            if unfinished.exists():
-                die()
-            return state(optimiser)
-
-        Optimiser.state = dying
-
-    return before
 
 
 def test_killed_at_any_moment_and_started_again_it_measures_the_same(
@@ -71,43 +48,6 @@ def test_killed_at_any_moment_and_started_again_it_measures_the_same(
     assert weights(killed) == weights(whole)
     attempts = [json.loads(line)["attempt"] for line in (killed / "attempts.jsonl").read_text().splitlines()]
     assert attempts == list(range(1, len(moments) + 2))
-
-
-def test_killed_while_a_checkpoint_is_written_the_older_one_is_used(
-    prepared: Callable[..., Path], start: Start, fork_run: Any
-) -> None:
-    whole = prepared("whole", run_id="run")
-    assert start(whole)[0] == 0
-    killed = prepared("killed", run_id="run")
-    for step in (2, 4, 6):
-        new = killed / "checkpoints" / f".step-{step:06d}.new"
-        assert fork_run(killed, dies_while(new)).wait() == -9
-    assert start(killed)[0] == 0
-    assert comparable_file(killed) == comparable_file(whole)
-    assert weights(killed) == weights(whole)
-    assert not (killed / "checkpoints").exists()
-
-
-def test_one_seed_gives_one_run_and_another_seed_another(prepared: Callable[..., Path], start: Start) -> None:
-    folders = [prepared(name, run_id="run", seed=seed) for name, seed in (("a", 3), ("b", 3), ("c", 4))]
-    assert [start(folder)[0] for folder in folders] == [0, 0, 0]
-    first, second, third = (comparable_file(folder) for folder in folders)
-    assert first == second
-    assert [r["metrics"] for r in first if r["kind"] == "step"] != [r["metrics"] for r in third if r["kind"] == "step"]
-    assert weights(folders[0]) == weights(folders[1]) != weights(folders[2])
-
-
-def test_a_finished_run_is_recognised_without_loading_torch(prepared: Callable[..., Path], start: Start) -> None:
-    folder = prepared()
-    assert start(folder)[0] == 0
-    before = (folder / "metrics.jsonl").read_bytes()
-    code = (
-        "import sys; from isocompute_torch.train import main; status = main(sys.argv[1:]); "
-        "assert 'torch' not in sys.modules; sys.exit(status)"
-    )
-    again = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
-    assert (again.returncode, again.stderr) == (0, "")
-    assert (folder / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_folder_is_not_gone_on_with_by_another_run(
@@ -155,21 +95,6 @@ def test_a_finished_run_keeps_its_models_and_can_be_made_longer_if_it_kept_its_s
     assert weights(longer) == weights(whole)
 
 
-def test_a_run_goes_on_in_the_number_format_of_its_checkpoint(
-    prepared: Callable[..., Path], start: Start, fork_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that began on a processor that computes in bfloat16 may be resumed on one that does not."""
-    monkeypatch.setattr("isocompute_torch.policy.NARROW", 8)
-    monkeypatch.setattr("isocompute_torch.policy.computes_in_bfloat16", lambda: True)
-    folder = prepared()
-    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
-    assert saved_dtype(folder, latest_step(folder) or 0) == torch.bfloat16
-    monkeypatch.setattr("isocompute_torch.policy.computes_in_bfloat16", lambda: False)
-    status, output = start(folder)
-    assert status == 0
-    assert "bfloat16-on-cpu" in output
-
-
 def test_two_processes_do_not_train_one_run(
     prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
 ) -> None:
@@ -181,22 +106,6 @@ def test_two_processes_do_not_train_one_run(
     assert str(folder) in output
     os.kill(first.pid, signal.SIGKILL)
     assert first.wait() == -9
-
-
-@pytest.mark.slow  # Launch scripts start it so as well: tests/integration/test_runner_study.py
-def test_python_m_trains_the_same_run(prepared: Callable[..., Path], start: Start) -> None:
-    forked, own = prepared("forked", run_id="run"), prepared("own", run_id="run")
-    assert start(forked)[0] == 0
-    finished = subprocess.run(
-        [sys.executable, "-m", "isocompute_torch.train", str(own)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert "step 7/7" in finished.stdout
-    assert comparable_file(own) == comparable_file(forked)
 
 
 def test_an_unusable_checkpoint_is_named(prepared: Callable[..., Path], start: Start, fork_run: Any) -> None:

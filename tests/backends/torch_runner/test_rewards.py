@@ -129,12 +129,6 @@ def test_a_function_that_never_answers_is_given_up_after_ten_calls(reward: Make,
         assert function.score(calls[:5]).rewards == [1.0] * 5
 
 
-def test_time_limits_do_not_add_up_over_calls(reward: Make) -> None:
-    source = "import signal\ndef reward(p, r, a):\n    left, _ = signal.setitimer(0, 100)\n    return left\n"
-    with reward(source) as function:
-        assert all(500 < left <= 600 for left in function.score(CALLS).rewards)
-
-
 def test_random_rewards_repeat_with_the_seed(reward: Make) -> None:
     with reward("import random\ndef reward(p, r, a):\n    return random.random()\n") as function:
         first, other, again = (function.score(CALLS, seed=seed).rewards for seed in (1, 2, 1))
@@ -162,13 +156,6 @@ def test_a_function_that_cannot_be_used_is_refused_at_the_start(
     with pytest.raises(InputError) as refused:
         reward(source, target)
     assert says in str(refused.value)
-
-
-def test_an_asynchronous_function_is_a_failure_not_a_number(reward: Make) -> None:
-    with reward("async def reward(p, r, a):\n    return 1\n") as function:
-        scores = function.score(CALLS)
-        assert scores.errors == 6
-        assert "TypeError" in scores.messages[0]
 
 
 def test_too_many_failures_stop_the_run(reward: Make) -> None:
@@ -219,11 +206,3 @@ def test_a_slow_reward_gets_more_processes_and_the_same_rewards(reward: Make, mo
         found[processes] = scores.rewards
     assert math.isnan(found[1][7])
     assert found[1][:7] + found[1][8:] == found[4][:7] + found[4][8:]
-
-
-def test_a_fast_reward_stays_in_one_process(reward: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "LONG_SECONDS", HANG_SECONDS)
-    reward("def reward(p, r, a):\n    return 1\n").close()
-    with RewardPool("reward.py", processes=4) as pool:
-        assert pool.score([("", "", None)] * 1000).rewards == [1.0] * 1000
-        assert pool.processes == 1

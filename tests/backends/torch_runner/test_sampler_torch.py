@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,35 +72,6 @@ def test_what_all_prompts_begin_with_is_read_once(policy: Callable[..., Policy],
         assert found == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.parametrize("merge", [False, True])
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.0, 0.8)])
-def test_frequencies_pass_a_chi_square_test_against_the_model(
-    policy: Callable[..., Policy], merge: bool, temperature: float, top_p: float
-) -> None:
-    chosen, n = policy("qwen2"), 8000
-    prompts = [[2, 12, 3, 13], [4, 13]]
-    samples = TorchSampler(chosen, rows_at_once=1500, merge=merge).sample(
-        prompts, n, temperature=temperature, top_p=top_p, max_tokens=2, seed=11
-    )
-    for index, prompt in enumerate(prompts):
-        first = full_logprobs(chosen, prompt, temperature, top_p)[-1].exp()
-        probability = {(EOS,): first[EOS].item()}
-        for token in range(len(first)):
-            if token != EOS:
-                second = full_logprobs(chosen, [*prompt, token], temperature, top_p)[-1].exp()
-                probability |= {(token, other): (first[token] * second[other]).item() for other in range(len(second))}
-        counts = Counter(tuple(response_of(samples, index * n + i)) for i in range(n))
-        assert all(probability[response] > 0 for response in counts)
-        common = [response for response, p in probability.items() if p * n >= 5]
-        observed = [counts[response] for response in common]
-        expected = [probability[response] * n for response in common]
-        rest = n - sum(expected)
-        if rest > 5:
-            observed, expected = [*observed, n - sum(observed)], [*expected, rest]
-        scale = sum(observed) / sum(expected)
-        assert stats.chisquare(observed, [value * scale for value in expected]).pvalue > 1e-3
-
-
 @pytest.mark.parametrize("vocabulary", [1024, 1280, 5000])
 def test_draws_follow_the_probabilities_of_their_row_in_a_vocabulary_of_any_size(vocabulary: int) -> None:
     """Each of three rows is drawn from many times; half of the tokens have probability 0, the last ones too."""
@@ -167,11 +136,3 @@ def test_log_distribution_keeps_the_smallest_set_that_reaches_top_p() -> None:
     kept = log_distribution(logits, 1.0, 0.6).exp()
     assert kept[0].tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
     assert kept[1].tolist() == pytest.approx([1, 0, 0, 0])
-
-
-def test_every_split_into_chunks_covers_each_rollout_once(policy: Callable[..., Policy]) -> None:
-    for rows, n in itertools.product([1, 3, 8, 100], [1, 2, 5]):
-        sampler = TorchSampler(policy(), rows_at_once=rows)
-        chunks = list(sampler._chunks(PROMPTS, n, 4))
-        assert sorted(row for chunk in chunks for row in chunk.rows) == list(range(4 * n))
-        assert all(len(chunk.rows) <= rows for chunk in chunks)

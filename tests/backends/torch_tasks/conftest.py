@@ -22,8 +22,8 @@ def offline_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def easy_task(tmp_path_factory: pytest.TempPathFactory) -> PreparedTask:
-    return prepare(tmp_path_factory.mktemp("task") / "easy")
+def finished_task(tmp_path_factory: pytest.TempPathFactory) -> PreparedTask:
+    return prepare(tmp_path_factory.mktemp("task") / "hard", settings=hasty())
 
 
 def hasty(**changes: Any) -> TaskSettings:

@@ -11,8 +11,6 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
 from isocompute_trl import TRLBackend
-from isocompute_trl.backend import sharding_config
-from isocompute_trl.flags import LOSS_TYPES
 from tests.backends.framework_runs import keyed
 
 MakeRun = Callable[..., RunSpec]
@@ -57,10 +55,6 @@ def test_what_trl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, change
         TRLBackend().script(run)
 
 
-def test_a_refused_algorithm_names_the_backends_that_have_it(make_run: MakeRun) -> None:
-    assert "openrlhf, verl or torch" in codes(make_run(recipe={"algorithm": "ppo"}))["recipe.algorithm"].message
-
-
 @pytest.mark.parametrize(
     ("changes", "code", "severity"),
     [
@@ -96,51 +90,3 @@ def test_the_cispo_cap_is_the_ratio_itself_and_the_default_of_one_fifth_is_never
     found = settings(make_run(recipe={"algorithm": "cispo", "ratio_clip": 0.3}))
     assert (found["loss_type"], found["epsilon_high"]) == ("cispo", 1.3)
     assert settings(make_run())["epsilon_high"] == 0.2
-
-
-def test_only_known_loss_types_are_emitted(make_run: MakeRun) -> None:
-    for (algorithm, aggregation), loss in LOSS_TYPES.items():
-        run = make_run(recipe={"algorithm": algorithm, "loss_aggregation": aggregation})
-        assert settings(run)["loss_type"] == loss
-
-
-def test_importance_weights_are_capped_and_not_masked(make_run: MakeRun) -> None:
-    found = settings(make_run(recipe={"tis_cap": 2.5}))
-    assert found["vllm_importance_sampling_mode"] == "token_truncate"
-    assert found["vllm_importance_sampling_clip_max"] == 2.5
-    assert "vllm_importance_sampling_clip_min" not in found
-    assert not settings(make_run(recipe={"importance_sampling": "none"}))["vllm_importance_sampling_correction"]
-
-
-@pytest.mark.parametrize(
-    ("model", "gpus", "options", "share"),
-    [
-        ("Qwen/Qwen2.5-7B-Instruct", 8, {}, 0.6),  # 14 GB of states on each GPU
-        ("Qwen/Qwen2.5-7B-Instruct", 2, {}, 0.3),  # 56 GB
-        ("org/model-1.5b", 1, {"sharding": "ddp"}, 0.55),  # 24 GB
-        ("org/model-3B-v2", 8, {"sharding": "zero2"}, 0.6),
-        ("models/mine", 8, {}, 0.3),
-        ("Qwen/Qwen2.5-7B-Instruct", 8, {"gpu_memory_utilization": 0.42}, 0.42),
-    ],
-)
-def test_vllm_gets_what_the_trainer_leaves(
-    make_run: MakeRun, model: str, gpus: int, options: dict[str, Any], share: float
-) -> None:
-    found = settings(make_run(model=model, hardware=Hardware(gpus=gpus), options=options))
-    assert found["vllm_gpu_memory_utilization"] == share
-
-
-def test_several_gpus_are_shared_as_asked(make_run: MakeRun) -> None:
-    def config(gpus: int, sharding: str) -> dict[str, Any] | None:
-        run = make_run(hardware=Hardware(gpus=gpus), options={"sharding": sharding})
-        return sharding_config(TRLBackend().case(run))
-
-    assert config(1, "zero3") is None
-    three, two, copies = config(8, "zero3"), config(8, "zero2"), config(4, "ddp")
-    assert three is not None
-    assert two is not None
-    assert copies is not None
-    assert three["deepspeed_config"]["zero_stage"] == 3
-    assert two["deepspeed_config"]["zero_stage"] == 2
-    assert (copies["distributed_type"], copies["num_processes"]) == ("MULTI_GPU", 4)
-    assert "deepspeed_config" not in copies

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,54 +74,7 @@ def test_only_whole_checkpoints_are_gone_on_from(tmp_path: Path) -> None:
     assert train.last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
 
 
-def test_a_failing_reward_scores_zero_is_counted_and_never_raises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "reward.py").write_text("def reward(p, r, a):\n    return {'ok': 1.0, 'nan': float('nan')}[r]\n")
-    (tmp_path / "inputs.json").write_text(
-        json.dumps({"reward": {"path": str(tmp_path / "reward.py"), "function": None}})
-    )
-    logged: list[tuple[str, float]] = []
-    clock = train.StepClock()
-    reward = train.reward_function(tmp_path, 3, clock)
-    asked = {"problem": ["a", "a", "b", "b"], "split": ["validation"] * 4, "question": ["?"] * 4, "answer": ["1"] * 4}
-    completions = ["ok", "nan", [{"role": "assistant", "content": "ok"}], "missing"]
-    state = SimpleNamespace(global_step=5)
-    found = reward(completions=completions, trainer_state=state, log_metric=lambda *v: logged.append(v), **asked)
-    assert found == [1.0, 0.0, 1.0, 0.0]
-    assert logged == [("reward_error", 0.5)]
-    assert train.read_samples(tmp_path, 5, 3) == {"a": [1.0, 0.0], "b": [1.0, 0.0]}
-    assert capsys.readouterr().err.count("scores 0.0") == 1
-    assert set(clock.parts) == {"reward"}
-
-
-def test_the_parts_of_an_update_make_up_the_whole_and_an_evaluation_before_it_does_not_count() -> None:
-    times = iter([0.0, 1.0, 9.0, 10.0, 11.0, 14.0, 15.0, 16.0, 18.0, 20.0])
-    clock = train.StepClock(lambda: next(times))
-    with clock.part("sampling"):  # of an evaluation
-        pass
-    clock.begin()
-    for name in ("sampling", "reward"):
-        with clock.part(name):
-            pass
-    clock.end()
-    assert clock.seconds() == {"sampling": 3.0, "reward": 1.0, "training": 4.0}
-
-
 def test_the_journal_names_metrics_as_every_reader_of_trl_logs_does() -> None:
     known = FORMAT.meanings(list(train.STEP_METRICS))
     assert len(known) >= 8
     assert {tag: train.STEP_METRICS[tag] for tag in known} == {tag: meaning.metric for tag, meaning in known.items()}
-
-
-def test_prompts_above_the_limit_are_refused() -> None:
-    def tokenizer(text: str) -> dict[str, list[str]]:
-        return {"input_ids": text.split()}
-
-    rows = [
-        {"problem": "short", "split": "train", "prompt": "a b"},
-        {"problem": "long", "split": "train", "prompt": "a b c"},
-    ]
-    train.check_lengths(tokenizer, rows, 3)
-    with pytest.raises(train.InputError, match=r"2 tokens.*'long'.* 3"):
-        train.check_lengths(tokenizer, rows, 2)

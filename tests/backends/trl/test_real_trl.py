@@ -195,7 +195,7 @@ def test_a_killed_run_goes_on_to_the_same_records_as_a_whole_one(
     assert RunWatch(folder).status().state == "stopped"
     begun = backend.read_records(folder)
     assert begun.series("avg@4", "validation")[0].step_T[0] == 0
-    assert start(backend.resume(run, folder), task).wait() == 0, (folder / "log.txt").read_text()
+    assert start(backend.prepare(run, folder), task).wait() == 0, (folder / "log.txt").read_text()
     records, expected = backend.read_records(folder), backend.read_records(whole)
     for metric, eval_set in (("train_reward", "train"), ("learning_rate", "train"), ("avg@4", "validation")):
         (found,), (wanted,) = records.series(metric, eval_set), expected.series(metric, eval_set)
@@ -218,7 +218,7 @@ def test_a_finished_run_is_not_trained_again(task: Path, trained: Callable[[RunS
     run = tiny_run(2)
     folder = trained(run)
     before = (folder / "metrics.jsonl").read_text()
-    assert start(TRLBackend().resume(run, folder), task).wait() == 0
+    assert start(TRLBackend().prepare(run, folder), task).wait() == 0
     assert (folder / "metrics.jsonl").read_text() == before
 
 

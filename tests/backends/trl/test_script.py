@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
+from isocompute_sdk.specs import Evaluation, Hardware, RunSpec
 from isocompute_trl import TRLBackend
 
 MakeRun = Callable[..., RunSpec]
@@ -39,12 +39,6 @@ def test_the_rows_are_exactly_those_of_m_steps_in_whole_epochs(small: RunSpec, p
     assert {row["split"] for row in first} == {"validation"}
 
 
-def test_without_a_chat_template_prompts_stay_text(make_run: MakeRun, prepare: Prepare, work: Path) -> None:
-    run = make_run(problems_per_batch=2, update_steps=11, options={"chat_template": False})
-    assert prepare(run).returncode == 0
-    assert rows(work / "runs" / "small", "evaluation")[1]["prompt"] == "1 + 1?"
-
-
 def test_the_same_script_again_keeps_the_rows_and_another_run_is_refused(
     small: RunSpec, prepare: Prepare, work: Path
 ) -> None:
@@ -59,35 +53,6 @@ def test_the_same_script_again_keeps_the_rows_and_another_run_is_refused(
     refused = prepare(small)
     assert refused.returncode == 2
     assert "reward" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("train.jsonl", '{"question": "a"}\n', "answer"),
-        ("train.jsonl", '{"question": "a", "prompt": "b", "answer": 1}\n', "prompt, question"),
-        ("validation.jsonl", '{"question": "a", "answer": 1\n', "validation.jsonl:1"),
-        ("validation.jsonl", "", "validation.jsonl"),
-        ("reward.py", "def reward(prompt): return 1.0\n", "reward(prompt)"),
-        ("reward.py", "def reward(p, r, a): return a.missing\n", "AttributeError"),
-        ("reward.py", "def rewards(p, r, a): return 1\n", "rewards"),
-    ],
-)
-def test_bad_input_stops_before_training(
-    small: RunSpec, prepare: Prepare, work: Path, name: str, text: str, message: str
-) -> None:
-    (work / name).write_text(text)
-    done = prepare(small)
-    assert done.returncode == 2
-    assert message in done.stderr
-
-
-def test_a_reward_function_can_be_named(make_run: MakeRun, prepare: Prepare, work: Path) -> None:
-    (work / "reward.py").write_text("def graded(prompt, response, answer):\n    return 0.5\n")
-    data = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py:graded")
-    assert prepare(make_run(data=data)).returncode == 0
-    inputs = json.loads((work / "runs" / "small" / "inputs.json").read_text())
-    assert inputs["reward"]["function"] == "graded"
 
 
 def test_several_gpus_start_through_accelerate(make_run: MakeRun, prepare: Prepare, work: Path) -> None:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from hydra.errors import ConfigCompositionException
-from hypothesis import example, given
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
+from isocompute_sdk.specs import Data, Hardware, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl import payload as own
 from isocompute_verl.options import VeRLOptions
@@ -68,40 +66,9 @@ def test_the_real_composition_reads_back_what_each_generated_run_means(compose: 
             assert found.critic.optim.lr == recipe.value_learning_rate
 
 
-def test_paths_and_the_log_are_those_of_the_attempt(make_run: MakeRun, compose: Composer) -> None:
-    run = make_run(options={"tensorboard": True})
-    found = compose(words(run, "/data/it's [odd], $x\\", attempt=3))
-    folder = "/data/it's [odd], $x\\"
-    assert found.data.train_files == f"{folder}/train_rows.jsonl"
-    assert found.reward.custom_reward_function.path == f"{folder}/reward_score.py"
-    assert found.trainer.validation_data_dir == f"{folder}/validation/3"
-    assert found.trainer.default_local_dir == f"{folder}/checkpoints"
-    environment = found.ray_kwargs.ray_init.runtime_env.env_vars
-    assert f"{folder}/logs/attempt-3.jsonl" == environment.VERL_FILE_LOGGER_PATH
-    assert f"{folder}/tensorboard" == environment.TENSORBOARD_DIR
-    assert "wandb" not in found.trainer.logger
-
-
 def test_the_real_composition_refuses_an_unknown_key(make_run: MakeRun, compose: Composer) -> None:
     with pytest.raises(ConfigCompositionException, match="custom_reward"):
         compose([*words(make_run()), "reward.custom_reward_func.path=x"])
-
-
-@example("null")
-@example("True")
-@example("token-mean")
-@example("e5")
-@example("Inf")
-@given(st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\\'\"$ {}[]=,:()#~"), max_size=30))
-def test_any_text_reaches_the_configuration_as_it_is(text: str) -> None:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    if "${" in text:
-        with pytest.raises(ValueError, match="would take for a reference"):
-            hydra_words.quoted(text)
-        return
-    for word in (hydra_words.quoted(text), hydra_words.word(text)):
-        assert OverridesParser.create().parse_override(f"trainer.project_name={word}").value() == text
 
 
 HOSTILE = ["it's", "\\", "a\\'b\\", "\"both\" 'kinds'", "[1,2]", "a=b", "null", "1e3", "模型 \u202e", "--x", "$x {y}"]
@@ -151,28 +118,6 @@ def test_more_gpus_than_a_node_has_are_asked_of_several(make_run: MakeRun) -> No
 
     assert places() == (2, 8)
     assert places(nodes=1) == (1, 16)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "severity"),
-    [
-        ({"recipe": {"kl_estimator": "k1"}}, "kl-estimator-without-gradient", "warning"),
-        ({"recipe": {"top_p": 0.9}}, "importance-weights-biased", "warning"),
-        ({"recipe": {"algorithm": "ppo"}}, "std-epsilon-fixed", "info"),
-        ({"recipe": {"normalize_advantage": False}}, "std-epsilon-unused", "info"),
-        ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
-        ({"update_steps": 5}, "warmup-longer-than-run", "warning"),
-        ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
-        ({"data": Data(train="t", validation="v", reward="r", n_problems=4)}, "batch-repeats-problems", "warning"),
-        ({"hardware": Hardware(gpus=16), "options": {"nodes": 2}}, "several-nodes", "info"),
-        ({"hardware": Hardware(gpus=16)}, "several-nodes", "info"),
-        ({"evaluation": Evaluation(temperature=0.0)}, "long-prompts-left-out", "info"),
-    ],
-)
-def test_what_may_surprise_is_said(make_run: MakeRun, changes: dict[str, Any], code: str, severity: str) -> None:
-    run = make_run(**changes)
-    assert codes(run)[code].severity == severity
-    assert not codes(run, "refuse")
 
 
 def test_flags_handed_through_reach_the_configuration(make_run: MakeRun, compose: Composer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -127,13 +126,6 @@ def test_a_resumed_run_is_one_run_and_the_later_start_counts(run: RunSpec, tmp_p
     assert (note.code, note.data["lost"], note.data["run_id"]) == ("attempts-stitched", 2 * batch, "small")
 
 
-def test_a_start_that_measured_nothing_takes_nothing_away(run: RunSpec, tmp_path: Path) -> None:
-    Trainer(run, tmp_path, 1).step(5, critic__score__mean=0.5)
-    Trainer(run, tmp_path, 2)
-    Trainer(run, tmp_path, 10).step(6, critic__score__mean=0.6)
-    assert values(VeRLBackend().read_records(tmp_path), "train_reward", "train") == {5: 0.5, 6: 0.6}
-
-
 def test_an_incomplete_dump_gives_only_what_verl_itself_says(run: RunSpec, tmp_path: Path) -> None:
     trainer = Trainer(run, tmp_path, 1)
     for step, damage in ((0, "cut"), (10, "short"), (20, "gone"), (30, "whole")):
@@ -175,24 +167,3 @@ def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec
     trainer.log.write_text('{"step":1}\n{"step":2,"data":{}}\n')
     with pytest.raises(RecordError, match=r"logs/attempt-1\.jsonl:1"):
         VeRLBackend().read_records(tmp_path)
-
-
-def test_runs_of_a_sweep_can_be_fitted(make_run: MakeRun, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for n in (4, 16, 64):
-        trainer = Trainer(make_run(run_id=f"n{n}", group_size=n), tmp_path / f"n{n}", 1)
-        for step in range(0, 201, 10):
-            chance = 0.4 + 0.3 * (1 - np.exp(-step / 40))
-            trainer.step(step, (rng.random((100, 4)) < chance).astype(float))
-    fits = iso.fit(VeRLBackend().read_records(tmp_path), "worst@4", draws=20, pool=("learning_rate",))
-    assert fits.group_sizes == (4, 16, 64)
-
-
-def test_two_answers_of_one_sample_count_once(run: RunSpec, tmp_path: Path) -> None:
-    trainer = Trainer(run, tmp_path, 1)
-    trainer.step(0, np.array([[1.0, 1.0, 0.0, 0.0]]))
-    path = tmp_path / "validation" / "1" / "0.jsonl"
-    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
-    rows.append({**rows[0], "uid": rows[0]["uid"].removesuffix("0") + "1"})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert values(VeRLBackend().read_records(tmp_path), "best@4") == {0: 1.0}

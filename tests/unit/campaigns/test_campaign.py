@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -14,14 +13,14 @@ import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.carrying_out import carry_out
-from isocompute_sdk.campaigns.executors import LocalExecutor, running
+from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.prediction_check import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Data, Recipe, Study, Sweep, load_study
+from isocompute_sdk.specs import Data, Recipe, Study, Sweep
 from isocompute_sdk.training import registry
-from tests.processes import Clock, wait_for
+from tests.processes import wait_for
 
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.05)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
@@ -111,13 +110,6 @@ def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outco
         compare(outcome.fits, campaign.sweep())
 
 
-def test_a_finished_campaign_trains_nothing_again(whole: tuple[Path, Outcome]) -> None:
-    folder, first = whole
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")}
-    assert same(make(folder).run(), first)
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
 @pytest.mark.parametrize("stop_in", STAGES)
 def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
     whole: tuple[Path, Outcome], tmp_path: Path, stop_in: str
@@ -193,36 +185,6 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], metric="best@4", fit_options={}).fit()
 
 
-def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
-    folder, outcome = shutil.copytree(whole[0], tmp_path / "copy"), whole[1]
-    moved = make_study(executor={"name": "local", "parallel": 1}, supervision={"on_signal": "detach"})
-    campaign = make(folder, study=moved, executor=None)
-    assert campaign.run().refitted == outcome.refitted
-    assert {status.state for status in campaign.status()} == {"finished"}
-    assert len(campaign.status()) == 4
-    assert campaign.stop().ended == ()
-
-
-def test_a_campaign_goes_on_without_a_run_that_hangs_and_says_so(
-    plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr(running, "time", clock)
-
-    def watch(stage: str, runs: tuple[store.RunStatus, ...]) -> None:
-        going = [run for run in runs if run.state not in ("finished", "stopped")]
-        if stage == "sweep" and [run.run_id for run in going] == ["n64-bp4-seed0"] and going[0].metrics:
-            clock.pass_minutes(60)
-
-    rules = {"hung_after_minutes": 30, "hung_after_steps": 3, "retries": 0}
-    study = make_study(options={"hang": 64}, supervision=rules)
-    outcome = make(tmp_path / "out", study=study, watch=watch).run()
-    assert {n for n, _ in outcome.fits.curves} == {4, 16}
-    (note,) = [note for note in outcome.notes if note.code == "runs-given-up"]
-    assert list(note.data["runs"]) == ["n64-bp4-seed0"]
-    assert "hung" in note.data["runs"]["n64-bp4-seed0"]
-
-
 def test_a_campaign_that_learns_nothing_stops_before_the_fit(plugins: Path, tmp_path: Path) -> None:
     study = make_study(options={"flat": 16}, sweep=Sweep(group_size=(16,), problems_per_batch=4, rollouts=12_800))
     with pytest.raises(BackendError, match="learned nothing"):
@@ -242,13 +204,6 @@ def test_runs_of_a_study_are_checked_before_anything_is_written(plugins: Path, t
     with pytest.raises(BackendError, match="sampler"):
         carry_out(study.expand(), backend, FAST, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_what_a_campaign_was_asked_for_can_be_read_back(whole: tuple[Path, Outcome]) -> None:
-    assert load_study(whole[0] / "study.yaml") == make_study()
-    saved = json.loads((whole[0] / "campaign.json").read_text())
-    assert saved["schema_version"] == 1
-    assert saved["fit"]["pool"] == ["learning_rate"]
 
 
 def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:

@@ -12,19 +12,17 @@ import pytest
 from isocompute_sdk import published_prior
 from isocompute_sdk.campaigns import designed
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-from isocompute_sdk.campaigns.decisions import FOLDER, Decisions, read_decisions
+from isocompute_sdk.campaigns.decisions import Decisions, read_decisions
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
-from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
+from isocompute_sdk.campaigns.qualification import choose_checks
 from isocompute_sdk.campaigns.study_changes import Change
-from isocompute_sdk.errors import BackendError, PlanError, SpecError
+from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.planning import Planner
-from isocompute_sdk.planning.comparing import COMPARISON
 from isocompute_sdk.planning.early_stopping import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
-from isocompute_sdk.training.backend import run_folder
 from tests.unit.curve_backend import CurveBackend
 
 BUDGET = 300_000
@@ -52,12 +50,6 @@ def make(folder: Path, **changes: Any) -> Campaign:
         "fit_options": {"draws": 20},
     }
     return Campaign(**{**values, **changes})
-
-
-def written(folder: Path) -> dict[str, bytes]:
-    """Journals and decisions."""
-    paths = [*folder.glob("runs/auto/*/metrics.jsonl"), *folder.glob(f"{FOLDER}/*.json")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def before_plan(taken: Decisions) -> int:
@@ -114,19 +106,6 @@ def test_checks_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(wh
     assert fitted == {status.run_id for status in statuses if not status.run_id.startswith("check-")}
 
 
-def test_a_finished_campaign_decides_and_trains_nothing_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
-    before = written(whole[0])
-    again = make(whole[0]).run()
-    assert written(whole[0]) == before
-    assert again.plan == whole[1].plan
-    # Without its results on file they follow from decisions and run folders, up to where the plan took a run over.
-    folder = shutil.copytree(whole[0], tmp_path / "copy")
-    for name in ("comparison.json", "refit.json"):
-        (folder / name).unlink()
-    assert make(folder).run().refitted == whole[1].refitted
-    assert written(folder) == before
-
-
 def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     seen = overview(whole[0])
     assert seen is not None
@@ -143,30 +122,6 @@ def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     assert best is not None
     assert best.group_size in best.sizes
     assert overview(whole[0].parent) is None
-
-
-def test_a_plan_is_judged_at_equal_total_cost(whole: tuple[Path, Outcome]) -> None:
-    folder, outcome = whole
-    campaign, plan = make(folder), outcome.plan
-    pilot = (plan.budget.spent or {})["pilot"]
-    found = campaign.judge("n=8,bp=8")
-    assert found.payback is not None
-    assert (found.payback.pilot_cost, found.payback.total) == (pytest.approx(pilot), pytest.approx(BUDGET))
-    assert found.update_steps == BUDGET // 64
-    assert found.difference.mean == pytest.approx(float(plan.reward_draws().mean()) - found.configuration_reward.mean)
-    assert found.probability is not None
-    assert found.difference.low <= found.difference.mean <= found.difference.high
-    # The same configuration without a pilot is as good, or better for what the pilot would have cost.
-    same = campaign.judge((plan.group_size, plan.problems_per_batch))
-    assert same.difference.mean <= 1e-9
-    smallest, largest = campaign.fit().group_size_range
-    outside = campaign.judge((4 * largest, 8))
-    assert "beyond-grid" in {note.code for note in outside.notes}
-    assert outside.difference.high - outside.difference.low > 0
-    with pytest.raises(PlanError, match=str(1024 * largest)):
-        campaign.judge((1024 * largest, 1))
-    assert "beyond-grid" not in {note.code for note in campaign.judge((smallest, 8)).notes}
-    assert COMPARISON.from_dict(found.to_dict()).to_dict() == found.to_dict()
 
 
 def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot(tmp_path: Path) -> None:
@@ -278,25 +233,3 @@ def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], t
     assert outcome.plan.budget.amount == 2 * BUDGET
     assert len(read_decisions(folder).endings) == 2
     assert sum(status.rollouts for status in larger.status()) <= 2 * BUDGET
-
-
-@pytest.mark.parametrize("budget", [30_000, 300_000, 3_000_000, 100_000_000])
-def test_checks_cost_a_small_part_of_the_budget(budget: int) -> None:
-    asked = study(budget=budget)
-    runs, reason = choose_checks(asked, 0, [4, 16, 64])
-    assert reason
-    assert sum(run.rollouts for run in runs) <= SHARE * budget
-    if budget >= 300_000:
-        assert len({run.group_size for run in runs}) == 2
-    if budget >= 3_000_000:
-        assert {run.learning_rate_factor for run in runs} == {1.0, 1 / 3, 3.0}
-
-
-def test_a_pilot_needs_a_budget_and_replaces_the_sweep() -> None:
-    with pytest.raises(SpecError, match="budget"):
-        study(budget=None)
-    sweep = {"group_size": [4, 8], "problems_per_batch": 8, "rollouts": 10_000}
-    assert study(sweep=sweep).designed is not None
-    assert study(sweep=sweep, pilot=None).designed is None
-    assert study(pilot=None).designed == study(pilot="auto").designed
-    assert run_folder(study(sweep=sweep).expand()[0]).endswith("n4-bp8-seed0")

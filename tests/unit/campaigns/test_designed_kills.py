@@ -147,12 +147,11 @@ def kill_one(place: Place, rng: random.Random, seconds: float, kills: int) -> in
     return met
 
 
-def test_a_campaign_that_is_killed_again_and_again_decides_and_records_the_same(tmp_path: Path) -> None:
+def test_a_campaign_that_is_killed_decides_and_records_the_same(tmp_path: Path) -> None:
     short = Pilot(slots=3, largest_share=0.2, qualify=False, stop_early=False)
     whole, _ = undisturbed(tmp_path / "whole", pilot=short)
     place = make(tmp_path / "kills", pilot=short)
     place.kill_after("round-1", ("command",))
-    place.kill_after("planned-run", ("process",))
     place.finish()
     check(place, whole)
 

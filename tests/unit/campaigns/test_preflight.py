@@ -13,7 +13,6 @@ from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Study
-from isocompute_sdk.training import registry
 from isocompute_torch import TorchBackend
 
 REWARD = "def score(prompt, response, answer):\n    return 0.0\n"
@@ -55,10 +54,6 @@ def problems(study: Study, root: Path, backend: TorchBackend | None = None) -> l
     except BackendError as error:
         return error.message.splitlines()[1:]
     return []
-
-
-def test_nothing_is_wrong_where_everything_is_there(study: Study, tmp_path: Path) -> None:
-    assert problems(study, tmp_path) == []
 
 
 def test_every_problem_is_named_once_for_all_runs(study: Study, tmp_path: Path) -> None:
@@ -106,26 +101,8 @@ def test_a_local_model_must_be_there(study: Study, tmp_path: Path, model: str) -
     assert len(problems(study.replace(model=model), tmp_path)) == 1
 
 
-def test_a_model_of_the_hub_is_looked_up_only_in_offline_mode(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    hub = study.replace(model="someone/something")
-    assert problems(hub, tmp_path) == []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert len(problems(hub, tmp_path)) == 1
-    (tmp_path / "hub" / "models--someone--something").mkdir(parents=True)
-    assert problems(hub, tmp_path) == []
-
-
 def test_nothing_is_written_or_started_where_a_cause_is_found(study: Study, tmp_path: Path) -> None:
     (tmp_path / "reward.py").unlink()
     with pytest.raises(BackendError, match=r"reward\.py"):
         carry_out(study.expand(), runner(), LocalExecutor(1), tmp_path)
     assert not (tmp_path / "runs").exists()
-
-
-def test_the_simulator_requires_no_files(study: Study, tmp_path: Path) -> None:
-    check_place(
-        registry.load("simulator"), study.replace(backend="simulator", options={}).expand(), tmp_path, here=True
-    )

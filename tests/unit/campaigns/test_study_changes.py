@@ -12,7 +12,6 @@ from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.study_changes import STUDY_FILE, begun_runs, study_changes, update_study
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 from isocompute_sdk.training import registry
@@ -74,12 +73,6 @@ def test_an_edit_is_accepted_only_where_it_spoils_nothing_that_was_run(
     assert not any(change.refused for change in study_changes(study(), study(**edit), SIMULATOR, {}))
 
 
-def test_a_backend_that_cannot_make_runs_longer_keeps_their_length() -> None:
-    longer = study(sweep={**SWEEP, "rollouts": 81_920}, backend="simulator")
-    (change,) = study_changes(study(), longer, registry.load("trl"), BEGUN)
-    assert change.refused
-
-
 def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "edited"
     carry_out(
@@ -106,7 +99,7 @@ def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: 
     assert len(begun_runs([tmp_path / run_folder(run) for run in more.expand()])) == 6
 
 
-def test_a_larger_budget_and_another_seed_repeat_only_what_depends_on_them(tmp_path: Path) -> None:
+def test_a_larger_budget_repeats_only_what_depends_on_it(tmp_path: Path) -> None:
     def campaign(**changes: Any) -> Campaign:
         fit = {"pool": ("learning_rate",), "draws": 20}
         return Campaign(study(**changes), tmp_path, executor=FAST, fit_options=fit, plan_options={"spend": "all"})
@@ -117,8 +110,5 @@ def test_a_larger_budget_and_another_seed_repeat_only_what_depends_on_them(tmp_p
     assert second.plan.budget == Budget(rollouts=400_000)
     assert second.comparison.run_id != first.comparison.run_id
     assert (tmp_path / "plan.1.json").exists()
-    third = campaign(budget=400_000, sweep={**SWEEP, "seeds": [0, 5]}).fit()
-    assert third.runs is not None
-    assert len(set(RunSet.from_dict(third.runs).to_polars()["run_id"])) == 6
     with pytest.raises(RecordError):
-        campaign(budget=300_000, sweep={**SWEEP, "seeds": [0, 5]}).run()
+        campaign(budget=300_000).run()

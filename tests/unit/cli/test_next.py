@@ -67,7 +67,7 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     assert len(scripts) == len(commands) - 1
     for script in scripts:
         # Without several evaluations no curve can be fitted to a run.
-        last, every = (re.search(rf"--{name}=(\d+)", script.read_text()) for name in ("last", "evaluate-every"))
+        last, every = (re.search(rf"--{name}=(\d+)", script.read_text()) for name in ("last", "save-every"))
         assert last is not None
         assert every is not None
         assert int(last[1]) / int(every[1]) > 6

@@ -132,16 +132,6 @@ def test_what_cannot_be_drawn_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
-def test_without_the_package_the_command_that_installs_it_is_named(
-    isocompute: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    done = isocompute("problems", "--from", "reasoning-gym:chain_sum")
-    assert done.returncode == 1
-    assert "pip install --no-deps reasoning-gym" in done.stderr
-    assert "--from" in isocompute("problems").stderr
-
-
 @pytest.mark.skipif(find_spec("reasoning_gym") is None, reason=generators.INSTALL)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["chain_sum", "letter_counting", "number_sorting", "countdown", "knights_knaves"])

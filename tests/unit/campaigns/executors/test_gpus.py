@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -22,9 +20,8 @@ def tokens() -> list[str]:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """Three GPUs, and no other way to learn of them than nvidia-smi."""
+    """Three GPUs."""
     install(monkeypatch, tmp_path / "bin", listing({gpu: [] for gpu in PLAIN}))
-    monkeypatch.setattr("isocompute_sdk.campaigns.executors.gpus.find_spec", lambda name: None)
     return monkeypatch
 
 
@@ -80,67 +77,6 @@ def test_stated_gpus_are_believed_where_nothing_can_list_them(machine: pytest.Mo
     (tmp_path / "bin" / "nvidia-smi").unlink()
     machine.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-7")
     assert visible_gpus() == (Gpu("3", "3"), Gpu("MIG-7", "MIG-7"))
-
-
-class FakeNvml(ModuleType):
-    """The calls of pynvml that are used, over GPUs with MIG slices by place; None: an empty place."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, gpus: dict[str, list[str | None]], *, works: bool = True) -> None:
-        super().__init__("pynvml")
-        self.gpus, self.works, self.open = gpus, works, 0
-
-    def nvmlInit(self) -> None:
-        if not self.works:
-            raise self.NVMLError
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return list(self.gpus)[index]
-
-    def nvmlDeviceGetUUID(self, handle: str) -> bytes:
-        return handle.encode()
-
-    def nvmlDeviceGetMigMode(self, handle: str) -> tuple[int, int]:
-        if handle == PLAIN[0]:
-            raise self.NVMLError
-        return (int(bool(self.gpus[handle])), 0)
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
-        return len(self.gpus[handle])
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, place: int) -> str:
-        found = self.gpus[handle][place]
-        if found is None:
-            raise self.NVMLError
-        return found
-
-
-@pytest.fixture
-def nvml(machine: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The same machine, on which `find_spec` finds a pynvml."""
-    machine.setattr("isocompute_sdk.campaigns.executors.gpus.find_spec", lambda name: name)
-    return machine
-
-
-def test_nvml_is_asked_first_and_closed(nvml: pytest.MonkeyPatch) -> None:
-    fake = FakeNvml({PLAIN[0]: [], PLAIN[2]: [SLICES[0], None, SLICES[1]]})
-    nvml.setitem(sys.modules, "pynvml", fake)
-    assert tokens() == [PLAIN[0], *SLICES]
-    assert fake.open == 0
-
-
-def test_nvidia_smi_is_asked_where_nvml_does_not_work(nvml: pytest.MonkeyPatch) -> None:
-    nvml.setitem(sys.modules, "pynvml", FakeNvml({}, works=False))
-    assert tokens() == PLAIN
 
 
 def test_claims_exclude_each_other_and_last_until_the_last_heir_ends() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -100,19 +99,6 @@ def test_runs_share_out_all_gpus_and_never_one_gpu(
     assert used == set(gpus[: each * at_a_time])
 
 
-def test_stated_gpus_are_the_pool_and_keep_their_text(
-    gpus: list[str], job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"3,{gpus[1]}")
-    run_jobs(quick(), [job(f"job{i}", starts=2) for i in range(4)])
-    assert use(events(tmp_path)) == ({"3", gpus[1]}, 2)
-
-
-def test_fewer_runs_at_a_time_if_asked(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
-    run_jobs(quick(parallel=1), [job(f"job{i}") for i in range(3)])
-    assert use(events(tmp_path))[1] == 1
-
-
 def test_two_campaigns_at_a_time_take_different_gpus(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
     mine, other = quick(), quick()
     first = job("first", 2, until=tmp_path / "no such file")
@@ -133,15 +119,6 @@ def test_a_run_without_gpus_sees_none_of_those_that_are_there(
 ) -> None:
     run_jobs(quick(), [job("cpu", 0)])
     assert events(tmp_path) == [("start", ""), ("stop", "")]
-
-
-def test_without_gpus_nothing_is_stated_and_a_run_that_can_goes_to_the_cpu(
-    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(monkeypatch, tmp_path / "bin", "", code=9)
-    run_jobs(quick(), [job("cpu", 0), job("either", 1, or_cpu=True)])
-    assert {devices for _, devices in events(tmp_path)} == {None}
-    assert LocalExecutor().slots(Needs(1, or_cpu=True)).count == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("stated", [None, "", "0,1"])
@@ -204,7 +181,6 @@ def run_for(backend: str, gpus: int = 1, **options: object) -> RunSpec:
         (run_for("openrlhf", 8), (8, False)),
         (run_for("openrlhf", gpus_per_node=4), (4, False)),
         (run_for("openrlhf", 16), (8, True)),
-        (run_for("openrlhf", 8, ray_job_address="http://head:8265"), (0, False)),
     ],
 )
 def test_what_a_run_needs_follows_from_its_hardware_and_options(
