@@ -99,9 +99,9 @@ def report(
 
         isocompute report studies/ --predictions
     """
-    from isocompute_sdk.reporting.build_page import build
     from isocompute_sdk.reporting.drawing.html import write
     from isocompute_sdk.reporting.material import Asked, gather
+    from isocompute_sdk.reporting.report import build
 
     if predictions or outcome:
         _predictions(source or [Path()], outcome, fitting, json=json)
