@@ -57,7 +57,7 @@ def why(material: Material) -> Section:
 
 
 def _picture(name: str, axes: Axes, caption: str = "") -> Picture:
-    return Picture(name, plots.as_svg(plots.figure_of(axes)), caption)
+    return Picture(name, plots.as_svg(axes), caption)
 
 
 def how_sure(material: Material) -> Section:
