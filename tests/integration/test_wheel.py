@@ -26,7 +26,11 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_packages_data_and_templates_but_no_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"isocompute_sdk/py.typed", "isocompute_sdk/laws/data/published_laws.json"} <= names
+    assert {
+        "isocompute_sdk/py.typed",
+        "isocompute_sdk/laws/data/published_laws.json",
+        "isocompute_sdk/notes.md",
+    } <= names
     assert {f"isocompute_{backend}/templates/launch.sh.j2" for backend in ("openrlhf", "torch", "trl", "verl")} <= names
     assert {"isocompute_sdk/training/payload/problem_rows.py", "isocompute_trl/payload/train.py"} <= names
     tops = {name.split("/")[0] for name in names}
