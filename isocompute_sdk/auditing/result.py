@@ -307,7 +307,9 @@ class Audit(Saved):
         Args:
             width: columns to wrap at, with narrower tables where they do not fit. None: long lines.
         """
-        lines = [self.headline(), ""]
+        # Without a rise every number that follows means little.
+        flat = [(group, note) for group in self.groups for note in group.notes if note.code == "no-rise-seen"]
+        lines = [*(f"group {group.name}: {note.message}" for group, note in flat), self.headline(), ""]
         for group in self.groups:
             lines += [self.title(group), *(f"  {line}" for line in group.findings())]
             lines += _table([run.row() for run in group.runs], width)
