@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -300,26 +301,54 @@ class Audit(Saved):
             lines.append("*: the best known n was not run this far; it is a forecast.")
         return lines
 
-    def summary(self) -> str:
-        """The whole audit as plain text."""
-        lines = [self.headline(), ""]
+    def summary(self, width: int | None = None) -> str:
+        """The whole audit as plain text.
+
+        Args:
+            width: columns to wrap at, with narrower tables where they do not fit. None: long lines.
+        """
+        # Without a rise every number that follows means little.
+        flat = [(group, note) for group in self.groups for note in group.notes if note.code == "no-rise-seen"]
+        lines = [*(f"group {group.name}: {note.message}" for group, note in flat), self.headline(), ""]
         for group in self.groups:
             lines += [self.title(group), *(f"  {line}" for line in group.findings())]
-            lines += _table([run.row() for run in group.runs])
+            lines += _table([run.row() for run in group.runs], width)
             lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
             lines.append("")
         lines += self.closing()
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
-        return "\n".join(lines).rstrip()
+        return "\n".join(lines if width is None else _wrapped(lines, width)).rstrip()
 
 
 AUDIT = Document("audit", 1, Audit)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
+    """Rows under their names; where they are too wide without two columns, and names above their numbers."""
     everything = [COLUMNS, *rows]
+    # Columns that no run fills say nothing.
+    kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
     widths = [max(len(row[i]) for row in everything) for i in range(len(COLUMNS))]
-    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in everything]
+    if width is not None and sum(widths[i] + 2 for i in kept) > width:
+        kept = [i for i in kept if COLUMNS[i] not in ("reached", "best there")]
+    name, *numbers = kept
+    above = width is not None and sum(widths[i] + 2 for i in kept) > width
+    start = "\n    " if above else "  "
+    return [
+        f"  {row[name] if above else row[name].ljust(widths[name])}{start}"
+        + "  ".join(row[i].ljust(widths[i]) for i in numbers).rstrip()
+        for row in everything
+    ]
+
+
+def _wrapped(lines: Sequence[str], width: int) -> list[str]:
+    """Sentences wrapped with their indent; rows of a table as they are."""
+    found: list[str] = []
+    for line in lines:
+        indent = line[: len(line) - len(line.lstrip())]
+        fits = len(line) <= width or "  " in line.strip() or "\n" in line
+        found += [line] if fits else textwrap.wrap(line, width, subsequent_indent=f"{indent}  ")
+    return found
 
 
 def _configuration(n: int, problems: int | None) -> str:

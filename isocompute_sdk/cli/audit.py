@@ -13,12 +13,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from isocompute_sdk.auditing import Audit, GroupAudit
-
-WIDE = 110
-"""Columns of a terminal from which the whole table fits."""
+    from isocompute_sdk.auditing import Audit
 
 
 @with_option_groups
@@ -69,7 +64,7 @@ def audit(
     if json:
         emit_json(found.to_dict())
         return
-    _print(found)
+    say(found.summary(terminal().width))
     for path in written:
         say(f"wrote {path}")
 
@@ -80,48 +75,3 @@ def _pictures(found: Audit, folder: Path) -> list[Path]:
 
     fitted = [group for group in found.groups if group.fits is not None]
     return [plots.save_figure(plot_group(group, found.metric), folder / f"audit_{group.name}.png") for group in fitted]
-
-
-def _print(found: Audit) -> None:
-    """The audit for a terminal: the same words as `Audit.summary`, wrapped, with a table for each group."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from isocompute_sdk.cli.shared.display import print_notes
-
-    console = terminal()
-    for group in found.groups:
-        for note in group.notes:
-            if note.code == "no-rise-seen":
-                console.print(f"group {group.name}: {note.message}")
-    console.print(found.headline())
-    for group in found.groups:
-        console.print()
-        console.print(Text(found.title(group), style="bold"))
-        for line in group.findings():
-            console.print(Padding(line.strip(), (0, 0, 0, 2)))
-        _print_table(console, group)
-        print_notes(note for note in group.notes if note.code != "no-rise-seen")
-    console.print()
-    for line in found.closing():
-        console.print(Padding(line.strip(), (0, 0, 0, 2 if line.startswith(" ") else 0)))
-    print_notes(found.notes)
-
-
-def _print_table(console: Console, group: GroupAudit) -> None:
-    from isocompute_sdk.auditing.result import COLUMNS
-
-    rows = [COLUMNS, *(run.row() for run in group.runs)]
-    # Columns that no run fills say nothing.
-    filled = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
-    if console.width < WIDE:
-        filled = [i for i in filled if COLUMNS[i] not in ("reached", "best there")]
-        equal = COLUMNS.index("equal at")
-        rows = [(*row[:equal], row[equal].partition(" (")[0], *row[equal + 1 :]) for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in filled]
-    # A name that leaves no room for its numbers stands above them: nobody can copy one that is broken.
-    beside = sum(widths) + len(widths) < console.width - 2
-    for row in rows:
-        name, *cells = (row[i].ljust(width) for i, width in zip(filled, widths, strict=True))
-        start = f"  {name} " if beside else f"  {name.rstrip()}\n    "
-        console.print((start + " ".join(cells)).rstrip(), soft_wrap=True)

@@ -195,9 +195,10 @@ def _written(found: list[Forecast], output: Path | None) -> list[Path]:
         paths = [output.with_stem(f"{output.stem}_{re.sub(r'[^A-Za-z0-9._-]+', '_', one.run_id)}") for one in found]
     if output.suffix == ".json":
         return [one.save(path) for one, path in zip(found, paths, strict=True)]
-    from isocompute_sdk.plots import plot_forecast, save_figure
+    from isocompute_sdk.plots import forecast as draw
+    from isocompute_sdk.plots import save_figure
 
-    return [save_figure(plot_forecast(one), path) for one, path in zip(found, paths, strict=True)]
+    return [save_figure(draw(one), path) for one, path in zip(found, paths, strict=True)]
 
 
 def _replan(

@@ -162,7 +162,8 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
             "Name another folder.",
         )
     began = time.monotonic()
-    with resumable(), WorkProgress() as progress:
+    progress = WorkProgress()
+    with resumable():
         progress.stage("preparing task and base model")
         task = prepare_task(loop, output)
         campaign = Campaign(
@@ -322,27 +323,27 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     from isocompute_sdk.specs import Budget, Recipe
 
     Budget.parse(budget)
-    with WorkProgress() as progress:
-        progress.stage("reading the digitised points of the paper's fig. 6")
-        columns, context = measured_easy()
-        runs = RunSet.from_columns(columns, metric="avg@4", **context)
-        progress.stage("fitting reward curves, frontier and law")
-        fits = api.fit(runs, "avg@4")
-        progress.stage("planning")
-        # These runs were trained with this preset.
-        planner = Planner(fits, recipe=Recipe.preset("easy"))
-        plan = planner.allocate(budget)
-        theirs = Planner(api.fit(runs, "avg@4", method="paper", points="all"), recipe=planner.recipe).allocate(budget)
-        progress.stage("writing script and pictures")
-        script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
-        written = [
-            files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
-            fits.save(output / "fits.json"),
-            plan.save(output / "plan.json"),
-            files.write_text(output / "launch.sh", script, executable=True),
-            *opt.save_pictures(plan, output),
-            report(plan, output / FILE),
-        ]
+    progress = WorkProgress()
+    progress.stage("reading the digitised points of the paper's fig. 6")
+    columns, context = measured_easy()
+    runs = RunSet.from_columns(columns, metric="avg@4", **context)
+    progress.stage("fitting reward curves, frontier and law")
+    fits = api.fit(runs, "avg@4")
+    progress.stage("planning")
+    # These runs were trained with this preset.
+    planner = Planner(fits, recipe=Recipe.preset("easy"))
+    plan = planner.allocate(budget)
+    theirs = Planner(api.fit(runs, "avg@4", method="paper", points="all"), recipe=planner.recipe).allocate(budget)
+    progress.stage("writing script and pictures")
+    script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
+    written = [
+        files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
+        fits.save(output / "fits.json"),
+        plan.save(output / "plan.json"),
+        files.write_text(output / "launch.sh", script, executable=True),
+        *opt.save_pictures(plan, output),
+        report(plan, output / FILE),
+    ]
     if json:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
         return

@@ -99,9 +99,9 @@ def report(
 
         isocompute report studies/ --predictions
     """
-    from isocompute_sdk.reporting.build_page import build
     from isocompute_sdk.reporting.drawing.html import write
     from isocompute_sdk.reporting.material import Asked, gather
+    from isocompute_sdk.reporting.report import build
 
     if predictions or outcome:
         _predictions(source or [Path()], outcome, fitting, json=json)
@@ -206,7 +206,7 @@ def _figure(
                 f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
             )
         options["problems_per_batch"] = problems_per_batch
-    path = plots.save_figure(plots.figure_of(_draw(source, kind, fitting, options)), output)
+    path = plots.save_figure(_draw(source, kind, fitting, options), output)
     if json:
         emit_json({"kind": "figure", "file": str(path)})
     else:

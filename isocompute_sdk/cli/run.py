@@ -171,7 +171,8 @@ def _run_sweep(
         then = f"isocompute status {quote(str(folder))}; isocompute stop {quote(str(folder))} ends the runs"
         background.detach(loaded.name, folder, folders, then, json=json)
         return
-    with resumable(), WorkProgress() as progress:
+    progress = WorkProgress()
+    with resumable():
         results = carry_out(
             runs,
             backend,

@@ -61,17 +61,22 @@ ENTROPY_GROWTH, ENTROPY_RISE = 2.0, 0.3
 
 def entropy_explosion(run: RunTraces) -> list[Finding]:
     """Entropy stays far above its start: `entropy-explosion`."""
-    trace = run.traces.get("entropy")
+    return _grown(run, "entropy", "entropy-explosion", ENTROPY_GROWTH, ENTROPY_RISE)
+
+
+def _grown(run: RunTraces, quantity: str, code: str, factor: float, rise: float = 0.0) -> list[Finding]:
+    """A quantity stays above a multiple of its start, and above its start by some amount."""
+    trace = run.traces.get(quantity)
     if trace is None:
         return []
     level_T = trace.level_T
     start = start_of(level_T)
-    place = first_lasting((level_T > ENTROPY_GROWTH * start) & (level_T > start + ENTROPY_RISE))
+    place = first_lasting((level_T > factor * start) & (level_T > start + rise)) if start > 0 else None
     if place is None:
         return []
-    seen = f"entropy {start:.3g} at the start, {level_T[place]:.3g} from {trace.at(place)} on"
+    seen = f"{quantity.replace('_', ' ')} {start:.3g} at the start, {level_T[place]:.3g} from {trace.at(place)} on"
     values = {"start": start, "level": float(level_T[place])}
-    return [Finding.at("entropy-explosion", "warning", trace, place, seen, values)]
+    return [Finding.at(code, "warning", trace, place, seen, values)]
 
 
 KL_LIMIT = 0.5
@@ -198,14 +203,4 @@ GRADIENT_GROWTH = 5.0
 
 def gradient_growth(run: RunTraces) -> list[Finding]:
     """The gradient norm stays far above its start: `gradient-norm-growth`."""
-    trace = run.traces.get("gradient_norm")
-    if trace is None:
-        return []
-    level_T = trace.level_T
-    start = start_of(level_T)
-    place = first_lasting(level_T > GRADIENT_GROWTH * start) if start > 0 else None
-    if place is None:
-        return []
-    seen = f"gradient norm {start:.3g} at the start, {level_T[place]:.3g} from {trace.at(place)} on"
-    values = {"start": start, "level": float(level_T[place])}
-    return [Finding.at("gradient-norm-growth", "warning", trace, place, seen, values)]
+    return _grown(run, "gradient_norm", "gradient-norm-growth", GRADIENT_GROWTH)

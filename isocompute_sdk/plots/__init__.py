@@ -34,11 +34,11 @@ from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group
 from isocompute_sdk.plots.best_n import allocation, reward_by_budget, step_laws
 from isocompute_sdk.plots.checks import backtest, sensitivity_to_bp, sensitivity_to_n
 from isocompute_sdk.plots.curves import reward_curves
-from isocompute_sdk.plots.figures import figure_of, plot, plot_allocation_law, plot_reward_curves
-from isocompute_sdk.plots.forecasts import forecast, plot_forecast
+from isocompute_sdk.plots.figures import plot
+from isocompute_sdk.plots.forecasts import forecast
 from isocompute_sdk.plots.problems import difficulty, pass_rates, polarisation
 from isocompute_sdk.plots.runs import coverage, evaluations, logged, records, side_by_side
-from isocompute_sdk.plots.style import as_svg, save_figure
+from isocompute_sdk.plots.style import as_svg, figure_of, save_figure
 
 __all__ = [
     "allocation",
@@ -54,10 +54,7 @@ __all__ = [
     "logged",
     "pass_rates",
     "plot",
-    "plot_allocation_law",
-    "plot_forecast",
     "plot_group",
-    "plot_reward_curves",
     "polarisation",
     "records",
     "reward_by_budget",

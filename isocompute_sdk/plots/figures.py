@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from isocompute_sdk.records import RunSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def _runs_of_audit(audit: Audit, *, group: str | None = None, ax: Axes | None = None) -> Axes:
@@ -74,22 +72,3 @@ def plot(source: Fits | Plan | RunSet | Audit, kind: str | None = None, **option
             f"{type(source).__name__} has no figure {kind!r}; accepted: {', '.join(kinds)}", "Use one of these."
         )
     return kinds[kind](source, **options)
-
-
-def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = None) -> Figure:
-    """The figure of `reward_curves`."""
-    return figure_of(reward_curves(source, problems_per_batch=problems_per_batch))
-
-
-def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure:
-    """The figure of `allocation`, or for a law in steps of `step_laws`."""
-    return figure_of(allocation(source) if name == "group_size" else step_laws(source, name=name))
-
-
-def figure_of(axes: Axes) -> Figure:
-    """The whole figure that axes belong to; a notebook shows it where it is returned, and not once more."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "axes that were drawn belong to a figure"
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].close(figure)
-    return figure

@@ -9,17 +9,9 @@ from isocompute_sdk.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 DENSE = 200
 """Evaluations from which their marks are small and pale."""
-
-
-def plot_forecast(source: Forecast) -> Figure:
-    """The figure of `forecast`."""
-    from isocompute_sdk.plots.figures import figure_of
-
-    return figure_of(forecast(source))
 
 
 @style.styled

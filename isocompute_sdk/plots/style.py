@@ -284,26 +284,37 @@ def spread(wanted: Sequence[float], heights: Sequence[float], room: float) -> li
     return list(np.clip(free, low, max(low, high)) + offset)
 
 
-def as_svg(figure: Figure) -> str:
+def figure_of(drawn: Axes | Figure) -> Figure:
+    """The whole figure that axes belong to; a notebook shows it where it is returned, and not once more."""
+    figure = drawn.get_figure(root=True)
+    assert figure is not None, "axes that were drawn belong to a figure"
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close(figure)
+    return figure
+
+
+def as_svg(drawn: Axes | Figure) -> str:
     """A figure as an SVG element that stands in an HTML page, with its text as text."""
     from io import StringIO
 
     from matplotlib import rc_context
 
-    written = StringIO()
+    figure, written = figure_of(drawn), StringIO()
     with rc_context({**SAVING, "svg.fonttype": "none"}):
         figure.savefig(written, format="svg", dpi=DPI, metadata=METADATA[".svg"])
     text = written.getvalue()
     return text[text.index("<svg") :]
 
 
-def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one.
+def save_figure(drawn: Axes | Figure, path: str | Path) -> Path:
+    """Write a figure or that of axes (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one.
 
     Raises:
         IsoComputeError: an unknown suffix, or a file that cannot be written.
     """
     from matplotlib import rc_context
+
+    figure = figure_of(drawn)
 
     def write(temporary: Path) -> None:
         with rc_context(SAVING):

@@ -38,17 +38,6 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Meter:
-    """A share of a whole, drawn as a bar."""
-
-    kind: ClassVar = "meter"
-    label: str
-    share: float
-    """Between 0 and 1."""
-    detail: str = ""
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows of text, as many cells as the header has."""
 
@@ -135,7 +124,7 @@ class Missing:
     command: str = ""
 
 
-Block = Paragraph | Facts | Meter | Table | Notes | Picture | Grid | Command | Script | Slider | Missing
+Block = Paragraph | Facts | Table | Notes | Picture | Grid | Command | Script | Slider | Missing
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,71 @@
-"""`report`: write the page of whatever there is."""
+"""`report`: from a source to the page, section by section, and the file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.reporting.build_page import build
+from isocompute_sdk import __version__
 from isocompute_sdk.reporting.drawing.html import write
-from isocompute_sdk.reporting.material import Asked, Source, gather
+from isocompute_sdk.reporting.material import Asked, Material, Source, gather
+from isocompute_sdk.reporting.page import Page
+from isocompute_sdk.reporting.sections import budgets, closing, evidence, training
+from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.specs import Budget, Study
 
 FILE = "report.html"
 """Name of the page in the folder of a campaign or study."""
+SECTIONS = (
+    budgets.reward_against_cost,
+    evidence.why,
+    budgets.n_against_budget,
+    evidence.how_sure,
+    evidence.near_ties,
+    training.coverage,
+    training.train_against_validation,
+    training.health,
+    training.pilot_cost,
+    closing.launch_script,
+    closing.provenance,
+)
+"""Sections in the order of the page: first what decides, then what it rests on, then the runs."""
+
+
+def build(material: Material, now: datetime | None = None, refresh_seconds: int | None = None) -> Page:
+    """The page of this material.
+
+    Args:
+        material: what `gather` found.
+        now: time for the foot of the page; None for the present.
+        refresh_seconds: after what time browsers load the page anew; None: never.
+    """
+    when = datetime.now().astimezone() if now is None else now
+    return Page(
+        title=material.name,
+        subtitle=_subtitle(material),
+        answer=answer(material),
+        sections=tuple(section(material) for section in SECTIONS),
+        made=f"isocompute {__version__}, {when:%Y-%m-%d %H:%M %Z}".strip(),
+        refresh_seconds=refresh_seconds,
+    )
+
+
+def _subtitle(material: Material) -> str:
+    plan, fits = material.plan, material.fits
+    model = None if fits is None else fits.model
+    if plan is not None:
+        model = plan.model or model
+    parts = [f"model {model}" if model else "", f"metric {material.metric}"]
+    if plan is not None:
+        parts.append(f"budget {plan.budget}")
+    if material.runs is not None:
+        parts.append(f"{len(material.runs.run_ids)} runs")
+    elif fits is not None and fits.curves:
+        parts.append(f"{len(fits.curves)} configurations")
+    return ", ".join(part for part in parts if part)
 
 
 def report(

@@ -50,6 +50,9 @@ def follow_study(folder: Path, watcher: Watcher, interval: float, *, json: bool)
         watcher: gives alerts on its logs.
         interval: seconds between two looks.
         json: one JSON document for each look instead.
+
+    Raises:
+        SystemExit: with code 1 at the end if the command of an alert failed.
     """
     look = _Look(folder, watcher)
     try:
@@ -61,6 +64,8 @@ def follow_study(folder: Path, watcher: Watcher, interval: float, *, json: bool)
             look.repeat(interval, lambda: print("\n".join([*look.lines(), *look.news(), ""]), flush=True))
     except KeyboardInterrupt:
         print("stopped watching; runs go on", file=sys.stderr)
+    if watcher.undelivered:
+        raise SystemExit(1)
 
 
 def _in_place(look: _Look, interval: float) -> None:

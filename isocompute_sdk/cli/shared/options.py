@@ -108,7 +108,7 @@ def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
     fits = source if isinstance(source, Fits) else source.fits
     written: list[Path] = []
     if fits is not None and fits.curves:
-        written.append(plots.save_figure(plots.plot_reward_curves(source), folder / "reward_curves.png"))
+        written.append(plots.save_figure(plots.reward_curves(source), folder / "reward_curves.png"))
     if fits is not None and (fits.surface is not None or "group_size" in fits.laws):
-        written.append(plots.save_figure(plots.plot_allocation_law(source), folder / "allocation_law.png"))
+        written.append(plots.save_figure(plots.allocation(source), folder / "allocation_law.png"))
     return written

@@ -110,7 +110,8 @@ def _train(runs: tuple[RunSpec, ...]) -> None:
     from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
     from isocompute_sdk.training import registry
 
-    with resumable(), WorkProgress() as progress:
+    progress = WorkProgress()
+    with resumable():
         carry_out(
             runs,
             registry.load(runs[0].backend),

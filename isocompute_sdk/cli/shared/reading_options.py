@@ -28,7 +28,7 @@ class TableOptions:
         list[str] | None,
         typer.Option(
             "--set",
-            help="Value that the files lack, for all runs, e.g. --set problems_per_batch=32; repeatable.",
+            help="Set a column that is missing from the files, e.g. --set problems_per_batch=32; repeatable.",
             rich_help_panel=PANEL,
         ),
     ] = None

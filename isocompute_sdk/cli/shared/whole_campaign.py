@@ -76,7 +76,8 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
     if detach:
         background.detach(study.name, folder, (), f"isocompute status {quote(str(folder))} --watch", json=json)
         return
-    with resumable(), WorkProgress() as progress:
+    progress = WorkProgress()
+    with resumable():
         campaign = Campaign(
             study,
             folder,

@@ -34,9 +34,13 @@ def _template() -> Template:
     )
     filters: dict[str, Any] = environment.filters
     filters["sort_notes"] = by_severity
-    # Matplotlib escapes the text in it.
-    filters["picture"] = lambda svg: Markup(printable(svg, keep="\n\t"))
+    filters["picture"] = _picture
     return environment.get_template("page.html.j2")
+
+
+def _picture(svg: str) -> Markup:
+    """A figure as markup: Matplotlib has escaped the text in it."""
+    return Markup(printable(svg, keep="\n\t"))
 
 
 def _as_text(value: object) -> object:

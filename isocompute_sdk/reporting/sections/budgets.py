@@ -9,7 +9,6 @@ from isocompute_sdk import plots
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.summary import VERDICTS, learning_rate
-from isocompute_sdk.plots import figure_of
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.ladder import Ladder, Rung
 from isocompute_sdk.reporting.material import Material
@@ -37,7 +36,7 @@ def reward_against_cost(material: Material) -> Section:
     caption = (
         "Each point is the best plan for that budget. Where the plan stops early, the rest of the budget stays unspent."
     )
-    drawn = figure_of(plots.reward_by_budget(plan, [rung.plan for rung in ladder.rungs]))
+    drawn = plots.reward_by_budget(plan, [rung.plan for rung in ladder.rungs])
     blocks: list[Block] = [Picture("reward-cost", plots.as_svg(drawn), caption)]
     try:
         found = material.planner.marginal(plan.budget, **_without_spend(material)) if material.planner else None
@@ -112,7 +111,7 @@ def n_against_budget(material: Material) -> Section:
         "allocate gives for that budget with the same settings.",
         quiet=True,
     )
-    drawn = figure_of(plots.allocation(plan, plans=[rung.plan for rung in ladder.rungs]))
+    drawn = plots.allocation(plan, plans=[rung.plan for rung in ladder.rungs])
     picture = Picture("size-budget", plots.as_svg(drawn))
     return Section(name, title, (note, picture, _slider(ladder), *_command(material, plan)))
 

@@ -13,7 +13,7 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.summary import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import Material
-from isocompute_sdk.reporting.page import Block, Fact, Facts, Meter, Missing, Notes, Paragraph, Picture, Section, Table
+from isocompute_sdk.reporting.page import Block, Fact, Facts, Missing, Notes, Paragraph, Picture, Section, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def why(material: Material) -> Section:
 
 
 def _picture(name: str, axes: Axes, caption: str = "") -> Picture:
-    return Picture(name, plots.as_svg(plots.figure_of(axes)), caption)
+    return Picture(name, plots.as_svg(axes), caption)
 
 
 def how_sure(material: Material) -> Section:
@@ -68,11 +68,8 @@ def how_sure(material: Material) -> Section:
     if known is not None and fits is not None:
         blocks += _backtest(fits)
         low, high = known.rise_seen
-        blocks.append(
-            Meter(
-                "Share of the predicted rise that the runs have seen", high, f"{low:.0%} to {high:.0%} by configuration"
-            )
-        )
+        text = f"The runs have seen {low:.0%} to {high:.0%} of the predicted rise, by configuration."
+        blocks.append(Paragraph(text))
     elif fits is not None and fits.method == "paper":
         blocks.append(Missing("The paper's method has no backtest.", "isocompute fit RUNS --method surface"))
     else:

@@ -11,7 +11,6 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.inheritance import assumed
-from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.planning.summary import VERDICTS, assumed_values, learning_rate
 from isocompute_sdk.planning.verdict import ASK_NEXT
 from isocompute_sdk.reporting import wording as say
@@ -239,8 +238,7 @@ def _against_today(material: Material, plan: Plan) -> list[Block]:
         f"Against what you run today (n = {found.group_size}, B_p = {found.problems_per_batch}, M = "
         f"{found.update_steps:,}) at the same budget: {say.signed(*d)} of {found.metric}"
     )
-    likely = _chance_ahead(plan, found)
-    text += "." if likely is None else f"; ahead with probability {say.chance(likely)}."
+    text += "." if found.probability is None else f"; ahead with probability {say.chance(found.probability)}."
     saved = found.costs[unit] - found.equal_reward.mean
     if saved > 0 and math.isfinite(saved):
         text += (
@@ -266,17 +264,6 @@ def compare_with(material: Material, plan: Plan, configuration: str) -> PlanComp
     options = {name: value for name, value in material.options.items() if name not in ("spend", "beyond_grid")}
     own = f"n={plan.group_size},bp={plan.problems_per_batch},m={plan.update_steps}"
     return material.planner.compare(configuration, plan.budget, reference=own, **options)
-
-
-def _chance_ahead(plan: Plan, found: PlanComparison) -> float | None:
-    """Share of the draws in which the plan is ahead; None without draws."""
-    fits = plan.fits
-    if fits is None or fits.surface is None:
-        return None
-    size = found.group_size * found.problems_per_batch * found.update_steps
-    compute = plan.compute * size / plan.rollouts
-    other_D = reward_draws(fits, compute, found.group_size, found.problems_per_batch)
-    return float(np.mean(plan.reward_draws() - other_D > 0))
 
 
 def base_reward(fits: Fits) -> float | None:

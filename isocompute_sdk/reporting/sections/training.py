@@ -112,7 +112,7 @@ def _change(series: Sequence[RunSeries], n: int) -> str:
 
 
 def _picture(name: str, title: str, lines: Sequence[Logged], dashed: Sequence[Logged] = ()) -> Picture:
-    return Picture(name, plots.as_svg(plots.figure_of(plots.logged(lines, title, dashed=dashed))))
+    return Picture(name, plots.as_svg(plots.logged(lines, title, dashed=dashed)))
 
 
 def train_against_validation(material: Material) -> Section:

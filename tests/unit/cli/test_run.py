@@ -217,8 +217,7 @@ def test_progress_in_plain_lines_tells_the_reward_of_every_run(
     monkeypatch.setattr(work_progress, "SECONDS_BETWEEN_LINES", 0.0)
     one = store.RunStatus(tmp_path, "n4", 4, 8, 100, 50, 1600, {"avg@4": 0.348}, "running")
     other = store.RunStatus(tmp_path, "n8", 8, 8, 100, 0, 0, {}, "waiting")
-    with work_progress.WorkProgress() as progress:
-        progress.runs("study", [one, other])
+    work_progress.WorkProgress().runs("study", [one, other])
     assert capsys.readouterr().err.splitlines()[-1] == "study: 17% of 9,600 rollouts, n4 avg@4 0.348"
 
 

@@ -250,7 +250,9 @@ def test_plans_of_published_laws_and_of_the_prior_can_be_drawn() -> None:
 def test_every_published_law_can_be_drawn(name: str, tmp_path: Path) -> None:
     fits = iso.published(name)
     for law in fits.laws:
-        path = plots.save_figure(plots.plot_allocation_law(fits, law), tmp_path / f"{law}.png")
+        path = plots.save_figure(
+            plots.allocation(fits) if law == "group_size" else plots.step_laws(fits, name=law), tmp_path / f"{law}.png"
+        )
         assert image.imread(path).std() > 0.01
 
 
@@ -298,8 +300,8 @@ def test_a_plan_loaded_from_its_file_draws_the_same(plan: Plan, tmp_path: Path) 
 def test_figures_are_saved_by_their_suffix_and_again_to_the_same_bytes(
     fits: Fits, tmp_path: Path, suffix: str, magic: bytes
 ) -> None:
-    first = plots.save_figure(plots.plot_reward_curves(fits), tmp_path / f"a{suffix}")
-    second = plots.save_figure(plots.plot_reward_curves(fits), tmp_path / f"b{suffix}")
+    first = plots.save_figure(plots.reward_curves(fits), tmp_path / f"a{suffix}")
+    second = plots.save_figure(plots.reward_curves(fits), tmp_path / f"b{suffix}")
     assert first.read_bytes().startswith(magic)
     assert first.read_bytes() == second.read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == [first.name, second.name]
@@ -326,8 +328,8 @@ def test_flat_and_two_point_curves_can_be_drawn_and_saved(make_runs: Make, tmp_p
     flat = iso.fit(make_runs(lambda *_: 0.0, [(8, 32), (64, 32)]), points="all", draws=5, method="paper")
     two = iso.fit(make_runs(compute=[0.0, 1e5, 1e6]), draws=5, method="paper")
     for source in (flat, two):
-        plots.save_figure(plots.plot_reward_curves(source), tmp_path / "curves.png")
-        plots.save_figure(plots.plot_allocation_law(source), tmp_path / "law.png")
+        plots.save_figure(plots.reward_curves(source), tmp_path / "curves.png")
+        plots.save_figure(plots.allocation(source), tmp_path / "law.png")
 
 
 @pytest.mark.parametrize("start", [1.0, 1e12])
@@ -338,10 +340,10 @@ def test_small_and_large_compute_can_be_drawn(make_runs: Make, tmp_path: Path, s
     fits = iso.fit(
         make_runs(reward, [(8, 32), (64, 32)], np.geomspace(start, 100 * start, 20)), draws=5, method="paper"
     )
-    for draw in (plots.plot_reward_curves, plots.plot_allocation_law):
-        figure = draw(fits)
-        plots.save_figure(figure, tmp_path / "figure.png")
-        check_layout(figure)
+    for draw in (plots.reward_curves, plots.allocation):
+        drawn = draw(fits)
+        plots.save_figure(drawn, tmp_path / "figure.png")
+        check_layout(plots.figure_of(drawn))
 
 
 def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits, tmp_path: Path) -> None:
@@ -357,7 +359,7 @@ def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits,
 
 
 def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, fits: Fits) -> None:
-    figure = plots.plot_reward_curves(fits)
+    figure = plots.reward_curves(fits)
     with pytest.raises(FitError, match=r"\.xyz.*\.png"):
         plots.save_figure(figure, tmp_path / "curves.xyz")
     with pytest.raises(iso.IsoComputeError):

@@ -12,7 +12,7 @@ from tests.processes import HANG_SECONDS
 CELLS = (
     "import isocompute_sdk as iso\nfits = iso.published('qwen2.5-7b-instruct/guru-math-easy')\niso.plot(fits)",
     "axes = iso.plot(fits)",
-    "from isocompute_sdk import plots\nplots.plot_allocation_law(fits)",
+    "from isocompute_sdk import plots\nplots.figure_of(plots.allocation(fits))",
     "import matplotlib.pyplot as plt\nfigure, mine = plt.subplots()\niso.plot(fits, ax=mine)",
 )
 

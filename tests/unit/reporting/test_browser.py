@@ -17,9 +17,9 @@ import pytest
 from isocompute_sdk import api
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.reporting.build_page import build
 from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Asked, Material, gather
+from isocompute_sdk.reporting.report import build
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.specs import Budget
 

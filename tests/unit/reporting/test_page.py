@@ -21,9 +21,9 @@ from isocompute_sdk.health.traces import REWARD
 from isocompute_sdk.health.traces import gather as traces_of
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.reporting.build_page import build
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
 from isocompute_sdk.reporting.page import Missing, Notes, Page, Script, Table
+from isocompute_sdk.reporting.report import build
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
