@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, t
 from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
@@ -277,7 +277,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     given = dict(given)
     batch = given.pop(BATCH.name, None)
     said = {**log.said, **given}
-    config = settled(run.config, said)
+    config = run.config
     for name, one in ({} if config is None else config.fields).items():
         found.take(name, one.value, one.evidence)
     for name, value in log.said.items():

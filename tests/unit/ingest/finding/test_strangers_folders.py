@@ -136,9 +136,7 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
 
     write_verl(tmp_path / "proj" / "exp.jsonl", range(61))
     write_events(tmp_path / "tensorboard_log" / "proj" / "exp", range(61), VERL)
-    hydra = tmp_path / "outputs" / "2026-01-02" / "10-00-00" / ".hydra"
-    hydra.mkdir(parents=True)
-    (hydra / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
+    (tmp_path / "proj" / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
     assert diagnose(tmp_path).next.endswith("--output runs.parquet")
     (info,) = RunSet.read(tmp_path).runs()
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
@@ -155,15 +153,3 @@ def test_a_missing_package_costs_only_the_files_that_need_it(tmp_path: Path, mon
     assert "events-not-read" in {note.code for note in runs.notes}
     with pytest.raises(RecordError, match="tensorboard"):
         RunSet.read(tmp_path / "tensorboard_log", group_size=4, problems_per_batch=32)
-
-
-def test_several_projects_in_one_tree_are_read_by_their_own_configurations(tmp_path: Path) -> None:
-    write_state(tmp_path / "math" / "outputs" / "exp1" / "checkpoint-20", 20)
-    save(tmp_path / "math/outputs/exp1/checkpoint-20/training_args.bin", **EVERY, **SIZES, **GENERATION)
-    for n in (4, 16):
-        hydra = tmp_path / "verl" / "outputs" / "2026-01-02" / f"10-00-{n:02d}" / ".hydra"
-        hydra.mkdir(parents=True)
-        (hydra / "config.yaml").write_text(verl_configuration(n, 32, f"run{n}", "gsm"))
-        write_verl(tmp_path / "verl" / "gsm" / f"run{n}.jsonl", range(1, 21 + n))
-    found = {Path(one.name).name: (one.group_size, one.problems_per_batch) for one in diagnose(tmp_path).runs}
-    assert found == {"exp1": ("8", "4"), "run4": ("4", "32"), "run16": ("16", "32")}
