@@ -45,7 +45,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Options
 from isocompute_sdk.records.columns import canonical
-from isocompute_sdk.records.copies import once
+from isocompute_sdk.records.run_ids import once
 from isocompute_sdk.records.table import build, join
 
 MAY_HOLD = (".json", ".log", ".out", ".txt")

@@ -23,10 +23,9 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Options
 from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.copies import told
-from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, undecided
+from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, no_rise, no_rise_note, undecided
+from isocompute_sdk.records.run_ids import told
 from isocompute_sdk.records.table import build, join
-from isocompute_sdk.records.trends import no_rise, no_rise_note
 
 if TYPE_CHECKING:
     import numpy as np

@@ -32,7 +32,7 @@ from isocompute_sdk.records.columns import (
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.copies import repeated
+from isocompute_sdk.records.run_ids import repeated
 from isocompute_sdk.records.table import build, join, sizes_note
 
 N_AND_BP = ("group_size", "problems_per_batch")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,7 @@ from isocompute_sdk.ingest.tables import OnTruncated, RawTable, columns_of, read
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
-from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
+from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, canonical, check_fields
 from isocompute_sdk.records.table import as_mapping, build, join
 
 if TYPE_CHECKING:
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.ingest.formats.log_format import StepUnit
     from isocompute_sdk.ingest.log_runs import FoundLogs, LoadedRun, LogRequest
-
-_SAYS_ITSELF = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
-"""Columns that say themselves what they hold."""
 
 
 def read(
@@ -166,7 +162,7 @@ def read(
         }
     if len(parts) == 1:
         return parts[0]
-    from isocompute_sdk.records.copies import once, repeated
+    from isocompute_sdk.records.run_ids import once, repeated
 
     frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
@@ -324,7 +320,7 @@ def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table
         return _Table(path, names, table, tuple(ignore), rename, journal=True)
     if asked.described:
         return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    if all(canonical(name) or name in rename or name in ignore or _SAYS_ITSELF.fullmatch(name) for name in names):
+    if all(canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names):
         return _Table(path, names, table, tuple(ignore), rename)
     from isocompute_sdk.ingest import wandb_tables
 
@@ -373,7 +369,7 @@ def _read_tables(loaded: Sequence[_Table], asked: _Asked, shared: Options, seen:
     if first is not None and not frames:
         raise first
     if len(frames) > 1:
-        from isocompute_sdk.records.copies import once, repeated
+        from isocompute_sdk.records.run_ids import once, repeated
 
         frames, copies = once(_told_apart(frames, read))
         notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]

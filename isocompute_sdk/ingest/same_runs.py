@@ -13,7 +13,7 @@ import numpy as np
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, unpacked
-from isocompute_sdk.records.copies import MIN_CHANGES, Curves, shared_changes
+from isocompute_sdk.records.run_ids import MIN_CHANGES, Curves, shared_changes
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.log_runs import LoadedRun

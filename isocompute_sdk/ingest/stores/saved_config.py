@@ -18,7 +18,7 @@ from typing import Any, cast
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json, parse_yaml
 from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.stores import training_args
+from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.tables import GZIP, LARGEST_CONFIG, as_kept, read_text, unpacked
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
@@ -250,7 +250,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
     # What a trainer saved of itself, here or in its newest checkpoint, is more certain than what people wrote down.
     checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
     order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    saved = (where / training_args.FILE for where in (folder, *order))
+    saved = (where / trainer_state.ARGUMENTS_FILE for where in (folder, *order))
     newest = next((path for path in saved if read_config(path) is not None), None)
     yield from [] if newest is None else [newest]
     for name in FILES:
@@ -267,8 +267,8 @@ def _candidates(folder: Path) -> Iterator[Path]:
 def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None if it is no configuration of a known framework."""
     try:
-        if path.name == training_args.FILE:
-            return translate(path, training_args.read_training_args(path))
+        if path.name == trainer_state.ARGUMENTS_FILE:
+            return translate(path, trainer_state.read_training_args(path))
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):

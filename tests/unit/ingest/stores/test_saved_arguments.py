@@ -17,7 +17,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.stores.event_files import read_event_start
 from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
-from isocompute_sdk.ingest.stores.training_args import read_training_args
+from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 
 EVERY = {"adam_beta1": 0.9, "max_grad_norm": 1.0}
