@@ -37,7 +37,7 @@ from isocompute_sdk.ingest.paths import (
     tables_among,
 )
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
-from isocompute_sdk.ingest.same_runs import join_starts, same_runs
+from isocompute_sdk.ingest.same_runs import same_runs
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.ingest.wandb_tables import logs_of_file
@@ -101,7 +101,6 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Mapping[str, Any]) ->
         listings = [Listing.of(path) for path in paths]
         for listing in listings:
             _below(found, listing)
-    found.logs = join_starts(found.logs)
     tables = list(found.tables.items())
     frames, copies = once([runs.to_polars() for _, runs in tables])
     found.copies = [(tables[i][0], tables[i][1].filter(run_id=run), of) for (i, run), (_, of) in copies.items()]

@@ -14,8 +14,7 @@ from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.same_runs import join_starts, same_runs
-from isocompute_sdk.ingest.stores.event_files import PackageMissing
+from isocompute_sdk.ingest.same_runs import same_runs
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.notes import Note
@@ -154,7 +153,6 @@ def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, Loa
 def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses) -> RunSet:
     """The evaluations of runs whose logs were read; arguments and errors as `read_logs`."""
     check_described(request.runs, runs)
-    runs = join_starts(runs)
     same = same_runs(runs, {name: request.given(name) for name in runs})
     runs, copies = same.runs, same.copies
     if same.undecided is not None:
@@ -188,13 +186,13 @@ class Losses:
     """Runs that cannot be read and keep no other from being read."""
 
     unreadable: dict[str, RecordError] | None = None
-    """Takes down every one; None: only runs that have just begun, are of another kind or need a package are left out.
+    """Takes down every one; None: only runs that have just begun or are of another kind are left out.
     """
     errors: list[RecordError] = field(default_factory=list[RecordError])
 
     def take(self, name: str, error: RecordError) -> None:
         """Leave a run out, or raise what keeps all from being read."""
-        if self.unreadable is None and not isinstance(error, NothingMeasured | PackageMissing):
+        if self.unreadable is None and not isinstance(error, NothingMeasured):
             raise error
         self.errors.append(error)
         if self.unreadable is not None:
@@ -208,8 +206,6 @@ class Losses:
                 yield Note("run-without-reward", "info", text, data)
             elif isinstance(error, NothingMeasured):
                 yield Note("run-without-values", "info", text, data)
-            elif isinstance(error, PackageMissing):
-                yield Note("events-not-read", "warning", f"{text}. {error.hint}", data)
 
 
 @dataclass(frozen=True)

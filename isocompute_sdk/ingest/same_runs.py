@@ -1,4 +1,4 @@
-"""One run in several logs: starts of W&B that go on with each other, two loggers, checkpoints that are prefixes."""
+"""One run in several logs: of two loggers, or of checkpoints that are prefixes of each other."""
 
 from __future__ import annotations
 
@@ -19,33 +19,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.log_runs import LoadedRun
 
 _NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch|runtime|per_second|total_flos)", re.I)
-_SAME_RUN = ("group_size", "problems_per_batch", "seed", "model", "learning_rate", "kl_coef", "temperature")
-
-
-def join_starts(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
-    """Runs with the starts of those of W&B that go on where another one stopped, as a resumed trainer begins one.
-
-    Such a run has the configuration of the other one, begins later, and its first update follows one of the other's.
-    """
-    joined = dict(runs)
-    late = [name for name, one in runs.items() if one.log.format == "wandb" and one.log.first_step > 0 and one.config]
-    for name in sorted(late, key=lambda one: runs[one].log.began or 0.0):
-        log = joined[name].log
-        before = [
-            other
-            for other, one in joined.items()
-            if other != name
-            and one.log.format == log.format
-            and (one.log.began or 0.0) < (log.began or 0.0)
-            and _last(one.log) >= log.first_step
-            and _configured(one) == _configured(joined[name])
-        ]
-        if len(before) == 1:
-            first = joined[before[0]]
-            attempts, notes = (*first.log.attempts, *log.attempts), (*first.log.notes, *log.notes)
-            joined[before[0]] = replace(first, log=replace(first.log, attempts=attempts, notes=notes))
-            del joined[name]
-    return joined
 
 
 @dataclass(frozen=True)
@@ -90,11 +63,6 @@ def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, An
         elif kept.rpartition("/")[2] == name.rpartition("/")[2] and runs[kept].log.format != runs[name].log.format:
             undecided = kept, name
     return SameRuns(known, copies, undecided)
-
-
-def _configured(run: LoadedRun) -> list[Any]:
-    fields = {} if run.config is None else run.config.fields
-    return [fields[name].value if name in fields else None for name in _SAME_RUN]
 
 
 def _sizes(run: LoadedRun, given: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 from tests.processes import need
@@ -101,18 +98,6 @@ def trainer_tags(seed: int) -> dict[str, Any]:
     }
 
 
-def test_a_trainer_that_was_resumed_under_a_new_run_of_wandb_is_one_run(tmp_path: Path) -> None:
-    need("wandb")
-    config = {**SIZES, **GENERATION, "learning_rate": 1e-6, "seed": 1}
-    wandb_run(tmp_path, "a", config, range(1, 13), trainer_tags(0))
-    wandb_run(tmp_path, "a", {**config, "max_steps": 20}, range(11, 21), trainer_tags(1))
-    wandb_run(tmp_path, "b", {**config, "learning_rate": 1e-5}, range(1, 6), trainer_tags(2))
-    found = {info.context["learning_rate"]: info for info in RunSet.read(tmp_path).runs()}
-    assert (found[1e-6].rollouts, found[1e-6].rollouts_spent) == (20 * 32, 22 * 32)
-    assert found[1e-5].rollouts == 5 * 32
-    assert sorted(one.attempts for one in diagnose(tmp_path).runs) == [1, 2]
-
-
 def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
     need("wandb")
     tags = {
@@ -140,16 +125,3 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     assert diagnose(tmp_path).next.endswith("--output runs.parquet")
     (info,) = RunSet.read(tmp_path).runs()
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
-
-
-def test_a_missing_package_costs_only_the_files_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.ingest.finding.test_twins import VERL
-
-    write_verl(tmp_path / "exp.jsonl", range(61))
-    write_events(tmp_path / "tensorboard_log" / "proj" / "other", range(61), VERL)
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
-    runs = RunSet.read(tmp_path, group_size=4, problems_per_batch=32)
-    assert runs.run_ids == ("exp",)
-    assert "events-not-read" in {note.code for note in runs.notes}
-    with pytest.raises(RecordError, match="tensorboard"):
-        RunSet.read(tmp_path / "tensorboard_log", group_size=4, problems_per_batch=32)
