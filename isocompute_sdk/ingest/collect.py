@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -184,20 +184,18 @@ def _file(found: Collection, path: Path, name: str) -> None:
             raise
         except RecordError:
             raise error from None
+        if any(_says_sizes(log) for log in logs):
+            raise
         for log in logs:
             own = name if log.name == unpacked(path).stem else log.name
-            add_log(found.logs, own, LoadedRun(_with_reason(log, error), find_config(path.parent, path.parent)))
+            add_log(found.logs, own, LoadedRun(log, find_config(path.parent, path.parent)))
 
 
-def _with_reason(log: RunLog, error: RecordError) -> RunLog:
-    """The log with a note on why it cannot be read as a table, if it has the columns of one."""
+def _says_sizes(log: RunLog) -> bool:
+    """Whether a log has the columns of a table that says n and B_p: then what is wrong with the table is wrong with it."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
-    if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):
-        return log
-    message = f"read as a log, since as a table it makes no sense: {error.message}"
-    note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
-    return replace(log, notes=(*log.notes, note))
+    return "group_size" in log.said and (counted or "problems_per_batch" in log.said)
 
 
 def propose(

@@ -50,7 +50,6 @@ _ADVICE = {
     "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
     "log-damaged": "copy the file again",
     "text-not-utf8": "save the file as UTF-8",
-    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",
