@@ -192,7 +192,7 @@ def _file(found: Collection, path: Path, name: str) -> None:
 
 
 def _says_sizes(log: RunLog) -> bool:
-    """Whether a log has the columns of a table that says n and B_p: then what is wrong with the table is wrong with it."""
+    """Whether a log has the columns of a table that says n and B_p: what is wrong with the table is wrong with it."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
     return "group_size" in log.said and (counted or "problems_per_batch" in log.said)
