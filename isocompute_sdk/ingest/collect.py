@@ -23,7 +23,7 @@ from isocompute_sdk.ingest.find import (
     run_folder_of,
 )
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs
+from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs, same_runs
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap, draft
 from isocompute_sdk.ingest.paths import (
@@ -37,7 +37,6 @@ from isocompute_sdk.ingest.paths import (
     tables_among,
 )
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
-from isocompute_sdk.ingest.same_runs import same_runs
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.ingest.wandb_tables import logs_of_file
