@@ -37,11 +37,12 @@ from isocompute_sdk.records.rewards import (
     TRAIN_SET,
     headline,
     is_training_reward,
+    no_rise,
+    no_rise_note,
     training_reward_note,
     unasked,
 )
 from isocompute_sdk.records.runset import check_runs
-from isocompute_sdk.records.trends import no_rise, no_rise_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan

@@ -48,13 +48,15 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
-    from isocompute_sdk.auditing.log_reading import read_logs
+    from isocompute_sdk.records import RunSet
 
     reading.refuse_both(logs, "`isocompute audit runs/`")
+    left_out: dict[str, str] = {}
     if reading.map is not None:
-        runs, left_out = reading.read(None, reading.metric), {}
+        runs = reading.read(None, reading.metric)
     else:
-        runs, left_out = read_logs(logs or [], reading.metric, **reading.arguments())
+        options = {"metric": reading.metric, **reading.arguments()}
+        runs = RunSet.read(logs or [], on_truncated="drop", left_out=left_out, **options)
     found = conduct(
         runs, reading.metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from isocompute_sdk.ingest.find import (
     run_folder_of,
 )
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs
+from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs, same_runs
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap, draft
 from isocompute_sdk.ingest.paths import (
@@ -37,7 +37,6 @@ from isocompute_sdk.ingest.paths import (
     tables_among,
 )
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
-from isocompute_sdk.ingest.same_runs import join_starts, same_runs
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.ingest.wandb_tables import logs_of_file
@@ -45,7 +44,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Options
 from isocompute_sdk.records.columns import canonical
-from isocompute_sdk.records.copies import once
+from isocompute_sdk.records.run_ids import once
 from isocompute_sdk.records.table import build, join
 
 MAY_HOLD = (".json", ".log", ".out", ".txt")
@@ -101,7 +100,6 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Mapping[str, Any]) ->
         listings = [Listing.of(path) for path in paths]
         for listing in listings:
             _below(found, listing)
-    found.logs = join_starts(found.logs)
     tables = list(found.tables.items())
     frames, copies = once([runs.to_polars() for _, runs in tables])
     found.copies = [(tables[i][0], tables[i][1].filter(run_id=run), of) for (i, run), (_, of) in copies.items()]
@@ -185,20 +183,18 @@ def _file(found: Collection, path: Path, name: str) -> None:
             raise
         except RecordError:
             raise error from None
+        if any(_says_sizes(log) for log in logs):
+            raise
         for log in logs:
             own = name if log.name == unpacked(path).stem else log.name
-            add_log(found.logs, own, LoadedRun(_with_reason(log, error), find_config(path.parent, path.parent)))
+            add_log(found.logs, own, LoadedRun(log, find_config(path.parent, path.parent)))
 
 
-def _with_reason(log: RunLog, error: RecordError) -> RunLog:
-    """The log with a note on why it cannot be read as a table, if it has the columns of one."""
+def _says_sizes(log: RunLog) -> bool:
+    """Whether a log has the columns of a table that says n and B_p: what is wrong with the table is wrong with it."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
-    if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):
-        return log
-    message = f"read as a log, since as a table it makes no sense: {error.message}"
-    note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
-    return replace(log, notes=(*log.notes, note))
+    return "group_size" in log.said and (counted or "problems_per_batch" in log.said)
 
 
 def propose(

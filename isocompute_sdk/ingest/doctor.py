@@ -23,10 +23,9 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Options
 from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.copies import told
-from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, undecided
+from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, no_rise, no_rise_note, undecided
+from isocompute_sdk.records.run_ids import told
 from isocompute_sdk.records.table import build, join
-from isocompute_sdk.records.trends import no_rise, no_rise_note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +50,6 @@ _ADVICE = {
     "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
     "log-damaged": "copy the file again",
     "text-not-utf8": "save the file as UTF-8",
-    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",

@@ -22,7 +22,7 @@ from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats, journals
 from isocompute_sdk.ingest.paths import Listing, may_be_log
-from isocompute_sdk.ingest.stores import databases, wandb_run
+from isocompute_sdk.ingest.stores import mlflow, wandb_run
 from isocompute_sdk.ingest.stores.console import (
     CONSOLE,
     is_console_log,
@@ -74,8 +74,6 @@ class LogSource:
     """Which of several launches in its console it is, from 0 on."""
     shares: bool = False
     """Whether its folder holds several launches, so that a configuration there may be that of another one."""
-    alone: bool = False
-    """Whether no other run was found where it was looked for."""
     launched: LogFormat | None = None
     """The format of a run that a launch script of this package started: its folder says everything about it."""
 
@@ -104,15 +102,14 @@ class LogSource:
     def _configuration(self, log: RunLog) -> SavedConfig | None:
         """What is configured; consoles, which are long, are searched only if n or B_p is in no other place."""
         measured = logged_sizes(log)
-        where = {"alone": self.alone, "shares": self.shares}
-        config = find_config(self.folder, self.root, log.settings, measured, **where)
+        config = find_config(self.folder, self.root, log.settings, measured, shares=self.shares)
         if config is not None and log.device_batch is not None:
             config = on_devices(config, log.device_batch, log.source)
         known = set[str]() if config is None else config.fields.keys() | config.disagreements.keys()
         if not {"group_size", "problems_per_batch"} <= known:
             printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
             if printed:
-                config = find_config(self.folder, self.root, (*log.settings, *printed), measured, **where)
+                config = find_config(self.folder, self.root, (*log.settings, *printed), measured, shares=self.shares)
         return _by_release(log, config)
 
     def _read(self) -> RunLog:
@@ -282,7 +279,7 @@ def log_formats() -> tuple[str, ...]:
 def _stores() -> dict[str, LogStore]:
     """Stores of frameworks' own, and those that runs of any framework log to."""
     own = {one.store.name: one.store for one in formats() if one.store is not None}
-    return own | {one.name: one for one in (wandb_run.STORE, databases.MLFLOW, databases.TRACKIO)}
+    return own | {one.name: one for one in (wandb_run.STORE, mlflow.STORE)}
 
 
 def holds_log(path: Path) -> bool:
@@ -312,8 +309,7 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
     ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
     single = {(source.paths, source.launch): source for source in sources}
-    alone = len(single) == 1
-    return sorted((replace(one, alone=alone, root=listing.path) for one in single.values()), key=lambda one: one.name)
+    return sorted((replace(one, root=listing.path) for one in single.values()), key=lambda one: one.name)
 
 
 def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:

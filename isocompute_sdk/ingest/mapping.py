@@ -28,8 +28,8 @@ from isocompute_sdk.ingest.log_runs import N_AND_BP, LoadedRun, Resolved, Unknow
 from isocompute_sdk.ingest.log_table import Reading
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import BATCH, BY_NAME, CONTEXT_FIELDS, batch_asked, canonical, check_fields
-from isocompute_sdk.records.copies import told
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
+from isocompute_sdk.records.run_ids import told
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
 from isocompute_sdk.specs.syntax.spec_files import load_spec

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -37,7 +37,7 @@ from isocompute_sdk.ingest.tables import OnTruncated, RawTable, columns_of, read
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
-from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
+from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, canonical, check_fields
 from isocompute_sdk.records.table import as_mapping, build, join
 
 if TYPE_CHECKING:
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.ingest.formats.log_format import StepUnit
     from isocompute_sdk.ingest.log_runs import FoundLogs, LoadedRun, LogRequest
-
-_SAYS_ITSELF = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
-"""Columns that say themselves what they hold."""
 
 
 def read(
@@ -66,6 +63,7 @@ def read(
     without_sizes: bool = False,
     partly: bool = False,
     seen: dict[str, None] | None = None,
+    left_out: dict[str, str] | None = None,
     **constants: object,
 ) -> RunSet:
     """Runs from files, folders or globs, or from a table in memory; with the names and guesses of the commands.
@@ -107,6 +105,8 @@ def read(
             the note `sizes-unknown`: for questions that need neither.
         partly: accept names in `rename` and `ignore` that are in no file, since another call reads the others.
         seen: takes down all names of columns and tags.
+        left_out: takes down, by column, file or folder, why it cannot be read, which then keeps no other from being
+            read; runs of one name in files that contradict each other get names of their files.
         **constants: the same as `set`, as arguments.
 
     Raises:
@@ -117,7 +117,7 @@ def read(
     constants = {**(set or {}), **constants}
     described = _described(runs or {})
     renamed, seen = dict(rename or {}), {} if seen is None else seen
-    asked = _Asked(format, on_truncated, tuple(ignore), renamed, partly, bool(described))
+    asked = _Asked(format, on_truncated, tuple(ignore), renamed, partly, bool(described), left_out)
     options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
     if not is_path(source):
         return _read_tables([_in_memory(source, asked)], asked, options, seen)
@@ -127,32 +127,62 @@ def read(
         found = _logs_among(listings, format)
         rest = listings if found is None else found.tables
         files = dict.fromkeys(file for one in rest for file in find_files(one, format))
-        tables = [_load(file, asked) for file in files]
+        tables = _load_all([*files], asked)
         charts = [one for one in tables if one.as_log]
         tables = [one for one in tables if not one.as_log]
         parts: list[RunSet] = []
+        first: RecordError | None = None
         if charts or (found is not None and found.sources):
             from isocompute_sdk.ingest.log_runs import LogRequest
 
             request = LogRequest(
                 eval_set, asked.ignore, renamed, described, step_unit, constants, without_sizes, metric
             )
-            parts.append(_read_logs(found, charts, request, seen))
+            try:
+                parts.append(_read_logs(found, charts, request, seen, left_out))
+            except RecordError as error:
+                asked.miss("logs", error)
+                first = error
             if not (tables or partly):
                 refuse_unknown_names([*renamed, *asked.ignore], list(seen))
         if tables:
             asked.paths.extend(str(one.path) for one in rest)
             runs_of_tables = _read_tables(tables, asked, options, seen)
-            left_out = [note for one in rest if format == "auto" for note in _left_out(one)]
-            parts.append(RunSet(runs_of_tables.to_polars(), [*runs_of_tables.notes, *left_out]))
+            notes = [note for one in rest if format == "auto" for note in _left_out(one)]
+            parts.append(RunSet(runs_of_tables.to_polars(), [*runs_of_tables.notes, *notes]))
+        if not parts:
+            raise first or RecordError(f"nothing to read in {source}", "Give files, folders or globs with runs.")
+    if left_out is not None:
+        left_out |= {
+            file: note.message
+            for one in parts
+            for note in one.notes
+            if note.code == "files-not-read"
+            for file in note.data["files"]
+        }
     if len(parts) == 1:
         return parts[0]
-    from isocompute_sdk.records.copies import once, repeated
+    from isocompute_sdk.records.run_ids import once, repeated
 
     frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    first, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
-    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
+    first_part, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
+    return RunSet(first_part.to_polars(), [*first_part.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
+
+
+def _load_all(files: Sequence[Path], asked: _Asked) -> list[_Table]:
+    """The files that can be read, as they stand; if none can, the first error is raised."""
+    loaded: list[_Table] = []
+    first: RecordError | None = None
+    for file in files:
+        try:
+            loaded.append(_load(file, asked))
+        except RecordError as error:
+            asked.miss(file, error)
+            first = first or error
+    if first is not None and not loaded:
+        raise first
+    return loaded
 
 
 def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
@@ -166,20 +196,36 @@ def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
     return find_all_logs(listings, format)
 
 
-def _read_logs(found: FoundLogs | None, charts: Sequence[_Table], request: LogRequest, seen: dict[str, None]) -> RunSet:
+def _read_logs(
+    found: FoundLogs | None,
+    charts: Sequence[_Table],
+    request: LogRequest,
+    seen: dict[str, None],
+    left_out: dict[str, str] | None,
+) -> RunSet:
     """Logs, and tables that are read as logs since they say neither n nor B_p."""
     from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
     from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_file
 
-    losses = Losses()
+    unreadable: dict[str, RecordError] = {}
+    losses = Losses(None if left_out is None else unreadable)
     runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
     for chart in charts:
         for log in logs_of_file(chart.path, request.rename, request.ignore, list(request.runs)):
             add_log(runs, log.name, LoadedRun(log, find_config(chart.path.parent, chart.path.parent)))
         seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
     seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
-    read = read_loaded(runs, request, losses)
+    try:
+        read = read_loaded(runs, request, losses)
+    finally:
+        if left_out is not None:
+            left_out |= {
+                str(found.sources[name].folder if found and name in found.sources else name): " ".join(
+                    str(error).split()
+                )
+                for name, error in unreadable.items()
+            }
     return read if found is None else RunSet(read.to_polars(), [*found.notes, *read.notes])
 
 
@@ -214,8 +260,20 @@ class _Asked:
     partly: bool
     described: bool
     """Whether `runs=` says what each run is, so that tables are read as logs."""
+    left_out: dict[str, str] | None = None
+    """Takes down what cannot be read; None if that is an error."""
     paths: list[str] = field(default_factory=list[str])
     """The paths of the tables, as they were given."""
+
+    def miss(self, what: object, error: RecordError) -> None:
+        """Leave out something that cannot be read.
+
+        Raises:
+            RecordError: nothing is to be left out, or a name to rename or ignore is in no file.
+        """
+        if self.left_out is None or isinstance(error, UnknownName):
+            raise error
+        self.left_out[str(what)] = " ".join(str(error).removeprefix(f"{what}: ").split())
 
 
 @dataclass(frozen=True)
@@ -262,7 +320,7 @@ def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table
         return _Table(path, names, table, tuple(ignore), rename, journal=True)
     if asked.described:
         return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    if all(canonical(name) or name in rename or name in ignore or _SAYS_ITSELF.fullmatch(name) for name in names):
+    if all(canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names):
         return _Table(path, names, table, tuple(ignore), rename)
     from isocompute_sdk.ingest import wandb_tables
 
@@ -286,30 +344,72 @@ def _read_tables(loaded: Sequence[_Table], asked: _Asked, shared: Options, seen:
     loaded = [file for file in loaded if not (file.journal and not file.table.columns["value"])] or loaded
     frames: list[pl.DataFrame] = []
     notes = [note for file in loaded for note in file.table.notes]
+    read: list[_Table] = []
+    first: RecordError | None = None
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         name = prefix.rstrip("/") or unpacked(file.path).stem
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
         try:
-            frame, told = build(file.table.columns, options, Source(file.table.locate))
+            frame, told = _build(file, options, asked.left_out)
         except RecordError as error:
             if len(loaded) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all files would be wrong for most of them.
                 where = " ".join(map(quote, asked.paths))
                 error.options = ()
-                error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
-            if str(file.path) in error.message:
-                raise
-            raise error.restated(f"{file.path}: {error.message}") from error
+                error.in_shell(f"The files may differ: isocompute ingest {where} --propose map.yaml asks for each.")
+            if str(file.path) not in error.message:
+                error = error.restated(f"{file.path}: {error.message}")
+            first = first or error
+            asked.miss(file.path, error)
+            continue
         frames.append(frame)
+        read.append(file)
         notes += told
+    if first is not None and not frames:
+        raise first
     if len(frames) > 1:
-        from isocompute_sdk.records.copies import once, repeated
+        from isocompute_sdk.records.run_ids import once, repeated
 
-        frames, copies = once(_told_apart(frames, loaded))
+        frames, copies = once(_told_apart(frames, read))
         notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    kept = {str(file.path): frame for frame, file in zip(frames, loaded, strict=True) if not frame.is_empty()}
-    return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
+    kept = {str(file.path): frame for frame, file in zip(frames, read, strict=True) if not frame.is_empty()}
+    try:
+        return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
+    except RecordError:
+        if asked.left_out is None:
+            raise
+        return RunSet(join(_named_by_file(kept), [*kept], shared.on_duplicate), notes)
+
+
+def _build(file: _Table, options: Options, left_out: dict[str, str] | None) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """The rows of a table; with `left_out` without the columns that cannot be read, one by one."""
+    while True:
+        try:
+            frame, notes = build(file.table.columns, options, Source(file.table.locate))
+        except RecordError as error:
+            if left_out is None or error.column is None or error.column in options.ignore:
+                raise
+            left_out[f"column {error.column}"] = "a setting that never changes within a run, or not numbers"
+            options = replace(options, ignore=(*options.ignore, error.column))
+            continue
+        if left_out is not None:
+            texts = [name for note in notes if note.code == "columns-left-out" for name in note.data["columns"]]
+            left_out |= {f"column {name}": "text, and not a known column" for name in texts}
+        return frame, notes
+
+
+def _named_by_file(tables: Mapping[str, pl.DataFrame]) -> list[pl.DataFrame]:
+    """Tables with their file's name before the names of runs that several of them have."""
+    import polars as pl
+
+    counts = Counter(run for table in tables.values() for run in table["run_id"].unique())
+    files = [Path(name) for name in tables]
+    named: list[pl.DataFrame] = []
+    for file, table in zip(files, tables.values(), strict=True):
+        names = {run: f"{label(file, files)}/{run}" for run in table["run_id"].unique() if counts[run] > 1}
+        named.append(table.with_columns(pl.col("run_id").replace(names)))
+    return named
 
 
 def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Table]) -> list[pl.DataFrame]:

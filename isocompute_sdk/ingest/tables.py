@@ -1,8 +1,8 @@
 """Tables as they stand in files (CSV, JSON lines, Parquet, packed with gzip or not): columns, and where rows stood.
 
 Cells of CSV are kept as text until their column is known, so that run names such as `007` survive and an error can
-quote what the file says. Polars splits a CSV that reads the same in every dialect; all others, and all that are
-damaged, are split row by row, so that an error names its line. The size of every file, line and table is bounded.
+quote what the file says. Rows are split one by one, so that an error names its line. The size of every file, line and
+table is bounded.
 """
 
 from __future__ import annotations
@@ -270,11 +270,6 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     first = header = text.lstrip("\r\n").partition("\n")[0]
     check_size(path, header.count(_delimiter(header)) + 1, text.count("\n"))
-    plain = read_plain(text)
-    if plain is not None:
-        _check_header(path, list(plain), [1])
-        named = {name: _unformatted(series.alias(name), _delimiter(header)) for name, series in plain.items() if name}
-        return RawTable(named, lambda index: f"{path}:{index + 2}", replaced)
     rows, lines, broken = _split(path, text)
     header = [name.strip() for name in rows[0]] if rows else []
     _check_header(path, header, lines)
@@ -334,49 +329,6 @@ def _unformatted(series: pl.Series, delimiter: str) -> pl.Series:
     if percent.any():
         number = pl.select(pl.when(percent).then(values / 100).otherwise(values)).to_series()
     return number.alias(series.name)
-
-
-def read_plain(text: str) -> dict[str, pl.Series] | None:
-    """The columns of a CSV text that reads the same in every dialect, as text; None for any other.
-
-    Such a text has a line for every row, every row as many cells as the header, quotes only around whole cells, and a
-    line end at its end. An empty cell is null.
-    """
-    import polars as pl
-
-    header, _, body = text.partition("\n")
-    delimiter = _delimiter(header)
-    names = [name.strip() for name in header.rstrip("\r").split(delimiter)]
-    quotes = body.count('"')
-    plain = (
-        body.endswith("\n")
-        and '"' not in header
-        and len(set(names)) == len(names)
-        and "\n\n" not in body
-        and not body.startswith(("\n", "\r"))
-        and (body.count("\r") in (0, body.count("\r\n")))
-        and "\n\r\n" not in body
-        and (not quotes or _quotes_whole_cells(body, delimiter, quotes))
-    )
-    if not plain or (height := body.count("\n")) * (len(names) - 1) != body.count(delimiter):
-        return None
-    schema = {str(i): pl.String() for i in range(len(names))}
-    try:
-        frame = pl.read_csv(body.encode(), has_header=False, schema=schema, separator=delimiter)
-    except pl.exceptions.PolarsError:
-        return None
-    # A separator, quote or line end inside a cell: the counts above prove nothing then.
-    odd = f'[\\n"{delimiter}]' if quotes else None
-    if frame.height != height or (odd and frame.select(pl.any_horizontal(pl.all().str.contains(odd).any())).item()):
-        return None
-    return dict(zip(names, frame.get_columns(), strict=True))
-
-
-def _quotes_whole_cells(body: str, delimiter: str, quotes: int) -> bool:
-    """Whether every quote stands at the beginning or end of a cell."""
-    opening = body.count(f'{delimiter}"') + body.count('\n"') + body.startswith('"')
-    closing = body.count(f'"{delimiter}') + body.count('"\n') + body.count('"\r\n')
-    return opening == closing and opening + closing == quotes
 
 
 def _delimiter(header: str) -> str:

@@ -29,7 +29,7 @@ from isocompute_sdk.ingest.paths import format_of as kind_of
 from isocompute_sdk.ingest.tables import RawTable, read_table, unpacked
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import refuse_clock, to_series
-from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields
+from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, WANDB_STEPS, fields
 from isocompute_sdk.records.run_ids import SIZES, Rows
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECAS
 BOUNDS = ("__MIN", "__MAX")
 INTERNAL = ("_runtime", "_timestamp", "_wandb")
 """Columns of a history that are W&B's own and no metric."""
-NAMED = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
-"""Columns that say themselves what they hold."""
 
 
 def looks_like_wandb(names: Sequence[str]) -> bool:
@@ -84,7 +82,7 @@ def melt_history(
     if form is None:
         return None
     known = form.meanings(tags)
-    named = {tag for tag in tags if NAMED.fullmatch(tag) or (not exported and _is_own(tag, table, form))}
+    named = {tag for tag in tags if SAYS_ITSELF.fullmatch(tag) or (not exported and _is_own(tag, table, form))}
     constant = {name: field for name, field in columns.items() if field not in (None, "value") and name not in apart}
     long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
     origin: list[int] = []

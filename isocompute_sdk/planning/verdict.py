@@ -10,7 +10,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.planning.plan import Alternative, Stopping, Verdict
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.records.trends import no_rise_note
+from isocompute_sdk.records.rewards import no_rise_note
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 

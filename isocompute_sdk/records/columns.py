@@ -174,6 +174,8 @@ CONTEXT_FIELDS: tuple[str, ...] = tuple(column.name for column in COLUMNS if col
 LENIENT: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.lenient)
 """Context fields in which None pools with every value."""
 PER_RUN: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.per_run)
+SAYS_ITSELF = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
+"""Names of metrics that say themselves what they hold."""
 DEFAULT_EVAL_SET = "validation"
 TRAIN_SETS = ("train", "train_probe")
 """Evaluation sets of training problems: what each update measured, and a fixed probe. Never chosen unasked where the

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import open_input, parse_json
+from isocompute_sdk.ingest.formats.isocompute import Stopwatch
 from isocompute_sdk.ingest.formats.log_format import (
     EVALUATION_ROLLOUTS,
     EVALUATION_SECONDS,
     STARTUP_SECONDS,
     STEP_SECONDS,
 )
-from isocompute_sdk.ingest.stores.journal import Stopwatch
 from isocompute_sdk.run_folders.progress import JOURNAL
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.store import METRICS_FILE, RunStatus, read_spec

@@ -239,8 +239,6 @@ class PrintedRun:
     """Updates that were planned."""
     start: int = 0
     """Update that it went on after."""
-    ended: bool = False
-    """Whether training ended in order."""
 
     @property
     def steps_per_row(self) -> int | None:
@@ -286,8 +284,8 @@ def printed_runs(path: Path) -> list[PrintedRun]:
                 continue
             before = values
             if _ENDED in values:
-                now.ended = True
-            elif any(name.startswith(_EVALUATION) for name in values):
+                continue
+            if any(name.startswith(_EVALUATION) for name in values):
                 now.evaluations.append((len(now.rows), values))
             elif "epoch" in values or "loss" in values or "reward" in values:
                 if now.rows and now.rows[-1].get("epoch", 0.0) > values.get("epoch", math.inf):

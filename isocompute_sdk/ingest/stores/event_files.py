@@ -35,7 +35,7 @@ def read_event_file(path: Path) -> Attempt | None:
     """Read every scalar of one file; texts, images and histograms are skipped. None if no record is whole.
 
     Raises:
-        RecordError: the file cannot be opened, or the package `tensorboard` is missing.
+        RecordError: the file cannot be opened.
     """
     try:
         with open_bytes(path) as file:
@@ -151,24 +151,14 @@ class _Format:
 
     @classmethod
     def load(cls) -> _Format:
-        """Import the parts of `tensorboard`.
-
-        Raises:
-            RecordError: it is not installed.
-        """
-        try:
-            with warnings.catch_warnings():
-                # Its message classes complain about neighbouring releases of protobuf, which reads them all the same.
-                warnings.simplefilter("ignore")
-                from google.protobuf.message import DecodeError
-                from tensorboard.compat.proto import event_pb2
-                from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-                from tensorboard.util.tensor_util import make_ndarray
-        except ImportError as error:
-            raise PackageMissing(
-                f"TensorBoard files need the package tensorboard, which cannot be imported: {error}",
-                "Install it: pip install tensorboard.",
-            ) from error
+        """Import the parts of `tensorboard`."""
+        with warnings.catch_warnings():
+            # Its message classes complain about neighbouring releases of protobuf, which reads them all the same.
+            warnings.simplefilter("ignore")
+            from google.protobuf.message import DecodeError
+            from tensorboard.compat.proto import event_pb2
+            from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+            from tensorboard.util.tensor_util import make_ndarray
         messages: Any = event_pb2
         return cls(messages.Event, DecodeError, masked_crc32c, make_ndarray, int(messages.SessionLog.START))
 
@@ -193,10 +183,6 @@ class _Format:
                     yield value.tag, float(self.make_ndarray(value.tensor).reshape(-1)[0])
 
 
-class PackageMissing(RecordError):
-    """A log that only a package which is not installed can read."""
-
-
 EVENT_MARK = "tfevents"
 """What the name of every event file contains."""
 
@@ -205,7 +191,7 @@ def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
     """The log in the event files of one folder (not those of its subfolders), or in one file.
 
     Raises:
-        RecordError: there is none, one cannot be opened, or the package `tensorboard` is missing.
+        RecordError: there is none, or one cannot be opened.
     """
     return read_events(Path(path).name, Path(path), [Path(path)])
 

@@ -7,7 +7,6 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import tomllib
@@ -19,7 +18,7 @@ from typing import Any, cast
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json, parse_yaml
 from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.stores import training_args
+from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.tables import GZIP, LARGEST_CONFIG, as_kept, read_text, unpacked
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
@@ -31,6 +30,7 @@ FILES = (
     ".hydra/config.yaml",
     ".hydra/overrides.yaml",
     "overrides.yaml",
+    "hydra_overrides.yaml",
     "config.yaml",
     "config.json",
     "hparams.yaml",
@@ -47,10 +47,7 @@ FILES = (
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
 _WANDB_FILES = "wandb/*run-*/files/config.yaml"
-_HYDRA = ("outputs/*/*/.hydra/config.yaml", "multirun/*/*/*/.hydra/config.yaml", "*/.hydra/config.yaml")
-_MOST_HYDRA = 200
-_LARGEST_UNNAMED, _MOST_UNNAMED = 1 << 18, 20
-"""Bytes and number of files without a usual name that are looked into."""
+_MAX_WANDB_FILES = 20
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 STEPS_PER_BATCH = "steps_per_batch"
 """Field of `SavedConfig.fields` beside the columns: logged steps in one rollout batch, if that is no whole number."""
@@ -156,7 +153,6 @@ def find_config(
     held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
     measured: SavedConfig | None = None,
     *,
-    alone: bool = False,
     shares: bool = False,
 ) -> SavedConfig | None:
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
@@ -168,20 +164,16 @@ def find_config(
         measured: what the log measured of its own sizes, which counts last.
         shares: whether the folder holds the logs of several runs, so that a file there may be of another one than a log
             that says n and B_p itself.
-        alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
     # A run whose events were asked for by their folder, such as `logs`, is called after the one above.
     folder = root if root is not None and folder in root.parents else folder
-    found += _by_hydra(folder, folder if root is None else root)
     here = folder
     while not here.is_dir() and here != here.parent:
         here = here.parent
     top = here if root is None else root
     while True:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
-        if not beside and not found:
-            beside = [one for path in _any_name(here, folder, alone) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
         own = any(set(SIZES[:2]) <= one.fields.keys() for one in found)
         found += beside if not found or (here == folder and not (shares and own)) else []
@@ -189,71 +181,10 @@ def find_config(
             break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
-        if not alone and sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
+        if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             break
     found += [] if measured is None else [measured]
-    if not found:
-        return None
-    merged = _merged(found)
-    if merged.batch is None:
-        return merged
-    return _with_processes(merged, here, folder, alone)
-
-
-def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
-    """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
-    said: dict[int, Path] = {}
-    for path in _any_name(here, run, alone):
-        if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
-            continue
-        try:
-            keys = dict(flat(_content(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0])))
-        except (RecordError, ValueError, RecursionError):
-            continue
-        number = keys.get("num_processes", keys.get("nproc_per_node"))
-        if isinstance(number, int) and number >= 1 and not isinstance(number, bool):
-            said[number] = path
-    if len(said) != 1:
-        return found
-    ((number, path),) = said.items()
-    return completed(found, {"num_processes": number}, path)
-
-
-def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
-    """Files beside a log that may hold its configuration whatever they are called.
-
-    In a folder with the logs of several runs only those that are called like the run.
-    """
-    own = here == run or alone
-    found = [
-        entry
-        for entry in sorted(here.iterdir())
-        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh")
-        and entry.is_file()
-        and entry.stat().st_size <= _LARGEST_UNNAMED
-        and (own or entry.stem == run.name)
-    ]
-    return found[:_MOST_UNNAMED]
-
-
-def _by_hydra(run: Path, root: Path) -> list[SavedConfig]:
-    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`, if it names the run's experiment or folder."""
-    if not root.is_dir():
-        return []
-    found: list[SavedConfig] = []
-    above = [folder for folder in (run, *run.parents) if folder == root or root in folder.parents]
-    for path in sorted({one for folder in above for p in _HYDRA for one in folder.glob(p)})[-_MOST_HYDRA:]:
-        one = read_config(path)
-        if one is None:
-            continue
-        project, local = one.keys.get("trainer.project_name"), str(one.keys.get("trainer.default_local_dir"))
-        names = {str(one.keys.get("trainer.experiment_name")), Path(local).name}
-        called = run.name in names or not names.isdisjoint(run.parts[-3:])
-        # A folder of several projects says which; a log that was moved may not.
-        other = run.name in names and project is not None and run.parent != root and run.parent.name != str(project)
-        if called and not (other and any(p.name == str(project) for p in root.iterdir())):
-            found.append(one)
-    return found
+    return _merged(found) if found else None
 
 
 def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
@@ -275,24 +206,6 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
 
 
 _PARTS = ("batch", "rollouts", "generated")
-
-
-def settled(found: SavedConfig | None, told: Mapping[str, Any]) -> SavedConfig | None:
-    """A configuration whose sources disagree, by the source that says the n or B_p that somebody told."""
-    if found is None or not found.disagreements:
-        return found
-    said = [one for name in SIZES[:2] for one in found.disagreements.get(name, ()) if told.get(name) == one.value]
-    if not said:
-        return found
-    file = said[0].evidence.partition(": ")[0]
-    chosen = {
-        name: one
-        for name, all_ in found.disagreements.items()
-        for one in all_
-        if one.evidence.partition(": ")[0] == file
-    }
-    apart = {name: all_ for name, all_ in found.disagreements.items() if name not in chosen}
-    return replace(found, fields={**found.fields, **chosen}, disagreements=apart)
 
 
 def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
@@ -337,22 +250,25 @@ def _candidates(folder: Path) -> Iterator[Path]:
     # What a trainer saved of itself, here or in its newest checkpoint, is more certain than what people wrote down.
     checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
     order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    saved = (where / training_args.FILE for where in (folder, *order))
+    saved = (where / trainer_state.ARGUMENTS_FILE for where in (folder, *order))
     newest = next((path for path in saved if read_config(path) is not None), None)
     yield from [] if newest is None else [newest]
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
             yield kept
+    # The only script beside a log started its run.
+    scripts = [entry for entry in folder.glob("*.sh") if entry.name not in FILES]
+    yield from scripts if len(scripts) == 1 else []
     # Of several runs none is this one in particular: if they differ, the reader is asked.
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
-    yield from newest[:_MOST_UNNAMED]
+    yield from newest[:_MAX_WANDB_FILES]
 
 
 def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None if it is no configuration of a known framework."""
     try:
-        if path.name == training_args.FILE:
-            return translate(path, training_args.read_training_args(path))
+        if path.name == trainer_state.ARGUMENTS_FILE:
+            return translate(path, trainer_state.read_training_args(path))
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
@@ -481,11 +397,18 @@ def document(path: Path, text: str) -> object:
 
 
 def flags(text: str) -> dict[str, Any]:
-    """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
-    # Arithmetic is one word, whatever spaces it has.
-    joined = re.sub(r"\$\(\([^()]*\)\)", lambda match: match[0].replace(" ", ""), text.replace("\\\n", " "))
-    found = settings_in(shlex.split(joined, comments=True))
-    return {key: _expanded(value, found) for key, value in found.items()}
+    """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping.
+
+    Variables that the script sets are filled in; defaults such as `${N:-8}` and arithmetic stay as they are.
+    """
+    found = settings_in(shlex.split(text.replace("\\\n", " "), comments=True))
+
+    def set_here(variable: re.Match[str]) -> str:
+        return str(found.get(variable[1] or variable[2], variable[0]))
+
+    variable = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+    texts = {key: value for key, value in found.items() if isinstance(value, str)}
+    return found | {key: scalar(variable.sub(set_here, value)) for key, value in texts.items()}
 
 
 def settings_in(words: Sequence[str]) -> dict[str, Any]:
@@ -499,28 +422,6 @@ def settings_in(words: Sequence[str]) -> dict[str, Any]:
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
             found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
     return found
-
-
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_PRODUCT = re.compile(r"\$\(\(\s*(\d+(?:\s*[*]\s*\d+)*)\s*\)\)")
-
-
-def _expanded(value: Any, known: Mapping[str, Any], depth: int = 4) -> Any:
-    """A value with the variables of its script filled in, and products of whole numbers computed.
-
-    A default such as `${N:-8}` stays as it is: what the script was started with may have been another number.
-    """
-    if not isinstance(value, str) or "$" not in value or not depth:
-        return value
-
-    def fill(match: re.Match[str]) -> str:
-        return str(known.get(match[1] or match[2], match[0]))
-
-    # In arithmetic a name needs no dollar.
-    inside = re.sub(r"(?<=\(\()[^()]*(?=\)\))", lambda m: re.sub(r"\$?\b([A-Za-z_]\w*)\b", r"${\1}", m[0]), value)
-    filled = _VARIABLE.sub(fill, inside)
-    filled = _PRODUCT.sub(lambda match: str(math.prod(map(int, match[1].split("*")))), filled)
-    return scalar(filled) if filled == value else _expanded(scalar(filled), known, depth - 1)
 
 
 def _key(word: str) -> str:

@@ -56,10 +56,10 @@ def test_runs_of_one_name_in_several_folders_are_told_apart(isocompute: Command,
     done = isocompute("audit", "logs/first", "logs/second", "--rename", "num_generations=n", "--json")
     groups = json.loads(done.stdout)["groups"]
     assert sorted(run["run_id"] for group in groups for run in group["runs"]) == [
-        "first/a64",
-        "first/a8",
-        "second/a64",
-        "second/a8",
+        "first/runs/a64",
+        "first/runs/a8",
+        "second/runs/a64",
+        "second/runs/a8",
     ]
 
 

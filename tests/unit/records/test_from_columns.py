@@ -236,12 +236,3 @@ def test_a_million_rows_take_a_few_seconds():
     runs = RunSet.from_columns(columns)
     assert time.process_time() - start < 60
     assert len(runs) == rows
-
-
-def test_rows_without_run_ids_are_told_that_they_may_be_one_run() -> None:
-    rows = {"n": [8, 8, 16, 16], "bp": [4] * 4, "step": [0, 10, 20, 30], "avg@4": [0.1, 0.2, 0.3, 0.4]}
-    runs = RunSet.from_columns(rows)
-    assert runs.run_ids == ("n8-bp4-seed0", "n16-bp4-seed0")
-    assert [note.code for note in runs.notes] == ["one-run-or-several"]
-    # Runs side by side are no such thing, nor are single rows.
-    assert RunSet.from_columns({**rows, "step": [0, 10, 0, 10]}).notes == ()

@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 from tests.processes import need
@@ -101,18 +98,6 @@ def trainer_tags(seed: int) -> dict[str, Any]:
     }
 
 
-def test_a_trainer_that_was_resumed_under_a_new_run_of_wandb_is_one_run(tmp_path: Path) -> None:
-    need("wandb")
-    config = {**SIZES, **GENERATION, "learning_rate": 1e-6, "seed": 1}
-    wandb_run(tmp_path, "a", config, range(1, 13), trainer_tags(0))
-    wandb_run(tmp_path, "a", {**config, "max_steps": 20}, range(11, 21), trainer_tags(1))
-    wandb_run(tmp_path, "b", {**config, "learning_rate": 1e-5}, range(1, 6), trainer_tags(2))
-    found = {info.context["learning_rate"]: info for info in RunSet.read(tmp_path).runs()}
-    assert (found[1e-6].rollouts, found[1e-6].rollouts_spent) == (20 * 32, 22 * 32)
-    assert found[1e-5].rollouts == 5 * 32
-    assert sorted(one.attempts for one in diagnose(tmp_path).runs) == [1, 2]
-
-
 def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
     need("wandb")
     tags = {
@@ -136,34 +121,7 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
 
     write_verl(tmp_path / "proj" / "exp.jsonl", range(61))
     write_events(tmp_path / "tensorboard_log" / "proj" / "exp", range(61), VERL)
-    hydra = tmp_path / "outputs" / "2026-01-02" / "10-00-00" / ".hydra"
-    hydra.mkdir(parents=True)
-    (hydra / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
+    (tmp_path / "proj" / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
     assert diagnose(tmp_path).next.endswith("--output runs.parquet")
     (info,) = RunSet.read(tmp_path).runs()
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
-
-
-def test_a_missing_package_costs_only_the_files_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.ingest.finding.test_twins import VERL
-
-    write_verl(tmp_path / "exp.jsonl", range(61))
-    write_events(tmp_path / "tensorboard_log" / "proj" / "other", range(61), VERL)
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
-    runs = RunSet.read(tmp_path, group_size=4, problems_per_batch=32)
-    assert runs.run_ids == ("exp",)
-    assert "events-not-read" in {note.code for note in runs.notes}
-    with pytest.raises(RecordError, match="tensorboard"):
-        RunSet.read(tmp_path / "tensorboard_log", group_size=4, problems_per_batch=32)
-
-
-def test_several_projects_in_one_tree_are_read_by_their_own_configurations(tmp_path: Path) -> None:
-    write_state(tmp_path / "math" / "outputs" / "exp1" / "checkpoint-20", 20)
-    save(tmp_path / "math/outputs/exp1/checkpoint-20/training_args.bin", **EVERY, **SIZES, **GENERATION)
-    for n in (4, 16):
-        hydra = tmp_path / "verl" / "outputs" / "2026-01-02" / f"10-00-{n:02d}" / ".hydra"
-        hydra.mkdir(parents=True)
-        (hydra / "config.yaml").write_text(verl_configuration(n, 32, f"run{n}", "gsm"))
-        write_verl(tmp_path / "verl" / "gsm" / f"run{n}.jsonl", range(1, 21 + n))
-    found = {Path(one.name).name: (one.group_size, one.problems_per_batch) for one in diagnose(tmp_path).runs}
-    assert found == {"exp1": ("8", "4"), "run4": ("4", "32"), "run16": ("16", "32")}

@@ -11,7 +11,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
-from tests.unit.ingest.finding.test_strangers_folders import GENERATION, SIZES, rows, write_state
+from tests.unit.ingest.finding.test_strangers_folders import GENERATION, SIZES, write_state
 from tests.unit.ingest.formats.test_other_frameworks import write_rows
 from tests.unit.ingest.log_files import write_events, write_verl
 from tests.unit.ingest.stores.test_console_logs import trainer_console
@@ -168,15 +168,6 @@ def test_small_batches_of_ppo_are_more_updates_and_no_more_rollouts(tmp_path: Pa
     assert (info.rollouts, info.context["updates_per_batch"]) == (10 * 512, 4)
 
 
-def test_names_of_hydras_folder_and_of_its_checkpoints(tmp_path: Path) -> None:
-    hydra = tmp_path / "outputs" / "2026-01-02" / "10-00-00" / ".hydra"
-    hydra.mkdir(parents=True)
-    text = verl_configuration(8, 64, "name_of_the_script")
-    (hydra / "config.yaml").write_text(text.replace("trainer: {", "trainer: {default_local_dir: ckpts/p/qwen-n8, "))
-    write_verl(tmp_path / "logs" / "qwen-n8.jsonl", range(1, 11))
-    assert sizes(tmp_path) == [("8", "64", 5120.0)]
-
-
 def test_presets_for_several_machines_are_no_source(tmp_path: Path) -> None:
     write_state(tmp_path, 10)
     (tmp_path / "presets.ini").write_text("[a100]\nnum_generations = 8\n[t4]\nnum_generations = 4\n")
@@ -225,13 +216,6 @@ def test_the_orchestrator_of_an_older_prime_rl_is_configured_in_toml(tmp_path: P
     found = [{"step": i, "reward/mean": i / 10, "progress/ckpt_step": i} for i in range(6)]
     write_rows(tmp_path / "metrics.jsonl", found)
     assert sizes(tmp_path) == [("8", "16", 768.0)]
-
-
-def test_rows_of_two_trainers_in_one_folder_are_told_apart(tmp_path: Path) -> None:
-    for i in (1, 2):
-        (tmp_path / f"run{i}.json").write_text(json.dumps(rows(10 * i, seed=i)))
-        (tmp_path / f"run{i}.yaml").write_text(f"num_generations: {4 * i}\ngeneration_batch_size: 16\n")
-    assert sizes(tmp_path) == [("4", "4", 160.0), ("8", "2", 320.0)]
 
 
 def test_of_a_batch_that_was_counted_only_n_is_asked(tmp_path: Path) -> None:
@@ -289,19 +273,6 @@ def test_checkpoints_of_an_earlier_run_into_the_same_folder_are_another_run(tmp_
         write_state(folder, count, seed)
         save(folder / "training_args.bin", **arguments(n))
     assert sizes(tmp_path) == [("4", "4", 320.0), ("8", "4", 256.0)]
-
-
-@pytest.mark.parametrize("n", [4, 8])
-def test_an_answer_about_n_decides_which_source_is_believed(tmp_path: Path, n: int) -> None:
-    path = write_state(tmp_path / "checkpoint-4", 4)
-    state = json.loads(path.read_text())
-    state["log_history"].append({"step": 4, "eval_reward": 0.5})
-    path.write_text(json.dumps(state))
-    save(path.with_name("training_args.bin"), **arguments(8))
-    (tmp_path / "config.yaml").write_text("num_generations: 4\ngeneration_batch_size: 32\n")
-    (found,) = diagnose(tmp_path, set={"group_size": n}).runs
-    assert (found.group_size, found.metric) == (str(n), f"avg@{n}")
-    assert f"avg@{n}" in RunSet.read(tmp_path, group_size=n, problems_per_batch=4).metrics
 
 
 def test_the_console_of_one_run_configures_no_other(tmp_path: Path) -> None:

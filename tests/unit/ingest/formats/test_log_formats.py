@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats import registry
 from isocompute_sdk.ingest.formats.log_format import METRICS, STEP_UNITS, TRAIN_REWARD, TRAIN_SET, LogFormat
@@ -128,8 +127,10 @@ def test_an_audit_reads_the_logs_of_frameworks_too(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_events(tmp_path / name, range(1, 31), OPENRLHF)
     (tmp_path / "b" / "config.json").write_text('{"n_samples_per_prompt": 8, "rollout_batch_size": 32}')
-    runs, left = read_logs([tmp_path])
+    left: dict[str, str] = {}
+    runs = RunSet.read(tmp_path, on_truncated="drop", left_out=left)
     assert runs.run_ids == ("b",)
     assert list(left) == [str(tmp_path / "a")]
-    runs, left = read_logs([tmp_path], n=8, bp=32)
+    left = {}
+    runs = RunSet.read(tmp_path, on_truncated="drop", left_out=left, n=8, bp=32)
     assert (runs.run_ids, left) == (("a", "b"), {})

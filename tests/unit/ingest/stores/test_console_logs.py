@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
-from tests.unit.ingest.log_files import write_events
 
 ARGUMENTS = {
     "num_generations": 4,
@@ -168,13 +166,3 @@ def test_other_training_is_said_to_be_that_and_keeps_nothing_from_being_read(tmp
     runs = RunSet.read(tmp_path)
     assert runs.run_ids == ("grpo",)
     assert "run-without-reward" in {note.code for note in runs.notes}
-
-
-def test_a_state_is_read_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": HISTORY}))
-    write_events(tmp_path / "runs" / "Nov22_10-00-00_host", range(1, 11), {"train/reward": lambda step: step / 100})
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
-    runs = RunSet.read(tmp_path)
-    assert runs.runs()[0].rollouts == 80
-    assert "events-not-read" in {note.code for note in runs.notes}

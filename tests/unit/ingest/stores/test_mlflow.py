@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.databases import MLFLOW
+from isocompute_sdk.ingest.stores.mlflow import STORE as MLFLOW
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 

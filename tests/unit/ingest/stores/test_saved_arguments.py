@@ -17,7 +17,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.stores.event_files import read_event_start
 from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
-from isocompute_sdk.ingest.stores.training_args import read_training_args
+from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 
 EVERY = {"adam_beta1": 0.9, "max_grad_norm": 1.0}
@@ -263,36 +263,24 @@ def verl_configuration(n: int, problems: int, name: str, project: str = "math") 
     )
 
 
-def test_hydras_folders_are_matched_by_the_name_of_the_experiment(tmp_path: Path) -> None:
-    from tests.unit.ingest.log_files import write_verl
-
-    for i, (n, problems) in enumerate(((4, 64), (16, 32))):
-        hydra = tmp_path / "outputs" / "2026-01-02" / f"10-00-0{i}" / ".hydra"
-        hydra.mkdir(parents=True)
-        (hydra / "config.yaml").write_text(verl_configuration(n, problems, f"run{n}"))
-        write_verl(tmp_path / "logs" / "math" / f"run{n}.jsonl", range(1, 21))
-    write_verl(tmp_path / "logs" / "math" / "other.jsonl", range(1, 21))
-    found = {Path(one.name).name: (one.group_size, one.problems_per_batch) for one in diagnose(tmp_path).runs}
-    assert found == {"run4": ("4", "64"), "run16": ("16", "32"), "other": ("?", "?")}
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("overrides.yaml", "- actor_rollout_ref.rollout.n=8\n- +data.train_batch_size=16\n"),
-        ("hydra_words.yml", "- actor_rollout_ref.rollout.n=8\n- +data.train_batch_size=16\n"),
-        ("my_settings.yaml", verl_configuration(8, 16, "a")),
+        ("hydra_overrides.yaml", "- actor_rollout_ref.rollout.n=8\n- +data.train_batch_size=16\n"),
+        (".hydra/config.yaml", verl_configuration(8, 16, "a")),
         (
             "start_on_node_3.sh",
             "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=16\n",
         ),
     ],
 )
-def test_a_configuration_under_any_name_beside_the_log_is_used(tmp_path: Path, name: str, text: str) -> None:
+def test_a_configuration_beside_the_log_is_used(tmp_path: Path, name: str, text: str) -> None:
     launch(tmp_path / "run", {}, range(0), 1000)
     from tests.unit.ingest.log_files import write_events
 
     write_events(tmp_path / "run", range(1, 11), {"critic/score/mean": lambda step: 0.5, "training/global_step": float})
+    (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "run" / name).write_text(text)
     (found,) = diagnose(tmp_path / "run").runs
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("8", "16", 1280)

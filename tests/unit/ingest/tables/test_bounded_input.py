@@ -22,7 +22,7 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import propose
 from isocompute_sdk.ingest import tables as packed
 from isocompute_sdk.ingest.stores.event_files import read_event_file
-from isocompute_sdk.ingest.stores.training_args import read_training_args
+from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Study, Throughput, load_spec
 

@@ -1,35 +1,31 @@
-"""Runs of MLflow (the folder `mlruns/EXPERIMENT/RUN/`, the file `mlflow.db`) and of Trackio (`PROJECT.db`), only read.
+"""Runs of MLflow: the folder `mlruns/EXPERIMENT/RUN/` and the database `mlflow.db`, only read.
 
-A database holds several runs, and another process may be writing it at the same time. A run of MLflow has parameters,
-which are text, and metrics with a step and a time; Trackio has a row for each call of `log`, as W&B has them.
+A database holds several runs, and another process may be writing it at the same time. A run has parameters, which are
+text, and metrics with a step and a time.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from array import array
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.files import parse_json, parse_yaml
+from isocompute_sdk.files import parse_yaml
 from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.stores.saved_config import scalar
-from isocompute_sdk.ingest.stores.wandb_run import STEP, TIMESTAMP, WandbColumn, WandbRun, to_attempt
 from isocompute_sdk.ingest.tables import read_text
 from isocompute_sdk.notes import Note
 
 META, METRICS, PARAMS = "meta.yaml", "metrics", "params"
 _MAGIC = b"SQLite format 3\0"
 _SECONDS_TO_WAIT = 20.0
-_NOT_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _Lines = tuple[list[float], list[float], list[float]]
 """Steps, times in milliseconds and values of one metric."""
 
@@ -201,60 +197,4 @@ def _nothing(part: Path, name: str) -> NothingMeasured:
     )
 
 
-def _is_trackio(path: Path) -> bool:
-    return _holds_tables(path, {"metrics", "configs"}, "run_name")
-
-
-def _key(database: Connected) -> str:
-    """Column that tells runs of Trackio apart: their id, which early releases lack."""
-    return "run_id" if "run_id" in _columns(database) else "run_name"
-
-
-def _trackio_runs(path: Path) -> list[FoundRun]:
-    with Connected(path) as database:
-        key = _key(database)
-        query = f"SELECT {key}, run_name FROM metrics GROUP BY {key} ORDER BY MIN(id)"
-        return [FoundRun(path / str(run), str(name), path / str(run)) for run, name in database.rows(query)]
-
-
-def read_trackio(paths: Sequence[Path], name: str) -> RunLog:
-    """One run of a database.
-
-    Raises:
-        RecordError: the database cannot be read, or the run has no metric.
-    """
-    (part,) = paths
-    path, run_id = part.parent, part.name
-    with Connected(path) as database:
-        key = _key(database)
-        logged = database.rows(f"SELECT step, timestamp, metrics FROM metrics WHERE {key} = ? ORDER BY id", run_id)
-        configured = database.rows(f"SELECT config FROM configs WHERE {key} = ? ORDER BY id", run_id)
-    columns: dict[str, tuple[array[int], array[float]]] = {}
-    started = 0.0
-    for row, (step, stamp, text) in enumerate(logged):
-        seconds = datetime.fromisoformat(str(stamp)).timestamp()
-        started = started or seconds
-        for metric, value in {**_object(path, text), STEP: step, TIMESTAMP: seconds}.items():
-            number = _NOT_FINITE.get(value) if isinstance(value, str) else value
-            if isinstance(number, int | float) and not isinstance(number, bool):
-                at, values = columns.setdefault(metric, (array("q"), array("d")))
-                at.append(row)
-                values.append(float(number))
-    config = _object(path, configured[-1][0]) if configured else {}
-    numbers = {metric: WandbColumn(np.array(at), np.array(values)) for metric, (at, values) in columns.items()}
-    attempt, step_name = to_attempt(WandbRun(path, run_id, name, started, numbers, config))
-    if not attempt.series:
-        raise _nothing(part, name)
-    return RunLog(name, part, "trackio", (attempt,), step_name=step_name, settings=((path, config),) if config else ())
-
-
-def _object(path: Path, text: str | bytes) -> dict[str, Any]:
-    try:
-        raw = parse_json(text if isinstance(text, str) else text.decode())
-    except ValueError as error:
-        raise RecordError(f"{path}: a row is not JSON: {error}", "Copy the database again.") from error
-    return cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
-
-
-MLFLOW = LogStore("mlflow", _holds_mlflow, lambda path: path.parent, read_mlflow, runs_of=_mlflow_runs)
-TRACKIO = LogStore("trackio", _is_trackio, lambda path: path.parent, read_trackio, runs_of=_trackio_runs)
+STORE = LogStore("mlflow", _holds_mlflow, lambda path: path.parent, read_mlflow, runs_of=_mlflow_runs)
