@@ -23,8 +23,8 @@ from pilot import EIGHT, FOUR, MIN_UPDATE_STEPS, Pilot, World, carry_out, fitted
 
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.answers import group_size_odds
-from isocompute_sdk.planning import early_stopping
-from isocompute_sdk.planning.early_stopping import LOOKS, prospects
+from isocompute_sdk.planning import trials
+from isocompute_sdk.planning.trials import LOOKS, prospects
 
 RATIOS = (3.0, 10.0)
 TRAILING_SHARE = 0.8
@@ -87,7 +87,7 @@ def _stopped(
     for share in LOOKS:
         going = [n for n in whole if n not in stopped]
         steps = {n: stopped.get(n, max(1, round(share * whole[n]))) for n in whole}
-        early_stopping.CHANCE = cut
+        trials.CHANCE = cut
         found = prospects(fit(steps), [(n, floor, float(steps[n] * n * floor)) for n in going], target)
         stopped |= {n: steps[n] for n, one in zip(going, found, strict=True) if one.hopeless}
     return stopped
@@ -132,7 +132,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-IN_USE = early_stopping.CHANCE
+IN_USE = trials.CHANCE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -166,7 +166,7 @@ def _audit_group(
         sentence=comparisons[0].sentence if comparisons else _one_size(known),
         spent=spent,
         equal_reward=total_cost([equal_D for _, equal_D in judged], level) if len(known.reach) > 1 else None,
-        proposals=proposals(known, audited, comparisons),
+        proposals=proposals(known),
         notes=unique([*group.notes, *_about_runs(audited), *(note for note in fits.notes if _carried(note, group))]),
         fits=fits,
     )

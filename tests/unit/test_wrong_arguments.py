@@ -79,8 +79,6 @@ CALLS: dict[str, tuple[Call, str]] = {
         "must be positive and finite",
     ),
     "best n at a word": (lambda r, p: p.fits.best_group_size(1e4, "x"), "problems_per_batch = 'x'; accepted"),
-    "rewards at a word": (lambda r, p: p.fits.reward_by_size("a"), "must be numbers"),
-    "rewards below nothing": (lambda r, p: p.fits.reward_by_size([-1.0]), "must be positive and finite"),
     "nearest to no B_p": (lambda r, p: p.fits.nearest_problems_per_batch(0), "problems_per_batch = 0; accepted"),
     "a number too large": (lambda r, p: p.fits.predict(10**400, 8), "must be numbers"),
     "a date as compute": (lambda r, p: p.fits.predict(np.datetime64("2026-01-01"), 8), "must be numbers"),

@@ -8,7 +8,6 @@ from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_fits, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.planning_options import by_surface
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.cli.shared.work_progress import WorkProgress
 
@@ -47,10 +46,8 @@ def run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
         return
     words = ("allocate", str(output / "runs.csv"), "--method", "paper", "--points", "all", "--budget", budget)
-    again = by_surface(fits)
-    asked = None if again is None else Planner(again, recipe=plan.recipe).next_runs(budget)
     file = output / "plan.json"
-    print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file], asked=asked)
+    print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file])
     say(f"the answer on one page: {output / FILE}; beside it " + ", ".join(path.name for path in written[:-1]))
     say("with your own runs: isocompute allocate RUNS --budget 3M --output plan.json --plot pictures")
     if verbose:

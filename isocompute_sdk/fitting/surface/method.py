@@ -67,8 +67,8 @@ def fit_joint(
             f"{MIN_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
-    # The order of the runs must not change any bit.
-    runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
+    # Neither the order nor the names of the runs may change any bit.
+    runs = sorted(runs, key=_content)
     prepared = prepare(runs, bounds[1] - bounds[0])
     prior = DEFAULT_PRIOR if options.without is None else Prior.learned(options.without)
     surface = fit_surface(prepared, bounds, draws, rng, prior)
@@ -99,6 +99,11 @@ def fit_joint(
         *findings.about_laws(found),
     ]
     return replace(found, notes=unique(notes))
+
+
+def _content(run: SurfaceRun) -> tuple[object, ...]:
+    """What orders runs: their size and evaluations, and the name only of equal ones."""
+    return run.group_size, run.problems_per_batch or 0, run.compute_T.tolist(), run.reward_T.tolist(), run.run_id
 
 
 def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:

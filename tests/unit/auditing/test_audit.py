@@ -116,13 +116,13 @@ def test_where_n_hardly_matters_that_is_the_finding_and_nothing_more_is_asked_fo
     assert group.proposals == ()
 
 
-def test_one_group_size_cannot_be_judged_and_levels_around_it_are_proposed() -> None:
+def test_one_group_size_cannot_be_judged_and_another_is_proposed() -> None:
     group = only(audit(sweep(sizes=(32,))))
     assert group.comparisons == ()
     assert {run.standing for run in group.runs} == {"alone"}
     proposed = [one.group_size for one in group.proposals]
-    assert min(proposed) < 32 < max(proposed)
-    assert all(0 < one.costs == one.rollouts <= END for one in group.proposals)
+    assert set(proposed) - {32}
+    assert all(0 < one.costs <= one.rollouts for one in group.proposals)
 
 
 def test_a_group_that_cannot_be_fitted_says_why_and_the_others_are_audited() -> None:
