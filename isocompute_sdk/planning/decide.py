@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -483,8 +484,9 @@ def _first(
     problems = {chosen.problems_per_batch}
     if request.fixed.free:
         unstable = () if fits.passport is None else fits.passport.unstable_problems_per_batch
-        floor = resolved.limits.floor
-        problems.add(min([b for b in fits.problems_per_batch if b >= floor and b not in unstable], default=floor))
+        floor, most = resolved.limits.floor, resolved.limits.n_problems or math.inf
+        levels = [b for b in fits.problems_per_batch if floor <= b <= most and b not in unstable]
+        problems.add(min(levels, default=floor))
     question = Question(
         fits=fits,
         pricing=replace(resolved.limits.pricing, throughput=choice.pricing.throughput),
@@ -494,6 +496,7 @@ def _first(
         min_update_steps=resolved.limits.min_update_steps,
         plan=(chosen.group_size, chosen.problems_per_batch),
         regret=odds.expected_loss,
+        n_problems=resolved.limits.n_problems,
     )
     return ask(question, search)
 

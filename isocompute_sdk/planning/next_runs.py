@@ -231,6 +231,8 @@ class Question:
     """n and B_p of the present plan."""
     regret: float
     """Reward that it is expected to lose against the best n."""
+    n_problems: int | None = None
+    """Distinct training problems, which no batch exceeds; None if unknown."""
 
     @property
     def surface(self) -> Surface:
@@ -303,6 +305,7 @@ def ask(question: Question, search: Search) -> NextRuns:
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
         if trial.continues not in going
         and (search.continuing or trial.continues is None)
+        and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
         and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
     picks = _chosen(outlook, asked, search, made)

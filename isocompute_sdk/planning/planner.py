@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.planning.allocate import SLOTS, Options, Request, Spend, whole_number
+from isocompute_sdk.planning.allocate import Options, Request, whole_number
 from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
 from isocompute_sdk.planning.decide import decide, plan_for
@@ -19,7 +19,6 @@ from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign, Search
 from isocompute_sdk.planning.pilot import SHARES, design_pilot
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.preference import Mode
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget, budget_for, marginal
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -162,23 +161,7 @@ class Planner:
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         return planner
 
-    def allocate(
-        self,
-        budget: Budget | float | str,
-        *,
-        problems_per_batch: int | None = None,
-        update_steps: int | None = None,
-        rollouts_per_batch: int | None = None,
-        mode: Mode = "expected",
-        beyond_grid: int | Literal["auto"] = "auto",
-        n_problems: int | None = None,
-        min_update_steps: int | None = None,
-        spend: Spend = "worthwhile",
-        powers_of_two: bool = True,
-        evaluation_share: float = EVALUATION_SHARE,
-        continued: Mapping[tuple[int, int], float] | None = None,
-        slots: int = SLOTS,
-    ) -> Plan:
+    def allocate(self, budget: Budget | float | str, **options: Unpack[Options]) -> Plan:
         """The best executable allocation within the budget.
 
         For a budget in GPU-hours or money, or with a deadline, n, B_p and the number of GPUs are chosen together, by
@@ -204,22 +187,7 @@ class Planner:
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
         """
-        request = Request.of(
-            budget,
-            problems_per_batch=problems_per_batch,
-            update_steps=update_steps,
-            rollouts_per_batch=rollouts_per_batch,
-            mode=mode,
-            beyond_grid=beyond_grid,
-            n_problems=n_problems,
-            min_update_steps=min_update_steps,
-            spend=spend,
-            powers_of_two=powers_of_two,
-            evaluation_share=evaluation_share,
-            continued=continued,
-            slots=slots,
-        )
-        return decide(self, request)
+        return decide(self, Request.of(budget, **options))
 
     def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
         """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
