@@ -521,13 +521,7 @@ def _kept(keep: Checkpoint) -> str:
 def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> list[Note]:
     """What one run cannot say."""
     notes: list[Note] = []
-    if borrowed:
-        text = (
-            f"{len(borrowed)} other run(s) of the sweep serve as prior for this run's curve. A rise or fall that none "
-            "of them shows is not foreseen."
-        )
-        notes.append(Note("forecast-with-sweep", "info", text, {"runs": list(borrowed)}))
-    else:
+    if not borrowed:
         text = (
             "One run says nothing about another n, B_p or recipe, and does not show a second rise or a fall that "
             "begins later. Run another n to plan."

@@ -141,7 +141,7 @@ def _not_monotone(batch: int) -> Note:
         "warning",
         f"At fixed B = {batch} the best n rises and falls with the number of steps, so no law in M is fitted. "
         "The paper reports the same for its Hard set.",
-        {"rollouts_per_batch": batch},
+        {"law": "group_size_vs_steps", "rollouts_per_batch": batch},
     )
 
 
@@ -197,7 +197,8 @@ def _through(fits: Fits, compute_T: Array) -> AllocationLaw:
 
 def _rises_and_falls() -> Note:
     return Note(
-        "not-monotone-in-compute",
+        "not-monotone",
         "warning",
         "The best n rises and falls with compute, so no law is fitted. Plans use the surface itself.",
+        {"law": "group_size"},
     )

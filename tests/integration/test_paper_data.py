@@ -101,7 +101,7 @@ def test_the_two_level_hard_frontier_is_reported_as_a_step(drawn_curves: Callabl
     assert fits.law().status is FitStatus.AT_BOUND
     assert fits.law().at_bound == ("k",)
     assert 10 ** fits.law().midpoint == pytest.approx(0.748e6, rel=0.06)
-    assert {"two-group-sizes", "law-at-bound"} <= {note.code for note in fits.notes}
+    assert {"few-group-sizes", "law-at-bound"} <= {note.code for note in fits.notes}
 
 
 def test_the_fixed_batch_laws_are_recovered_from_points_on_them() -> None:

@@ -137,7 +137,7 @@ def _briefly(run: NextRun, unit: str) -> str:
 
 def _about_steps(note: Note) -> bool:
     """Whether a note is about a law in steps, which only plans with a fixed M and B use."""
-    return note.code == "not-monotone" or note.data.get("law") in STEP_LAWS
+    return note.data.get("law") in STEP_LAWS
 
 
 def _remedies(typed: Typed | None, plan: Plan) -> Callable[[Note], str | None]:

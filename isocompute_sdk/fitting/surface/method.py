@@ -19,7 +19,6 @@ from isocompute_sdk.fitting.surface.model import Prior
 from isocompute_sdk.fitting.surface.passport import CHECKING_DRAWS, Passport, backtest, passport
 from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.tolerances import NEAR, Tolerances
 
 MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
@@ -93,7 +92,6 @@ def fit_joint(
         *_about_runs(prepared, known),
         *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
-        *_about_best(surface, found.group_sizes),
         *found.notes,
         *findings.about_curves(found),
         *findings.about_laws(found),
@@ -165,30 +163,6 @@ def _about_outlying(
     )
     numbers = {"runs": dict(surface.outlying), "best_group_size": best}
     return [Note("outlying-run", "warning", text, numbers)]
-
-
-def _about_best(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
-    """What best@k adds to rewards beyond the runs, where it matters."""
-    rise = surface.second_rise
-    if rise is None or rise.metric is None:
-        return []
-    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * NEAR
-    added = surface.predict(compute, sizes) - replace(surface, second_rise=None).predict(compute, sizes)
-    most = int(np.argmax(added))
-    if added[most] < Tolerances(surface.layout.top - surface.layout.floor).small:
-        return []
-    text = (
-        f"{rise.metric} still rises: a rise that begins again has probability {rise.probability:.2f}, and rewards "
-        f"beyond the runs count it. At {NEAR:g}x the largest compute they are up to {added[most]:+.3f} higher "
-        f"(n = {group_sizes[most]})."
-    )
-    numbers = {
-        "metric": rise.metric,
-        "group_sizes": list(group_sizes),
-        "probability": rise.probability,
-        "added": added.tolist(),
-    }
-    return [Note("best-at-k-rises", "info", text, numbers)]
 
 
 def _best_seen(surface: Surface, runs: Sequence[PreparedRun]) -> int:
