@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 EQUAL = 0.01
 """Share of a metric's range within which two rewards count as equal: one evaluation of 300 problems x 4 differs by as
 much from the next."""
@@ -40,3 +42,7 @@ class Tolerances:
     def nothing(self) -> float:
         """A twentieth of it: noise of averages over draws."""
         return 0.05 * self.equal
+
+    def shown(self, rewards: np.ndarray) -> np.ndarray:
+        """Rewards as people see them: three decimals of the range."""
+        return np.round(rewards / self.span, 3)

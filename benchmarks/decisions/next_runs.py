@@ -22,8 +22,7 @@ import numpy as np
 from pilot import MIN_UPDATE_STEPS, Pilot, World, carry_out, designed, fitted, four_steps, planned, scenario_parser
 
 import isocompute_sdk as iso
-from isocompute_sdk.planning.asking import Question, ask, lost_by
-from isocompute_sdk.planning.next_runs import NextRun
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns
 
 RATIOS = (3.0, 10.0)
 NARROW = (8, 16, 32)
@@ -47,12 +46,11 @@ BASES: dict[str, Callable[[World], Pilot]] = {
 }
 
 
-def question(pilot: Pilot, budget: float) -> Question:
-    """What the planner asks about further runs with this much left."""
+def ask(pilot: Pilot, budget: float) -> NextRuns:
+    """What the planner would run next with this much left."""
     floor = pilot.world.floor
     planner = iso.Planner(fitted(pilot), recipe=iso.Recipe(min_problems_per_batch=floor))
-    options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
-    return planner._question(iso.Budget(rollouts=budget), options)  # pyright: ignore[reportPrivateUsage]
+    return planner.next_runs(budget, problems_per_batch=floor, min_update_steps=MIN_UPDATE_STEPS)
 
 
 def made(world: World, before: Pilot, run: NextRun, ratio: float, now: int) -> dict[str, float]:
@@ -71,23 +69,14 @@ def made(world: World, before: Pilot, run: NextRun, ratio: float, now: int) -> d
     return {"saved": reward(target, after) - reward(ratio, now), "free": reward(ratio, after) - reward(ratio, now)}
 
 
-def loss_of(world: World, asked: Question, target: float, rng: np.random.Generator) -> dict[str, Any]:
-    """What the draws say that the plan loses, what is said of it, and what is lost.
-
-    `near` is lost against n up to the octave above the runs, `lost` against all n.
-    """
-    said = lost_by(asked, asked.plan, rng)
-    ran = asked.fits.group_sizes
-    reward = float(world.truth.best(target, asked.plan[0], world.floor))
+def loss_of(world: World, pilot: Pilot, asked: NextRuns, target: float) -> dict[str, Any]:
+    """What the draws say that the plan loses against n up to the octave above the runs, and what it loses."""
+    ran = [n for n, _, _ in pilot.steps]
+    reward = float(world.truth.best(target, asked.group_size_now, world.floor))
     sizes = world.sizes(target)
-    near = sizes[(sizes >= ran[0]) & (sizes <= 2 * ran[-1])]
+    near = sizes[(sizes >= min(ran)) & (sizes <= 2 * max(ran))]
     best = float(world.truth.best(target, near, world.floor).max()) if near.size else reward
-    return {
-        "said_near": said.near,
-        "said_above": said.above,
-        "near": max(best - reward, 0.0),
-        "lost": max(world.best(target) - reward, 0.0),
-    }
+    return {"said_near": asked.regret_now, "near": max(best - reward, 0.0)}
 
 
 def examine(index: int, seed: int, *, losses: bool = False) -> list[dict[str, Any]]:
@@ -99,15 +88,14 @@ def examine(index: int, seed: int, *, losses: bool = False) -> list[dict[str, An
             pilot = make(world)
             for ratio in RATIOS:
                 target = ratio * world.pilot
-                asked = question(pilot, target)
-                loss = loss_of(world, asked, target, np.random.default_rng(index))
+                found = ask(pilot, target)
+                loss = loss_of(world, pilot, found, target)
                 known: dict[str, Any] = {"scenario": index, "family": world.family, "base": base, "ratio": ratio}
                 known |= loss
                 if losses:
                     rows.append(known)
                     continue
                 now = planned(world, pilot, (ratio,))[ratio]
-                found = ask(asked, 1, np.random.default_rng(index))
                 row: dict[str, Any] = {**known, "runs": len(found.runs)}
                 for run in found.runs:
                     row |= {"above": run.group_size > max(n for n, _, _ in pilot.steps)}
@@ -155,20 +143,16 @@ def _savings(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _losses(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What plans are said to lose, up to the octave above the runs and further above, and what they lose."""
-    lines = ["| after | target | plans | said | lost | share | said above | lost above | share |", "|---" * 9 + "|"]
+    """What plans are said to lose up to the octave above the runs, and what they lose."""
+    lines = ["| after | target | plans | said | lost | share |", "|---" * 6 + "|"]
     several = [*((base, (ratio,)) for base in BASES for ratio in RATIOS), ("all", RATIOS)]
     for base, ratios in several:
         some = [r for r in rows if r["ratio"] in ratios and base in ("all", r["base"])]
         if some:
-            near, above = [r["near"] for r in some], [r["lost"] - r["near"] for r in some]
-            said_near, said_above = [r["said_near"] for r in some], [r["said_above"] for r in some]
+            near, said = [r["near"] for r in some], [r["said_near"] for r in some]
             where = "all" if len(ratios) > 1 else f"{ratios[0]:g} x"
-            lines.append(
-                f"| {base} | {where} | {len(some)} | {np.mean(said_near):.4f} | {np.mean(near):.4f} | "
-                f"{_share(near, said_near, some)} | {np.mean(said_above):.4f} | {np.mean(above):.4f} | "
-                f"{_share(above, said_above, some)} |"
-            )
+            means = f"{np.mean(said):.4f} | {np.mean(near):.4f}"
+            lines.append(f"| {base} | {where} | {len(some)} | {means} | {_share(near, said, some)} |")
     return lines
 
 

@@ -23,9 +23,9 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.early_stopping import LOOKS, prospects
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
-from isocompute_sdk.planning.pilot_design import SHARES
+from isocompute_sdk.planning.pilot import SHARES
+from isocompute_sdk.planning.trials import LOOKS, prospects
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
@@ -341,8 +341,7 @@ class DesignedPilot:
             asked = self.planner(fits, taken).next_runs(
                 left, slots=self.slots, most=most, continuing=extends_runs(self.backend), rng=number
             )
-            low, high = fits.bounds
-            runs, barred = self._advised(asked, taken, taken.stopped()) if asked.material(high - low) else ((), "")
+            runs, barred = self._advised(asked, taken, taken.stopped()) if asked.runs else ((), "")
             reason = asked.reason + barred
         advice = design.runs if design is not None else asked.runs if asked is not None else ()
         share = sum(run.share for run in advice)

@@ -51,10 +51,10 @@ def about_curves(fits: Fits) -> Iterator[Note]:
             f"As many parameters as evaluations, or more: {_names(few)}. These curves pass through any data.",
             {"configurations": [[c.group_size, c.problems_per_batch] for c in few]},
         )
-    # A surface says few-group-sizes instead: it has a prior between and beyond the levels.
+    # A passport says so of a surface, which has a prior between and beyond the levels.
     if len(fits.group_sizes) == 2 and fits.surface is None:
         yield Note(
-            "two-group-sizes",
+            "few-group-sizes",
             "warning",
             f"Only two group sizes were run ({fits.group_sizes[0]} and {fits.group_sizes[1]}): the law is a step "
             "between them and gives no answer for other n. Four levels, 4x apart, are a good pilot.",

@@ -55,9 +55,6 @@ from isocompute_sdk.records.frames import frame_of
 if TYPE_CHECKING:
     from isocompute_sdk.records.frames import Frame
 
-SIZES_PER_OCTAVE = 4
-"""Points per octave of n at which `Fits.reward_by_size` asks a surface."""
-
 
 @dataclass(frozen=True, eq=False)
 class Fits(Saved):
@@ -351,9 +348,11 @@ class Fits(Saved):
         at, sizes = together(positive(rollouts), positive(group_size))
         if not isinstance(problems_per_batch, Sequence):
             return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
-        within = self._within_reach(at, sizes, None)
-        reachable = [self.reachable_problems_per_batch(wanted) for wanted in problems_per_batch]
-        return surface.draws(*within[:2], None if None in reachable else np.array(reachable, dtype=float))
+        within, levels = self._within_reach(at, sizes, None), self.problems_per_batch
+        if not levels:
+            return surface.draws(*within[:2])
+        reachable = np.clip(np.array(problems_per_batch, dtype=float), levels[0] / 2, levels[-1] * 2)
+        return surface.draws(*within[:2], reachable)
 
     def _within_reach(
         self, at: Array, sizes: Array, problems_per_batch: int | None
@@ -382,7 +381,6 @@ class Fits(Saved):
         compute: float,
         group_sizes: npt.ArrayLike | None = None,
         problems_per_batch: int | None = None,
-        compute_of_each: npt.ArrayLike | None = None,
     ) -> GroupSizeOdds:
         """P(n is best), expected reward and expected regret of every n at one compute (`method="surface"` only).
 
@@ -390,7 +388,6 @@ class Fits(Saved):
             compute: rollouts (tokens for fits on a token axis).
             group_sizes: candidates; by default the levels that were run and the powers of two between them.
             problems_per_batch: None for the smallest that was run.
-            compute_of_each: compute that each candidate spends, if not `compute`.
 
         Raises:
             FitError: fits of another method.
@@ -401,14 +398,8 @@ class Fits(Saved):
             powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
             group_sizes = sorted(powers | set(self.group_sizes))
         sizes = increasing_sizes(group_sizes, smallest, 2 * largest)
-        spent = None if compute_of_each is None else np.atleast_1d(positive(compute_of_each))
-        if spent is not None and spent.shape != sizes.shape:
-            raise FitError(
-                f"compute_of_each: {spent.size} amounts for {len(sizes)} group sizes; accepted: one for each",
-                "Give what each candidate spends, in the order of group_sizes.",
-            )
         bp = self.reachable_problems_per_batch(problems_per_batch)
-        return group_size_odds(surface, one_positive(compute, "compute"), sizes, bp, largest, spent)
+        return group_size_odds(surface, one_positive(compute, "compute"), sizes, bp, largest)
 
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """The n that plans choose at each compute, shape (T,): n*(C) as it is drawn (`method="surface"` only).
@@ -418,7 +409,7 @@ class Fits(Saved):
 
         Args:
             compute: budgets in rollouts (tokens for fits on a token axis).
-            problems_per_batch: None for those that were run, of which a plan takes the smallest that loses little.
+            problems_per_batch: None for those that were run.
 
         Raises:
             FitError: fits of another method.
@@ -432,9 +423,7 @@ class Fits(Saved):
             problems = [*(stable or self.problems_per_batch[-1:])]
         octaves = 0 if passport is None else passport.beyond_grid_octaves
         sizes = self.candidate_sizes(octaves) or [self.group_size_range[1]]
-        largest = self.group_size_range[1]
-        in_rollouts = self.compute == "log10_rollouts"
-        return chosen_sizes(surface, compute_T, sizes, problems, largest, in_rollouts=in_rollouts)
+        return chosen_sizes(surface, compute_T, sizes, problems, in_rollouts=self.compute == "log10_rollouts")
 
     def candidate_sizes(self, octaves_beyond: int, *, powers_of_two: bool = True) -> list[int]:
         """Group sizes that a plan chooses from, increasing, up to so many octaves above the largest that was run."""
@@ -445,28 +434,6 @@ class Fits(Saved):
         powers = [2**i for i in range(1, 31) if smallest <= 2**i <= largest]
         # A grid such as n = 5, 6, 7 holds no power of two: then its levels are the choice.
         return powers or [n for n in self.group_sizes if n >= 2]
-
-    def reward_by_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> tuple[Array, Array]:
-        """Real-valued n on the grid, and the expected reward of each at every compute (`method="surface"` only).
-
-        Returns:
-            Group sizes, shape (N,), and rewards, shape (T, N); -inf above the largest level evaluated by then.
-
-        Raises:
-            FitError: fits of another method.
-        """
-        surface = self._joint_model()
-        compute_T = np.atleast_1d(positive(compute)).ravel()
-        low, high = np.log2(self.group_size_range)
-        sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
-        mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
-        bp = self.reachable_problems_per_batch(problems_per_batch)
-        reward_TN = surface.predict(mesh_T.ravel(), mesh_N.ravel(), bp).reshape(mesh_T.shape)
-        # Before the first evaluation of a level its reward is the prior's guess.
-        first_C, size_C = np.array([[curve.first_compute, curve.group_size] for curve in self.curves.values()]).T
-        begun_TC = first_C <= np.maximum(compute_T, first_C.min())[:, None]
-        reach_T = np.where(begun_TC, size_C, 0).max(axis=1)
-        return sizes_N, np.where(mesh_N <= reach_T[:, None] * (1 + 1e-9), reward_TN, -np.inf)
 
     def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
         """Level of B_p that was run and is nearest in octaves; for None the smallest. None if B_p is unknown."""

@@ -43,19 +43,6 @@ NEAR, TOO_FAR = 3, 3.0
 """Evaluations up to a checkpoint whose mean replaces the curve's reward there, if they differ by so many errors."""
 PAST = 40
 """Points of the curve before the last evaluation."""
-SICK = frozenset(
-    {
-        "collapsed-run",
-        "entropy-collapse",
-        "entropy-explosion",
-        "kl-drift",
-        "gradient-norm-growth",
-        "nothing-learned",
-        "truncated-responses",
-    }
-)
-"""Findings that a card answers with a change of the recipe, if they are warnings."""
-FALLING = frozenset({"decayed-run", "overfitting-run"})
 
 
 @dataclass(frozen=True)
@@ -209,6 +196,18 @@ FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute 
 
 
 @dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a run, and since when."""
+
+    name: str
+    """Code of the note about it."""
+    kind: Literal["sick", "falling"]
+    """`sick`: a change of the recipe answers it; `falling`: its reward falls, and the best checkpoint is kept."""
+    rollouts: float | None
+    """Compute at which it began; None for a setting."""
+
+
+@dataclass(frozen=True)
 class LiveRun:
     """A run that is going on, as `forecast_run` takes it."""
 
@@ -216,8 +215,10 @@ class LiveRun:
     """The run and, behind it, the others of its sweep; alone without one."""
     metric: str
     eval_set: str | None = None
+    troubles: tuple[Trouble, ...] = ()
+    """What the health detectors found wrong, without what is only worth knowing."""
     findings: tuple[Note, ...] = ()
-    """Notes of the health detectors on this run, with `step` and `rollouts` in their data."""
+    """Their notes, to be shown."""
     saved: tuple[tuple[int, str], ...] = ()
     """(step, folder) of the checkpoints on disk."""
     notes: tuple[Note, ...] = ()
@@ -429,21 +430,17 @@ class _Answer:
 
     def _onset(self, mean_Q: Array, now: int, falling: float, keep: Checkpoint) -> Checkpoint | None:
         """The earliest trouble: a finding's beginning, or the peak of a reward that falls; not before `keep`."""
-        fell = self._began(FALLING)
+        fell = self._began("falling")
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
         if falling >= LEVEL and not fell:
             fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
         # A reward that is still as good as the best has not fallen.
-        began = [*self._began(SICK), *(max(one, keep.rollouts) for one in fell)]
+        began = [*self._began("sick"), *(max(one, keep.rollouts) for one in fell)]
         return self._checkpoint(min(began), mean_Q, now) if began else None
 
-    def _began(self, codes: frozenset[str]) -> list[float]:
-        """Compute at which the findings of these codes began."""
-        return [
-            float(note.data["rollouts"])
-            for note in self.live.findings
-            if note.code in codes and note.severity != "info" and note.data.get("rollouts") is not None
-        ]
+    def _began(self, kind: str) -> list[float]:
+        """Compute at which troubles of this kind began."""
+        return [one.rollouts for one in self.live.troubles if one.kind == kind and one.rollouts is not None]
 
     def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
         at = np.log(max(rollouts, 1e-300) / self.last)
@@ -460,7 +457,7 @@ class _Answer:
 
     def _keep(self, mean_Q: Array, now: int) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
-        limit = min([self.last, *self._began(SICK)])
+        limit = min([self.last, *self._began("sick")])
         saved: list[Checkpoint] = []
         for step, path in self.live.saved:
             at = self._rollouts(step)
@@ -483,14 +480,13 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        sick = [note for note in self.live.findings if note.code in SICK and note.severity != "info"]
-        fell = [note for note in self.live.findings if note.code in FALLING and note.severity != "info"]
+        sick = [one.name for one in self.live.troubles if one.kind == "sick"]
+        fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
-            named = ", ".join(dict.fromkeys(note.code for note in sick))
-            return Card(
-                "change-something", f"{named}; isocompute forecast LOGS --remaining 2M shows what can be changed", keep
-            )
+            named = ", ".join(dict.fromkeys(sick))
+            advice = f"{named}; isocompute forecast LOGS --remaining 2M shows what can be changed"
+            return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
@@ -526,13 +522,7 @@ def _kept(keep: Checkpoint) -> str:
 def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> list[Note]:
     """What one run cannot say."""
     notes: list[Note] = []
-    if borrowed:
-        text = (
-            f"{len(borrowed)} other run(s) of the sweep serve as prior for this run's curve. A rise or fall that none "
-            "of them shows is not foreseen."
-        )
-        notes.append(Note("forecast-with-sweep", "info", text, {"runs": list(borrowed)}))
-    else:
+    if not borrowed:
         text = (
             "One run says nothing about another n, B_p or recipe, and does not show a second rise or a fall that "
             "begins later. Run another n to plan."

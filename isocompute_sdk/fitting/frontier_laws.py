@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw
@@ -18,7 +17,7 @@ from isocompute_sdk.fitting.paper.bootstrap import best_draws, law_draws
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
 from isocompute_sdk.notes import Note
-from isocompute_sdk.tolerances import FAR, LEVEL, Tolerances
+from isocompute_sdk.tolerances import FAR, LEVEL
 
 LAW_POINTS_PER_DECADE = 60
 """Samples of the frontier to which laws are fitted."""
@@ -142,7 +141,7 @@ def _not_monotone(batch: int) -> Note:
         "warning",
         f"At fixed B = {batch} the best n rises and falls with the number of steps, so no law in M is fitted. "
         "The paper reports the same for its Hard set.",
-        {"rollouts_per_batch": batch},
+        {"law": "group_size_vs_steps", "rollouts_per_batch": batch},
     )
 
 
@@ -171,9 +170,7 @@ def with_law(fits: Fits) -> Fits:
     if high <= low:
         return replace(fits, unsupported={"group_size": "all evaluations are at one compute"})
     compute_T = log_grid(low, high, POINTS_PER_DECADE)
-    _, reward_TN = fits.reward_by_size(compute_T)
-    _, lost = one_way(reward_TN)
-    if lost > Tolerances(fits.bounds[1] - fits.bounds[0]).small:
+    if not monotone(compute_T, np.log2(frontier(fits.select(), compute_T).group_size)):
         reason = "the best n rises and falls with compute, which no sigmoid describes"
         return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, _rises_and_falls()))
     return replace(fits, laws={"group_size": _through(fits, log_grid(low, FAR * high, SURFACE_LAW_POINTS))})
@@ -198,43 +195,10 @@ def _through(fits: Fits, compute_T: Array) -> AllocationLaw:
     return law
 
 
-def one_way(reward_TN: Array) -> tuple[npt.NDArray[np.intp], float]:
-    """The monotone path of n over compute that loses least reward.
-
-    Args:
-        reward_TN: reward at T computes (increasing) and N group sizes (increasing); -inf for sizes out of reach.
-
-    Returns:
-        Index of n at each compute, shape (T,), and its largest loss of reward against the best n.
-    """
-    loss_TN = reward_TN.max(axis=1, keepdims=True) - reward_TN
-    rising, falling = _rising(loss_TN), loss_TN.shape[1] - 1 - _rising(loss_TN[:, ::-1])
-    row = np.arange(len(loss_TN))
-    path = min(rising, falling, key=lambda one: float(loss_TN[row, one].sum()))
-    return path, float(loss_TN[row, path].max())
-
-
-def _rising(loss_TN: Array) -> npt.NDArray[np.intp]:
-    """The rising path with the smallest total loss (dynamic programming over compute and n)."""
-    total_TN = np.empty_like(loss_TN)
-    came_TN = np.zeros(loss_TN.shape, dtype=np.intp)
-    total_TN[0] = loss_TN[0]
-    for t in range(1, len(loss_TN)):
-        cheapest = np.minimum.accumulate(total_TN[t - 1])
-        # Of equal losses the largest n wins, so that n* changes as late as possible.
-        at_N = np.where(total_TN[t - 1] <= cheapest, np.arange(loss_TN.shape[1]), 0)
-        came_TN[t] = np.maximum.accumulate(at_N)
-        total_TN[t] = loss_TN[t] + total_TN[t - 1][came_TN[t]]
-    path = np.empty(len(loss_TN), dtype=np.intp)
-    path[-1] = int(np.argmin(total_TN[-1]))
-    for t in range(len(loss_TN) - 1, 0, -1):
-        path[t - 1] = came_TN[t, path[t]]
-    return path
-
-
 def _rises_and_falls() -> Note:
     return Note(
-        "not-monotone-in-compute",
+        "not-monotone",
         "warning",
         "The best n rises and falls with compute, so no law is fitted. Plans use the surface itself.",
+        {"law": "group_size"},
     )

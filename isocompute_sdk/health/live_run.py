@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.fitting.forecast import LiveRun
-from isocompute_sdk.health.detectors import check_health
+from isocompute_sdk.fitting.forecast import LiveRun, Trouble
+from isocompute_sdk.health.detectors import check_health, findings
+from isocompute_sdk.health.diagnosis import Finding
 from isocompute_sdk.health.levels import WINDOW, noise_of
 from isocompute_sdk.health.training_dynamics import IMPROVED
 from isocompute_sdk.metrics import average_of
@@ -25,9 +26,21 @@ from isocompute_sdk.records.rewards import (
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.surface.surface import Surface
-    from isocompute_sdk.notes import Note
     from isocompute_sdk.records import RunSeries, RunSet
 
+SICK = frozenset(
+    {
+        "collapsed-run",
+        "entropy-collapse",
+        "entropy-explosion",
+        "kl-drift",
+        "gradient-norm-growth",
+        "nothing-learned",
+        "truncated-responses",
+    }
+)
+"""Findings that a change of the recipe answers, if they are warnings."""
+FALLING = frozenset({"decayed-run", "overfitting-run"})
 HARMLESS_IN_A_RISE = ("truncated-responses", "gradient-norm-growth")
 """Findings that are no trouble while the evaluated reward rises on: later checkpoints are the better ones."""
 SHOWN = 8
@@ -68,10 +81,30 @@ def live_run(
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
     reward = metric if average_of(metric) is not None else None
-    seen = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
-    found = [_weighed(note, one) if average_of(metric) is not None else note for note in seen]
+    asked = reward, eval_set if reward is not None else None
+    found = [_weighed(finding, one, rewards=reward is not None) for finding in findings(mine, *asked).get(name, ())]
+    severity = {finding.code: finding.severity for finding in found}
+    seen = check_health(mine, *asked).by_run.get(name, ())
+    shown = tuple(replace(note, severity=severity.get(note.code, note.severity)) for note in seen)
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
-    return LiveRun((one,), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best, best_metric)
+    return LiveRun(
+        (one,),
+        metric,
+        eval_set,
+        tuple(trouble for finding in found if (trouble := _trouble(finding)) is not None),
+        shown,
+        tuple(sorted(saved)),
+        tuple(notes),
+        best,
+        best_metric,
+    )
+
+
+def _trouble(finding: Finding) -> Trouble | None:
+    """A finding as trouble of the run; None for what is only worth knowing."""
+    if finding.severity == "info" or finding.code not in SICK | FALLING:
+        return None
+    return Trouble(finding.code, "sick" if finding.code in SICK else "falling", finding.rollouts)
 
 
 def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
@@ -91,16 +124,16 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     return replace(live, series=(live.one, *others)), fits.surface if known else None
 
 
-def _weighed(note: Note, one: RunSeries) -> Note:
+def _weighed(finding: Finding, one: RunSeries, *, rewards: bool) -> Finding:
     """A finding; as info if it is harmless in a rise and the reward has risen since, beyond noise."""
-    began = note.data.get("rollouts")
-    if note.code not in HARMLESS_IN_A_RISE or began is None:
-        return note
+    began = finding.rollouts
+    if not rewards or finding.code not in HARMLESS_IN_A_RISE or began is None:
+        return finding
     before_T, after_T = one.value_T[one.rollouts_T <= began][-WINDOW:], one.value_T[one.rollouts_T > began][-WINDOW:]
     if min(len(before_T), len(after_T)) == 0:
-        return note
+        return finding
     error = float(noise_of(one.value_T)[-1]) * np.sqrt(1.0 / len(before_T) + 1.0 / len(after_T))
-    return replace(note, severity="info") if after_T.mean() - before_T.mean() > IMPROVED * error else note
+    return replace(finding, severity="info") if after_T.mean() - before_T.mean() > IMPROVED * error else finding
 
 
 def _picked(runs: RunSet, run_id: str | None) -> str:

@@ -1,8 +1,8 @@
-"""From a request to a plan: resolve, enumerate, score, assess. Each step hands its result to the next.
+"""From a request to a choice: resolve, enumerate, score. Each step hands its result to the next.
 
 `resolve` adds to the arguments what the planner knows. `enumerate_setups` lists the allocations that the budget pays
-for, by smallest B_p and number of GPUs. `score` picks one of them by what the fits predict, and shortens it where the
-rest of the budget adds nothing. `assess` (`planning.assess`) makes the plan: predictions, alternatives, verdict, notes.
+for, by smallest B_p and number of GPUs. `score` picks the one with the largest expected reward (by a law: the nearest
+to it), and shortens it where the rest of the budget adds nothing. `planning.decide` makes the plan of that choice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.answers import MIN_TRAINED
+from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Stopping
-from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
+from isocompute_sdk.planning.preference import LawPreference, Mode
 from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
@@ -33,12 +33,16 @@ if TYPE_CHECKING:
 
 MIN_SAVED = 0.1
 """Share of the steps below which leaving them out is not worth a note."""
+LENGTHS = 200
+"""Lengths of a run between the fewest steps and all, at which its reward is asked."""
 SEEN_TO_FALL, MAY_FALL = 0.8, 0.5
 """Probability that the onset of a decline lies within the data from which the decline counts as seen; and probability
 that the recipe declines from which flat curves show no plateau: a fall, a dip and a plateau then look alike."""
 
-Spend = Literal["worthwhile", "all"]
+SLOTS = 2
+"""Runs to make first that a plan names unless asked for more."""
 
+Spend = Literal["worthwhile", "all"]
 
 FIXED = ("problems_per_batch", "update_steps", "rollouts_per_batch")
 """Options that fix B_p, M and B, in the order of `Fixed`."""
@@ -60,6 +64,12 @@ class Options(TypedDict, total=False):
     continued: Mapping[tuple[int, int], float] | None
 
 
+class AllocateOptions(Options, total=False):
+    """The same, with those of `allocate` alone."""
+
+    slots: int
+
+
 @dataclass(frozen=True)
 class Request:
     """The arguments of `Planner.allocate`, with the meaning that they have there.
@@ -78,6 +88,8 @@ class Request:
     powers_of_two: bool = True
     evaluation_share: float = EVALUATION_SHARE
     continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    slots: int = SLOTS
+    """Runs to make first that are looked for at most; 0 for none."""
 
     def __post_init__(self) -> None:
         for name, accepted in (("mode", ("expected", "conservative")), ("spend", ("worthwhile", "all"))):
@@ -100,7 +112,7 @@ class Request:
             )
 
     @classmethod
-    def of(cls, budget: Budget | float | str, **options: Unpack[Options]) -> Request:
+    def of(cls, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Request:
         """The request of the arguments of `Planner.allocate`.
 
         Raises:
@@ -135,7 +147,8 @@ class Resolved:
 
     request: Request
     limits: Limits
-    preference: Preference
+    by_law: LawPreference | None
+    """What prefers a group size; None for a surface, whose expected rewards decide."""
     fits: Fits
     can_predict: bool
     """Whether the fits hold rewards of the model to be trained."""
@@ -162,7 +175,8 @@ class Resolved:
 
     def compute(self, rollouts: float) -> float:
         """Rollouts on the axis of the fits: rollouts or tokens."""
-        return self.limits.pricing.compute(rollouts, self.fits.compute)
+        in_rollouts = self.fits.compute == "log10_rollouts"
+        return rollouts if in_rollouts else self.limits.pricing.compute(rollouts, self.fits.compute)
 
     def curves(self, problems_per_batch: int) -> list[RewardCurve]:
         """The curves that predict rewards at a B_p: those at the nearest one that was run."""
@@ -170,31 +184,30 @@ class Resolved:
 
     def reward(self, c: Candidate) -> float | None:
         """Predicted reward; None if no curve at the nearest B_p covers this n."""
+        return self.rewards(c, [c.update_steps])[0]
+
+    def rewards(self, c: Candidate, steps: Sequence[int]) -> list[float] | list[None]:
+        """Predicted rewards after each of these numbers of steps; None if no curve covers this n."""
+        n, problems, batch = c.group_size, c.problems_per_batch, c.rollouts_per_batch
         if not self.can_predict:
-            return None
-        if self.fits.surface is None:
-            sizes = [curve.group_size for curve in self.curves(c.problems_per_batch)]
-            if not min(sizes) <= c.group_size <= max(sizes):
-                return None
-        return float(self.fits.expected_reward(self.compute(c.rollouts), c.group_size, c.problems_per_batch))
+            return [None] * len(steps)
+        sizes = [] if self.fits.surface is not None else [curve.group_size for curve in self.curves(problems)]
+        if sizes and not min(sizes) <= n <= max(sizes):
+            return [None] * len(steps)
+        compute = [self.compute(batch * m) for m in steps]
+        return self.fits.expected_reward(compute, n, problems).tolist()
 
-    def scored(self, *candidates: Candidate) -> tuple[Scored, ...]:
+    def scored(self, candidates: Sequence[Candidate]) -> tuple[Scored, ...]:
         """Candidates with their predicted rewards, by draw where there is a surface."""
-        if self.fits.surface is None or not self.can_predict:
-            return tuple(Scored(c, self.reward(c)) for c in candidates)
-        drawn_DN = self.fits.draws(
-            [self.compute(c.rollouts) for c in candidates],
-            [c.group_size for c in candidates],
-            [c.problems_per_batch for c in candidates],
-        )
+        if self.fits.surface is None:
+            return tuple(Scored(c, self.reward(c) if self.can_predict else None) for c in candidates)
+        sizes, problems = [c.group_size for c in candidates], [c.problems_per_batch for c in candidates]
+        compute = [self.compute(c.group_size * c.problems_per_batch * c.update_steps) for c in candidates]
+        drawn_DN = self.fits.draws(compute, sizes, problems)
         return tuple(
-            Scored(c, float(drawn_D.mean()), drawn_D) for c, drawn_D in zip(candidates, drawn_DN.T, strict=True)
+            Scored(c, mean if self.can_predict else None, drawn_D)
+            for c, mean, drawn_D in zip(candidates, drawn_DN.mean(axis=0).tolist(), drawn_DN.T, strict=True)
         )
-
-    def with_budget(self, budget: Budget, gpu_counts: Sequence[int | None] | None = None) -> Resolved:
-        """The same for another budget, and for other numbers of GPUs if they are given."""
-        limits = replace(self.limits, pricing=replace(self.limits.pricing, budget=budget))
-        return replace(self, limits=limits, gpu_counts=self.gpu_counts if gpu_counts is None else tuple(gpu_counts))
 
 
 @dataclass(frozen=True)
@@ -203,9 +216,14 @@ class Scored:
 
     candidate: Candidate
     reward: float | None
-    """None if the fits cannot predict it."""
+    """None if the fits cannot predict it for the model to be trained."""
     drawn_D: Array | None = None
     """By draw; None without a surface."""
+
+    @property
+    def mean(self) -> float:
+        """Mean of the draws, rounded so that the order of a sum decides nothing."""
+        return -math.inf if self.drawn_D is None else round(float(self.drawn_D.mean()), 12)
 
 
 @dataclass(frozen=True)
@@ -222,18 +240,20 @@ class Choice:
     """What was picked, and everything that was predicted on the way."""
 
     setup: Setup
-    best: Candidate
+    best: Scored
     """The preferred candidate, with the whole budget."""
     chosen: Candidate
     """The same, shortened where the rest of the budget adds nothing."""
     pricing: Pricing
     landmarks: tuple[Scored, ...]
     """Candidates whose n is a power of two or was run: a handful, even if every n is allowed."""
+    odds: GroupSizeOdds | None
+    """Of every n among the landmarks, each with the whole budget; None without a surface."""
     stopping: Stopping | None
 
 
 def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) -> Resolved:
-    """A request with what the planner knows: prices, limits, preference.
+    """A request with what the planner knows: prices, limits, the deciding law.
 
     Args:
         planner: fits, hardware, recipe and throughput.
@@ -266,15 +286,12 @@ def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) 
         n_problems,
         request.continued,
     )
-    if fits.surface is not None:
-        preference: Preference = RewardPreference(fits, request.mode, pricing)
-    else:
-        preference = LawPreference(fits, _law(fits, fixed), request.mode, pricing)
+    by_law = LawPreference(fits, _law(fits, fixed), request.mode, pricing) if fits.surface is None else None
     can_predict = bool(fits.curves) and (planner.model is None or same_model(planner.model, fits.model))
     throughput, counts = pricing.throughput, sorted(planner.hardware.gpu_counts)
     scales = throughput is not None and throughput.gpu_exponent is not None
     given = scales and "gpus" in planner.hardware.model_fields_set and (request.budget.timed or len(counts) == 1)
-    return Resolved(request, limits, preference, fits, can_predict, (*counts,) if given else (None,))
+    return Resolved(request, limits, by_law, fits, can_predict, (*counts,) if given else (None,))
 
 
 def _law(fits: Fits, fixed: Fixed) -> str:
@@ -324,11 +341,8 @@ def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
         return [floor]
     levels = [bp for bp in seen if bp > floor]
     if limits.pricing.budget.timed:
-        # In octaves, up to one above the largest that was run, unless B_p is chosen among those that were run; and
-        # near the only batch that was timed.
+        # Near the only batch that was timed: the time of others would be a guess.
         most = 2 * max(seen, default=floor)
-        octaves = () if limits.problems_from_runs else range(1, 31)
-        levels += [floor * 2**i for i in octaves if floor * 2**i <= most]
         if throughput is not None and throughput.measured is not None and not throughput.measured.separates_batches:
             batches = throughput.measured.rollouts_per_batch
             levels += [bp for n in sizes for batch in batches if floor < (bp := round(batch / n)) <= most]
@@ -337,26 +351,24 @@ def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
 
 
 def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate]:
-    """The smallest B_p and fewest GPUs that are predicted to lose no more than the tolerance, and their best candidate.
+    """The setup and its candidate with the largest expected reward, or nearest to the law with the most rollouts.
+
+    Of equal ones it is the smallest B_p, the fewest GPUs and the smallest n. Conservative: no n above those that were
+    run, if there is another.
 
     Args:
         resolved: the request.
         setups: those with candidates, at least one.
     """
-    fits, best = resolved.fits, [resolved.preference.best(setup.candidates, resolved.limits.fixed) for setup in setups]
-    place = 0
-    if len(setups) > 1 and fits.surface is None:
-        place = max(range(len(best)), key=lambda i: best[i].rollouts)
-    elif len(setups) > 1:
-        # Also if the plan is for another model, whose rewards are not predicted.
-        rewards = [
-            float(fits.expected_reward(resolved.compute(c.rollouts), c.group_size, c.problems_per_batch)) for c in best
-        ]
-        # If time decides, B_p is chosen for speed, which is measured.
-        timed, tolerances = resolved.limits.pricing.budget.timed, resolved.tolerances
-        enough = max(rewards) - (tolerances.nothing if timed else tolerances.small)
-        place = next(i for i, reward in enumerate(rewards) if reward >= enough)
-    return setups[place], best[place]
+    if resolved.by_law is not None:
+        best = [(setup, resolved.by_law.best(setup.candidates, resolved.limits.fixed)) for setup in setups]
+        return max(best, key=lambda pair: pair[1].rollouts)
+    pairs = [(setup, c) for setup in setups for c in setup.candidates]
+    if resolved.request.mode == "conservative":
+        largest = resolved.fits.group_size_range[1]
+        pairs = [pair for pair in pairs if pair[1].group_size <= largest] or pairs
+    scored = resolved.scored([c for _, c in pairs])
+    return pairs[max(range(len(pairs)), key=lambda i: scored[i].mean)]
 
 
 def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
@@ -368,23 +380,52 @@ def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
     if not setups[0].candidates:
         raise refusal(resolved, setups[0].rejections)
     setup, best = pick(resolved, setups)
-    pricing = setup.limits.pricing_of(best.group_size, best.problems_per_batch)
-    levels = set(resolved.fits.group_sizes)
+    levels = {*resolved.fits.group_sizes, best.group_size}
     known = [c for c in setup.candidates if c.group_size in levels or c.group_size.bit_count() == 1]
-    landmarks = resolved.scored(*known) if known else ()
-    full = next((one for one in landmarks if one.candidate == best), None) or resolved.scored(best)[0]
-    chosen, stopping = _worthwhile(resolved, setup.limits, pricing, full, landmarks)
-    return Choice(setup, best, chosen, pricing, landmarks, stopping)
+    return choice_of(resolved, setup, best, known)
+
+
+def choice_of(resolved: Resolved, setup: Setup, best: Candidate, known: Sequence[Candidate]) -> Choice:
+    """The choice of one candidate beside others.
+
+    Args:
+        resolved: the request.
+        setup: where it was picked.
+        best: the candidate.
+        known: candidates to compare it with, itself among them.
+    """
+    pricing = setup.limits.pricing_of(best.group_size, best.problems_per_batch)
+    landmarks = resolved.scored(known)
+    full = next(one for one in landmarks if one.candidate == best)
+    odds = _odds(resolved, best, landmarks)
+    chosen, stopping = _worthwhile(resolved, setup.limits, pricing, full, landmarks, odds)
+    return Choice(setup, full, chosen, pricing, landmarks, odds, stopping)
+
+
+def _odds(resolved: Resolved, best: Candidate, landmarks: Sequence[Scored]) -> GroupSizeOdds | None:
+    """Odds of the landmarks, the octave above the grid counted where the budget leaves it enough updates."""
+    fits, drawn = resolved.fits, [one.drawn_D for one in landmarks if one.drawn_D is not None]
+    if fits.surface is None or not drawn:
+        return None
+    sizes = np.array([one.candidate.group_size for one in landmarks], dtype=np.int64)
+    problems = fits.reachable_problems_per_batch(best.problems_per_batch)
+    compute, largest = resolved.compute(best.rollouts), fits.group_size_range[1]
+    return odds_of_draws(fits.surface, compute, sizes, problems, largest, np.stack(drawn, axis=1))
 
 
 def _worthwhile(
-    resolved: Resolved, limits: Limits, pricing: Pricing, best: Scored, landmarks: Sequence[Scored]
+    resolved: Resolved,
+    limits: Limits,
+    pricing: Pricing,
+    best: Scored,
+    landmarks: Sequence[Scored],
+    odds: GroupSizeOdds | None,
 ) -> tuple[Candidate, Stopping | None]:
     """Fewer steps if the last of them are predicted to add almost nothing, with what is left out."""
     chosen, full, fits = best.candidate, best.reward, resolved.fits
     if resolved.request.spend == "all" or full is None or chosen.ends_by == "update_steps":
         return chosen, None
-    drawn, tolerances = fits.surface is not None, resolved.tolerances
+    tolerances, drawn = resolved.tolerances, odds is not None
     tolerance = tolerances.nothing if drawn else tolerances.small
     seen, end_seen = fits.largest_compute, _end_seen(resolved, chosen)
     # Laws need a plateau that was seen.
@@ -393,28 +434,31 @@ def _worthwhile(
     # If another n still gains, the rest of the budget is worth something, though not with the n that the law chose.
     if max((one.reward for one in landmarks if one.reward is not None), default=full) - full >= tolerances.small:
         return chosen, None
-
-    def gain(steps: int) -> float:
-        reward = resolved.reward(replace(chosen, update_steps=steps))
-        return 0.0 if reward is None else full - reward
-
     low, high = limits.min_update_steps, chosen.update_steps
-    fewer = math.floor((1.0 - MIN_SAVED) * high) if drawn else high // 2
-    if fewer < low or gain(fewer) >= tolerance:
-        return chosen, None
+    fewer = high
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if gain(middle) < tolerance else (middle, high)
-    trimmed = replace(chosen, update_steps=high, ends_by="worthwhile")
+        # Between the last length that is too short and the first that is enough, until they are neighbours.
+        steps = np.unique(np.linspace(low, high, LENGTHS).astype(int))
+        rewards = np.array(resolved.rewards(chosen, steps.tolist()), dtype=float)
+        able = full - rewards < tolerance
+        if drawn:
+            # A plan that shows less reward than the whole budget would is no longer the best.
+            able &= tolerances.shown(rewards) >= tolerances.shown(np.array(full))
+        first = int(np.argmax(able))
+        fewer = high = int(steps[first])
+        low = int(steps[max(first - 1, 0)])
+    if fewer > ((1.0 - MIN_SAVED) * chosen.update_steps if drawn else chosen.update_steps // 2):
+        return chosen, None
+    trimmed = replace(chosen, update_steps=fewer, ends_by="worthwhile")
     whole_compute = resolved.compute(chosen.rollouts)
     stopping = Stopping(
-        gain=gain(high),
+        gain=full - float(resolved.reward(trimmed) or 0.0),
         tolerance=tolerance,
         worthwhile=pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps),
         whole_compute=whole_compute,
         extrapolation=None if seen is None else whole_compute / seen,
         end_seen=end_seen,
-        chance_of_more=_chance_of_more(resolved, trimmed, best, landmarks),
+        chance_of_more=_chance_of_more(resolved, trimmed, landmarks),
     )
     return trimmed, stopping
 
@@ -441,20 +485,16 @@ def _flat(curves: Sequence[RewardCurve], n: int) -> bool:
     return all(c.plateau_identified for c in curves if min(below, n / 2) <= c.group_size <= max(above, 2 * n))
 
 
-def _chance_of_more(resolved: Resolved, trimmed: Candidate, full: Scored, landmarks: Sequence[Scored]) -> float | None:
+def _chance_of_more(resolved: Resolved, trimmed: Candidate, landmarks: Sequence[Scored]) -> float | None:
     """Probability that the whole budget reaches more than the trimmed plan, by any n and by more than equal.
 
-    The octave above the grid counts where the budget leaves it enough updates. None without a surface.
+    None without a surface.
     """
-    if full.drawn_D is None:
+    drawn = [one.drawn_D for one in landmarks if one.drawn_D is not None]
+    if not drawn:
         return None
-    drawn = {one.candidate.group_size: one.drawn_D for one in (*landmarks, full) if one.drawn_D is not None}
-    c, above = full.candidate, 2 * resolved.fits.group_size_range[1]
-    if above not in drawn and above * c.problems_per_batch * MIN_TRAINED <= c.rollouts:
-        drawn[above] = resolved.fits.draws(resolved.compute(c.rollouts), above, c.problems_per_batch)[:, 0]
-    here_D = resolved.fits.draws(resolved.compute(trimmed.rollouts), trimmed.group_size, c.problems_per_batch)[:, 0]
-    best_D = np.max(list(drawn.values()), axis=0)
-    return float(np.mean(best_D - here_D > resolved.tolerances.equal))
+    here_D = resolved.fits.draws(resolved.compute(trimmed.rollouts), trimmed.group_size, trimmed.problems_per_batch)
+    return float(np.mean(np.max(drawn, axis=0) - here_D[:, 0] > resolved.tolerances.equal))
 
 
 def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:

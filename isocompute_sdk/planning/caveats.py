@@ -9,7 +9,7 @@ from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
-from isocompute_sdk.tolerances import FAR, NEAR
+from isocompute_sdk.tolerances import NEAR
 
 OVERFITTING_PROBLEMS = 500
 """Size of the problem set at which large n overfit in the paper (finding 5)."""
@@ -29,15 +29,12 @@ LENGTHS_SEEN = 1 / 3
 
 def extrapolation(ratio: float) -> Iterator[Note]:
     """The plan's compute lies beyond the data."""
-    if ratio <= 1.0:
+    if ratio <= NEAR:
         return
-    code = "extrapolation" if ratio <= NEAR else f"extrapolation-beyond-{FAR if ratio > FAR else NEAR:g}x"
-    severity = "info" if ratio <= NEAR else "warning"
     yield Note(
-        code,
-        severity,
-        f"The plan's compute is {ratio:.3g} times the largest that was seen. One or two runs at a third of the budget, "
-        "then a refit, cost less than a wrong n.",
+        "extrapolation-beyond-3x",
+        "warning",
+        f"The plan's compute is {ratio:.3g} times the largest that was seen: nothing was measured near it.",
         {"ratio": ratio},
     )
 
@@ -144,23 +141,6 @@ def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
     )
 
 
-def unused(share: float, ends_by: str, constraints: Sequence[str]) -> Iterator[Note]:
-    """Budget that the plan leaves."""
-    if share <= 0.03:
-        return
-    why = {
-        "deadline": "the deadline ends the run first",
-        "update_steps": "M is fixed" + (f", and {constraints[0]} limits the batch" if constraints else ""),
-        "worthwhile": "it is predicted to add almost nothing (see rest-not-worthwhile)",
-    }.get(ends_by, "one more step costs more than what is left")
-    yield Note(
-        "unused-budget",
-        "info",
-        f"{share:.1%} of the budget stays unused: {why}.",
-        {"unused_share": share, "ends_by": ends_by, "constraints": list(constraints)},
-    )
-
-
 def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     """The curves are flat: the rest of the budget is predicted to add almost nothing."""
     spent, whole = (amount_text(amount, budget.unit) for amount in (found.worthwhile, budget.available))
@@ -203,19 +183,6 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int) -> I
     )
 
 
-def near_tie(chosen: int, others: Sequence[int], tolerance: float) -> Iterator[Note]:
-    """Group sizes with equal predictions."""
-    if not others:
-        return
-    yield Note(
-        "near-tie",
-        "info",
-        f"n = {chosen} and n = {', '.join(map(str, others))} are predicted within {tolerance:g} of each other: "
-        "they count as equal; take the one that suits your hardware.",
-        {"group_sizes": [chosen, *others], "tolerance": tolerance},
-    )
-
-
 def curves_disagree(chosen: int, better: int, gain: float) -> Note:
     """The law and the fitted curves prefer different n."""
     return Note(
@@ -252,33 +219,6 @@ def moved_by_limit(
         f"{n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
         f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
         {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
-    )
-
-
-def chosen_for_time(chosen: Candidate, by_rollouts: Candidate, throughput: Throughput) -> Iterator[Note]:
-    """A budget in time leads to another B_p than the same one in rollouts.
-
-    Args:
-        chosen: the plan's allocation.
-        by_rollouts: the one for as many rollouts, whatever time they take.
-        throughput: seconds per step.
-    """
-    here, there = chosen.rollouts_per_batch, by_rollouts.rollouts_per_batch
-    if chosen.problems_per_batch == by_rollouts.problems_per_batch:
-        return
-    why = throughput.refusal(there)
-    if why is None:
-        hours = [throughput.gpu_hours(batch, chosen.rollouts / batch) for batch in (here, there)]
-        why = (
-            f"these {chosen.rollouts:,} rollouts take {hours[0]:,.3g} GPU-hours in batches of {here:,}, and "
-            f"{hours[1]:,.3g} in batches of {there:,}"
-        )
-    yield Note(
-        "problems-per-batch-for-time",
-        "info",
-        f"B_p = {chosen.problems_per_batch} suits a budget in time; a budget of as many rollouts would give B_p = "
-        f"{by_rollouts.problems_per_batch}: {why}. --problems-per-batch {by_rollouts.problems_per_batch} keeps it.",
-        {"problems_per_batch": chosen.problems_per_batch, "by_rollouts": by_rollouts.problems_per_batch},
     )
 
 
@@ -339,30 +279,22 @@ def speed(
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
         )
     low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
-    if not seen.separates_batches:
-        yield Note(
-            "throughput-near-one-batch",
-            "warning",
-            f"Seconds per step were measured at B = {low:,} to {high:,} only, less than 4x apart: the plan "
-            "considers only batches near them. isocompute run --probe measures three batches.",
-            {"rollouts_per_batch": list(seen.rollouts_per_batch)},
-        )
-    elif not low / TIMED_SPAN <= batch <= high * TIMED_SPAN:
+    one_batch, unseen = not seen.separates_batches, list[str]()
+    outside = not one_batch and not low / TIMED_SPAN <= batch <= high * TIMED_SPAN
+    growing = seen.rollouts < LENGTHS_SEEN * rollouts
+    if one_batch:
+        unseen.append(f"only batches of {low:,} to {high:,} rollouts were timed, and only those near are planned")
+    if outside:
+        unseen.append(f"batches of {low:,} to {high:,} rollouts were timed, and the plan's has {batch:,}")
+    if growing:
+        known = f"up to {seen.rollouts:,.0f}" if seen.rollouts else "at none"
+        unseen.append(f"response lengths were measured {known} of {rollouts:,} rollouts, and may grow further")
+    if unseen:
         yield Note(
             "throughput-extrapolated",
-            "warning",
-            f"The plan's batch of {batch:,} rollouts lies outside those that were timed ({low:,} to {high:,}): its "
-            "hours are a linear extrapolation. Time a few steps first.",
-            {"rollouts_per_batch": batch, "measured": [low, high]},
-        )
-    if seen.rollouts < LENGTHS_SEEN * rollouts:
-        known = f"up to {seen.rollouts:,.0f} of {rollouts:,} rollouts" if seen.rollouts else "at no compute"
-        yield Note(
-            "response-growth-unseen",
-            "info",
-            f"Response lengths were measured {known}: if they grow further, the run takes longer. Measure the "
-            "throughput on the pilot's own logs.",
-            {"seen": seen.rollouts, "rollouts": rollouts},
+            "warning" if one_batch or outside else "info",
+            f"The plan's hours lie beyond what was timed: {'; '.join(unseen)}. isocompute run --probe times three batches.",
+            {"rollouts_per_batch": batch, "measured": list(seen.rollouts_per_batch), "lengths": growing},
         )
 
 

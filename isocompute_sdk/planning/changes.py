@@ -68,22 +68,22 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         new = planner.plan_for(chosen, Request(budget, in_steps, n_problems=n_problems, min_update_steps=1), pricing)
     rewards = plan.predicted_reward, new.predicted_reward
     if same:
-        kept = [note for note in plan.notes if note.code in ("rest-not-worthwhile", "near-tie")]
+        kept = [] if plan.stopping is None else [caveats.rest_not_worthwhile(plan.stopping, plan.budget)]
         new = replace(
             new,
             verdict=plan.verdict,
             alternatives=plan.alternatives,
             binding=plan.binding,
-            optima=plan.optima,
             stopping=plan.stopping,
             next_runs=plan.next_runs,
+            odds=plan.odds,
         )
     else:
         kept = []
         loss = None if rewards[0] is None or rewards[1] is None else rewards[1] - rewards[0]
         kind = "near-tie" if loss is not None and abs(loss) <= Tolerances(new.span).equal else "before-change"
         others = (Alternative.of(kind, plan, rewards[0], loss),)
-        new = replace(new, verdict=_verdict(new), alternatives=others, optima=(), next_runs=None)
+        new = replace(new, verdict=_verdict(new), alternatives=others, odds=None, next_runs=None)
     new = replace(new, model=model, n_problems=n_problems, other_metrics=plan.other_metrics)
     asked = {name: (_present(plan, name), _present(new, name)) for name in given}
     notes = [

@@ -19,13 +19,12 @@ from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
-from isocompute_sdk.fitting.surface.surface import Surface
-from isocompute_sdk.planning import assess, caveats
+from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.pricing import TIMED_IN_SHELL, Pricing, amount_text
 from isocompute_sdk.planning.questions import Answer, PlansByBudget, SavedEstimate, SavedPlan, with_reward
-from isocompute_sdk.planning.trials import widened
 from isocompute_sdk.specs import Allocation
 from isocompute_sdk.tolerances import Tolerances
 
@@ -33,8 +32,8 @@ MIN_SHARE, MAX_SHARE, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
 FURTHEST, PAYBACK_POINTS = 30.0, 49
 """Payback is searched up to this multiple of the whole budget, at so many budgets."""
-FURTHEST_OCTAVES = 4
-"""Octaves outside the n that were run within which a configuration is judged, by the prior of the surface."""
+FURTHEST_OUTSIDE = 16
+"""Multiple of the n that were run up to which a configuration is judged."""
 _NAMES = {
     **dict.fromkeys(("n", "group_size"), "group_size"),
     **dict.fromkeys(("bp", "Bp", "B_p", "problems_per_batch"), "problems_per_batch"),
@@ -246,7 +245,12 @@ def compare(
         PlanError: the budget is too small for the plan or for the configuration, or no reward can be predicted.
     """
     n, problems, steps = parse_configuration(configuration, equal)
-    budget = plans.like
+    budget, (smallest, largest) = plans.like, plans.planner.fits.group_size_range
+    if not smallest / FURTHEST_OUTSIDE <= n <= largest * FURTHEST_OUTSIDE:
+        raise PlanError(
+            f"n = {n} lies more than {FURTHEST_OUTSIDE} x outside the n that were run, {smallest} to {largest}",
+            "Run it for a while, and ask again.",
+        )
     if reference is not None:
         plan = _reference(plans, reference)
     plan = plans.predicted(budget.amount) if plan is None else with_reward(plan)
@@ -266,26 +270,26 @@ def compare(
         raise PlanError(f"{pricing.budget} does not pay for one step of {batch}", "Raise the budget.")
     identical = same and steps == plan.update_steps
     costs = plan.costs if identical else pricing.all_costs(n * problems, steps)
-    plan_D, wide = plan.reward_draws(), _reaching(fits, n)
+    plan_D = plan.reward_draws()
 
     def drawn(size: int, bp: int, rollouts: float) -> Array:
         compute = pricing.compute(rollouts, fits.compute)
-        if wide is None:
+        if fits.surface is None:
             return reward_draws(fits, compute, size, bp)
-        return wide.draws(compute, float(size), fits.reachable_problems_per_batch(bp))[:, 0]
+        # An n further outside is judged by the outermost curves.
+        return fits.surface.draws(compute, float(size), fits.reachable_problems_per_batch(bp))[:, 0]
 
     try:
         own_D = drawn(n, problems, n * problems * steps)
     except FitError as error:
         raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
     equal_reward, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
-    smallest, largest = fits.group_size_range
     return PlanComparison(
         metric=fits.metric,
         level=plans.level,
         plan=plan,
         notes=(
-            *(note for note in plan.notes if note.code.startswith("extrapolation")),
+            *([] if plan.extrapolation is None else caveats.extrapolation(plan.extrapolation)),
             *caveats.beyond_grid(n, largest, smallest),
             *caveats.problems_not_observed(problems, fits.problems_per_batch),
         ),
@@ -347,27 +351,7 @@ def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
             f"{request.budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
         )
     candidate = Candidate(n, problems, steps or most, limit if steps is None else "update_steps")
-    return assess.plan_for(planner, candidate, request)
-
-
-def _reaching(fits: Fits, n: int) -> Surface | None:
-    """The surface with knots as far as n, those beyond the runs from the prior; None for fits without one.
-
-    Raises:
-        PlanError: n lies further than `FURTHEST_OCTAVES` outside the runs.
-    """
-    if fits.surface is None:
-        return None
-    first, last = (float(knot) for knot in fits.surface.layout.knots_K[[0, -1]])
-    below, above = (max(0, math.ceil(gap - 1e-9)) for gap in (first - math.log2(n), math.log2(n) - last))
-    if max(below, above) > FURTHEST_OCTAVES:
-        low, high = 2 ** max(first - FURTHEST_OCTAVES, 1), 2 ** (last + FURTHEST_OCTAVES)
-        raise PlanError(
-            f"n = {n} lies more than {FURTHEST_OCTAVES} octaves outside the n that were run; accepted: {low:.0f} to "
-            f"{high:.0f}",
-            "Run it for a while, and ask again.",
-        )
-    return widened(fits.surface, below, above, np.random.default_rng(0))
+    return plan_for(planner, candidate, request)
 
 
 def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) -> tuple[int, int]:

@@ -174,35 +174,15 @@ class Inheritance:
             rows: what `rows` returned.
             timed: whether hours or money decide.
         """
-        named = (*RECIPE_FIELDS, "learning_rate", "filter")
-        taken = [row for row in rows if row.source == "runs" and row.runs and row.name in named]
-        matter = [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]
-        notes = [_taken(taken, self.recipe)] if taken else []
-        notes += [_unknown(unknown, self.recipe)] if (unknown := assumed(rows)) else []
-        by_source = {
-            source: "; ".join(f"{row.name}: {row.described}" for row in matter if row.source in sources)
-            for source, sources in (("given", ("given",)), ("runs", ("runs",)), ("preset", ("preset", "assumed")))
-        }
-        if listed := by_source["given"]:
+        notes = [_unknown(unknown, self.recipe)] if (unknown := assumed(rows)) else []
+        if matter := [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]:
+            listed = "; ".join(f"{row.name}: {row.described}" for row in matter)
             text = (
-                f"The plan differs from its runs by values that were given: {listed}. Curves and predicted reward are "
-                "those of the runs. Leave the values out to train as the runs did, or run one configuration with the "
-                "new ones and fit it."
+                f"The plan differs from some of its runs: {listed}. "
+                "Curves and predicted reward are those of the runs. Train as the runs did, fit runs of one recipe, or "
+                "run one configuration with the new values and fit it."
             )
-            notes.append(Note("recipe-differs-from-runs", "warning", text, _data(matter, "given")))
-        if listed := by_source["runs"]:
-            text = (
-                f"The runs were pooled although they differ: {listed}. The plan takes the value of the most runs, and "
-                "the learning rate of the nearest ones; its predicted reward belongs to no single recipe. Fit runs of "
-                "one recipe, or name the value with --recipe-value NAME=VALUE."
-            )
-            notes.append(Note("runs-differ-in-recipe", "warning", text, _data(matter, "runs")))
-        if listed := by_source["preset"]:
-            text = (
-                f"The runs used what a plan cannot carry: {listed}. Curves and predicted reward are those of the runs. "
-                "Change the launch script by hand, or run one configuration as the plan would and fit it."
-            )
-            notes.append(Note("recipe-not-carried", "warning", text, _data(matter, "preset", "assumed")))
+            notes.append(Note("recipe-differs-from-runs", "warning", text, _data(matter)))
         stale = _stale(next(row.runs for row in rows if row.name == "off_policy"))
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
@@ -405,10 +385,9 @@ def _stale(values: Iterable[Value]) -> list[str]:
     return [str(value) for value in values if staleness_of(value) != 0.0]
 
 
-def _data(rows: Sequence[Setting], *sources: Source) -> dict[str, object]:
-    """Values by field, of these sources or of all."""
-    chosen = [row for row in rows if not sources or row.source in sources]
-    return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan} for row in chosen}}
+def _data(rows: Sequence[Setting]) -> dict[str, object]:
+    """Values and their source by field."""
+    return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan, "source": row.source} for row in rows}}
 
 
 def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
@@ -419,19 +398,6 @@ def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
         f"Neither runs nor a person say {', '.join(row.name for row in rows)}: the plan assumes the {recipe.based_on} "
         f"preset ({values}). Its reward holds for runs that were trained so. Say what yours had with --set NAME=VALUE, "
         f"or ask for it: --recipe {recipe.based_on}.",
-        _data(rows),
-    )
-
-
-def _taken(rows: Sequence[Setting], recipe: Recipe) -> Note:
-    rule = {"sqrt": "grows with the root of the batch", "linear": "grows with the batch", "constant": "does not scale"}
-    values = ", ".join(f"{row.name} = {shown((row.plan,))}" for row in rows) or "nothing but B_p"
-    scaled = any(row.name == "learning_rate" for row in rows)
-    return Note(
-        "recipe-of-the-runs",
-        "info",
-        f"The plan takes the recipe of its runs: {values}."
-        + (f" The learning rate {rule[recipe.learning_rate_rule]}." if scaled else ""),
         _data(rows),
     )
 

@@ -1,23 +1,42 @@
-"""`NextRuns` and `PilotDesign`: what to run before a budget is spent, as saved documents."""
+"""What to run before a budget is spent: the runs that lower expected regret most for their cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.documents import Document, Saved
-from isocompute_sdk.errors import FieldError
+from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.phrases import short
+from isocompute_sdk.planning.pricing import Pricing, amount_text
+from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth
+from isocompute_sdk.specs import Budget, Hardware
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import FAR, Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NONE_WORTH_IT = "none is worth its cost: train the plan"
+SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
+"""Costs of candidate runs, as shares of the budget."""
+MIN_STEPS = 30
+"""Fewest update steps of a new run: shorter ones hardly leave their warm-up and show little of the rise."""
+MIN_ADDED = 8
+"""Fewest update steps that a continuation adds."""
+NEAR_BEST = 0.6
+"""Candidates that save at least this share of the most that any saves are compared by what they save per cost."""
+MAX_SIZE = 512
+"""Largest n of a trial: n = 1,024 and 2,048 never reached the frontier of the published sweeps."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +107,6 @@ class NextRuns(Saved):
     reason: str
     """Why these runs, or why none."""
     notes: tuple[Note, ...] = ()
-    regret_unseen: NotNegative = 0.0
-    """What of `regret_now` lies at n above twice the largest that was run."""
 
     def __post_init__(self) -> None:
         if self.saving > self.regret_now * (1 + 1e-9) + 1e-12:
@@ -112,9 +129,18 @@ class NextRuns(Saved):
         """`regret_now` less `saving`."""
         return max(self.regret_now - self.saving, 0.0)
 
-    def material(self, span: float = 1.0) -> bool:
-        """Whether the saving is worth a delay of the plan; `span` is the width of the metric's range."""
-        return bool(self.runs) and self.saving >= Tolerances(span).small
+    @classmethod
+    def none(cls, budget: Budget, metric: str, now: tuple[int, int], regret: float, reason: str) -> NextRuns:
+        """No runs, with the reason.
+
+        Args:
+            budget: what is left to spend.
+            metric: of the plan.
+            now: its n and B_p.
+            regret: reward that it is expected to lose against the best n.
+            reason: why no run is worth making first.
+        """
+        return cls((), budget.unit, float(budget.available), metric, *now, max(regret, 0.0), 0.0, reason)
 
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""
@@ -171,3 +197,349 @@ class PilotDesign(Saved):
 
 
 PILOT_DESIGN = Document("pilot-design", 1, PilotDesign, remedy="Design it again: isocompute next --budget C.")
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to look for runs to make first."""
+
+    slots: int
+    """Most runs, each chosen beside those before it; 0 for none."""
+    most: float | None = None
+    """Largest cost of all of them, in the budget's unit; None for no limit but their worth."""
+    going: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Runs that go on in any case, by name, with the update steps at which they end."""
+    continuing: bool = True
+    """Whether a run that exists can be made longer."""
+    rng: np.random.Generator | int | None = None
+    """The randomness of simulated evaluations; None for a fixed one."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of fits with a surface: prices, limits and what a plan may choose."""
+
+    fits: Fits
+    pricing: Pricing
+    hardware: Hardware
+    problems: tuple[int, ...]
+    """Numbers of problems per batch that a plan or a trial may use, increasing."""
+    planned_sizes: tuple[int, ...]
+    """Group sizes that a plan may choose without further runs."""
+    min_update_steps: int
+    plan: tuple[int, int]
+    """n and B_p of the present plan."""
+    regret: float
+    """Reward that it is expected to lose against the best n."""
+    n_problems: int | None = None
+    """Distinct training problems, which no batch exceeds; None if unknown."""
+
+    @property
+    def surface(self) -> Surface:
+        """The joint model.
+
+        Raises:
+            PlanError: fits of another method.
+        """
+        if self.fits.surface is None:
+            raise PlanError(
+                f"fits of method {self.fits.method!r} have no draws of a surface to judge further runs by",
+                "Fit with --method surface (method='surface').",
+            ).in_shell("Fit with --method surface.")
+        return self.fits.surface
+
+    def compute(self, rollouts: float) -> float:
+        """Rollouts on the axis of the fits."""
+        return self.pricing.compute(rollouts, self.fits.compute)
+
+    def cost(self, batch: int, steps: int) -> float:
+        """Cost in the budget's unit."""
+        return self.pricing.cost(batch, steps)
+
+    def steps(self, amount: float, batch: int) -> int:
+        """Update steps that an amount buys of a batch, within the deadline."""
+        steps, deadline = self.pricing.most_steps(self.pricing.budget.unit, amount, batch), self.pricing.deadline
+        return steps if deadline is None else min(steps, self.pricing.most_steps("wall_hours", deadline, batch))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that exists."""
+
+    run_id: str | None
+    """None where runs are known by configuration only."""
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A trial that is worth making."""
+
+    trial: Trial
+    saving: float
+    """Expected saving beside the picks before it, less its cost."""
+    worth: Worth
+    """Of all picks up to this one together."""
+
+
+def ask(question: Question, search: Search) -> NextRuns:
+    """The runs that lower expected regret most for their cost; none if together they save too little to wait for.
+
+    Raises:
+        PlanError: fits without a surface, or a budget that is too small for any plan.
+    """
+    fits, surface, pricing = question.fits, question.surface, question.pricing
+    rng = np.random.default_rng(0 if search.rng is None else search.rng)
+    first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
+    powers = {2**i for i in range(1, 41) if first <= 2**i <= last}
+    sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
+    outlook = Outlook(surface, _choices(question, surface, sizes), rng, question.compute, _evaluations(fits))
+    largest = max(*fits.group_sizes, MAX_SIZE)
+    ran, going = runs_of(fits), search.going
+    made = [_rest(one, question, going[one.run_id]) for one in ran if one.run_id is not None and one.run_id in going]
+    asked = [
+        trial
+        for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
+        if trial.continues not in going
+        and (search.continuing or trial.continues is None)
+        and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
+        and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
+    ]
+    picks = _chosen(outlook, asked, search, made)
+    total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
+    now = f"the plan now is n = {question.plan[0]}, expected to lose {regret:.4f} against the best n"
+    tolerances = Tolerances(outlook.choices.span)
+    # Beside runs that go on anyway nothing waits for these.
+    if min(total, regret) < (tolerances.nothing if going else tolerances.small):
+        reason = f"{now}; of the runs that could be made first, {NONE_WORTH_IT}"
+        return NextRuns.none(pricing.budget, fits.metric, question.plan, regret, reason)
+    return _answer(question, outlook, picks, regret, now)
+
+
+def _candidates(sizes: Sequence[int], ran: Sequence[Ran], question: Question, most: float | None) -> list[Trial]:
+    """New runs, second seeds and continuations, at costs that are shares of the budget."""
+    budget = question.pricing.budget.available
+    limit = SHARES[-1] * budget if most is None else most
+    amounts = sorted({min(share * budget, limit) for share in SHARES})
+    fewest = max(question.min_update_steps, MIN_STEPS)
+    trials: list[Trial] = []
+    for bp in question.problems:
+        for n in sizes:
+            seed = 1 + max((one.seed for one in ran if (one.group_size, one.problems_per_batch) == (n, bp)), default=-1)
+            trials += _lengths(Ran(None, n, bp, 0, seed), amounts, question.cost, fewest)
+    for one in ran:
+        if one.run_id is not None:
+            trials += _lengths(one, amounts, question.cost, MIN_ADDED)
+    return trials
+
+
+def _lengths(run: Ran, amounts: Sequence[float], cost: Callable[[int, int], float], fewest_steps: int) -> list[Trial]:
+    """The run from where it is, for each amount that pays for enough steps."""
+    batch, begins = run.group_size * run.problems_per_batch, run.update_steps
+    trials = dict[int, Trial]()
+    spent = cost(batch, begins) if begins else 0.0
+    one = max(cost(batch, begins + fewest_steps) - spent, 1e-12) / fewest_steps
+    for amount in amounts:
+        steps = begins + math.floor(amount / one)
+        while steps > begins and cost(batch, steps) - spent > amount * (1 + 1e-9):
+            steps -= max(1, (steps - begins) // 50)
+        if steps - begins >= fewest_steps:
+            added = cost(batch, steps) - spent
+            trials[steps] = Trial(run.group_size, run.problems_per_batch, steps, run.seed, added, run.run_id, begins)
+    return list(trials.values())
+
+
+def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Sequence[Trial]) -> list[Pick]:
+    """At most as many trials as there are slots, one after the other, each the one that saves most for its cost.
+
+    Args:
+        outlook: what is believed and decided.
+        trials: candidates.
+        search: how many, and what they may cost.
+        made: trials that are made in any case; what the others save is beside them.
+    """
+    floor, most = Tolerances(outlook.choices.span).nothing, search.most
+    left, picks = list(trials), list[Pick]()
+    if not left:
+        return picks
+    shown = outlook.shown(left)
+    before, saved = (shown[0][:0], shown[1][:0]), 0.0
+    if made:
+        before, saved = outlook.shown(made), outlook.saving(made)
+    while left and len(picks) < search.slots:
+        spent = sum(pick.trial.cost for pick in picks)
+        able = [i for i, trial in enumerate(left) if most is None or spent + trial.cost <= most * (1 + 1e-9)]
+        if not able:
+            break
+        asked = [left[i] for i in able]
+        beside = [*made, *(p.trial for p in picks)]
+        worths = outlook.worth(beside, asked, (shown[0][able], shown[1][able]), before)
+        saving_E = np.array([worth.saving for worth in worths]) - saved
+        top = float(saving_E.max())
+        if top <= floor:
+            break
+        per_cost_E = np.where(saving_E >= NEAR_BEST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
+        best = int(np.argmax(per_cost_E))
+        picks.append(Pick(asked[best], float(saving_E[best]), worths[best]))
+        saved, index = worths[best].saving, able[best]
+        taken = slice(index, index + 1)
+        before = np.concatenate([before[0], shown[0][taken]]), np.concatenate([before[1], shown[1][taken]])
+        left, keep = _without(left, index)
+        shown = shown[0][keep], shown[1][keep]
+    return picks
+
+
+def _without(trials: list[Trial], taken: int) -> tuple[list[Trial], list[int]]:
+    """The other candidates and their places: none continues the same run, and the same new run gets the next seed."""
+    chosen = trials[taken]
+    keep = [
+        i
+        for i, t in enumerate(trials)
+        if i != taken and not (chosen.continues is not None and t.continues == chosen.continues)
+    ]
+    same = (chosen.group_size, chosen.problems_per_batch, chosen.seed, None, chosen.continues)
+    return [
+        replace(t, seed=chosen.seed + 1)
+        if (t.group_size, t.problems_per_batch, t.seed, t.continues, None) == same
+        else t
+        for t in (trials[i] for i in keep)
+    ], keep
+
+
+def runs_of(fits: Fits) -> list[Ran]:
+    """The runs behind fits; without their table one for each configuration, which cannot be continued by name."""
+    from isocompute_sdk.records import RunSet
+
+    if fits.runs is not None:
+        named = [
+            Ran(run.run_id, run.group_size, bp, max(1, round(run.rollouts / (run.group_size * bp))), run.seed or 0)
+            for run in RunSet.from_dict(fits.runs).runs()
+            if (bp := run.problems_per_batch) is not None and (run.group_size, bp) in fits.curves and run.rollouts > 0
+        ]
+        if named:
+            return named
+    return [
+        Ran(None, n, bp, max(1, round(curve.last_compute / (n * bp))))
+        for (n, bp), curve in fits.curves.items()
+        if bp is not None
+    ]
+
+
+def _rest(run: Ran, question: Question, steps: int) -> Trial:
+    """What is left of a run that goes on."""
+    batch = run.group_size * run.problems_per_batch
+    cost = question.cost(batch, steps) - question.cost(batch, run.update_steps)
+    return Trial(run.group_size, run.problems_per_batch, steps, run.seed, cost, run.run_id, run.update_steps)
+
+
+def _choices(question: Question, surface: Surface, sizes: Sequence[int]) -> Choices:
+    """What the budget decides between: every group size at every B_p that the budget can carry out."""
+    budget = question.pricing.budget
+    pairs = [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None]
+    choices = Choices.of(
+        surface,
+        pairs,
+        question.steps,
+        question.min_update_steps,
+        budget.available,
+        compute=question.compute,
+        planned=question.planned_sizes,
+        plan=question.plan,
+    )
+    if choices is None:
+        raise PlanError(
+            f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan", "Raise the budget."
+        )
+    return choices
+
+
+def _evaluations(fits: Fits) -> int:
+    """Evaluations of a run like those behind the fits."""
+    points = [int(np.count_nonzero(one.compute_T > 0)) for one in fits.surface_points or ()]
+    return max(4, min(int(np.median(points)) if points else 20, 60))
+
+
+def _answer(question: Question, outlook: Outlook, picks: Sequence[Pick], regret: float, now: str) -> NextRuns:
+    """The picks with costs, reasons and notes."""
+    c, unit, budget = outlook.choices, question.pricing.budget.unit, question.pricing.budget.available
+    runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
+    chance[outlook.now] = 1.0
+    for pick in picks:
+        saved = max(min(pick.saving, regret - total), 0.0)
+        runs.append(advised(pick.trial, budget, saved, _settles(outlook, pick, chance)))
+        total, chance = total + saved, pick.worth.chosen_J
+    cost = sum(run.cost for run in runs)
+    reason = (
+        f"{now}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
+        f"expected to save {total:.4f} after what it costs"
+    )
+    batches = {int(n) * int(bp) for n, bp in zip(c.group_size_J, c.problems_J, strict=True)}
+    target = max(question.compute(float(batch * question.steps(budget, batch))) for batch in batches)
+    longest = max(outlook.surface.largest_compute, *(question.compute(float(r.rollouts)) for r in runs))
+    return NextRuns(
+        runs=tuple(runs),
+        unit=unit,
+        budget=float(budget),
+        metric=question.fits.metric,
+        group_size_now=question.plan[0],
+        problems_per_batch_now=question.plan[1],
+        regret_now=regret,
+        saving=float(min(total, regret)),
+        reason=reason,
+        notes=tuple(far_note(target, longest)),
+    )
+
+
+def advised(trial: Trial, budget: float, saves: float, settles: str) -> NextRun:
+    """A trial as it is shown and saved."""
+    return NextRun(
+        group_size=trial.group_size,
+        problems_per_batch=trial.problems_per_batch,
+        update_steps=trial.update_steps,
+        seed=trial.seed,
+        continues=trial.continues,
+        cost=float(trial.cost),
+        share=min(float(trial.cost / budget), 1.0),
+        saves=float(max(saves, 0.0)),
+        settles=settles,
+    )
+
+
+def far_note(target: float, longest: float) -> list[Note]:
+    """The note that the target lies far beyond every run; none within `FAR`."""
+    reach = target / longest
+    if reach <= FAR * (1 + 1e-9):
+        return []
+    text = (
+        f"After these runs the target still lies {reach:.3g} x beyond the longest run. A run of a tenth of the target "
+        "costs more than it is expected to save; predictions that far rest on the form of the curves."
+    )
+    return [Note("target-beyond-10x", "warning", text, {"extrapolation": reach})]
+
+
+def named(runs: Sequence[NextRun]) -> str:
+    """Group sizes and lengths in one phrase."""
+    by_length: dict[int, list[str]] = {}
+    for run in runs:
+        by_length.setdefault(run.rollouts, []).append(str(run.group_size))
+    parts = [f"n = {' and '.join(sizes)} to {short(length)} rollouts" for length, sizes in by_length.items()]
+    return ", ".join(parts)
+
+
+def _settles(outlook: Outlook, pick: Pick, before_J: npt.NDArray[np.float64]) -> str:
+    """Which n compete, and how likely the plan changes."""
+    c, t = outlook.choices, pick.trial
+    after_J = pick.worth.chosen_J
+    now = int(np.argmax(before_J))
+    others = np.where(np.arange(len(after_J)) == now, -1.0, after_J)
+    rival = int(np.argmax(others))
+    changed = 1.0 - float(after_J[now])
+    if others[rival] <= 0:
+        return f"how good n = {t.group_size} is at the target"
+    return (
+        f"whether n = {c.group_size_J[rival]} is better than n = {c.group_size_J[now]} at the target (the plan changes "
+        f"with probability {changed:.0%})"
+    )

@@ -16,10 +16,11 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.planning.inheritance import Setting
+from isocompute_sdk.planning.inheritance import Setting, assumed
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.summary import answer, describe_pilot, details
-from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.planning.summary import answer, details
+from isocompute_sdk.records.comparable import Value
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import HasSizes, Sized
 
 if TYPE_CHECKING:
@@ -63,6 +64,18 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Odds:
+    """How good one n is with the whole budget, over the draws of a surface."""
+
+    probability_best: float
+    """Share of the draws in which it is the best."""
+    near_best: float
+    """Share of the draws in which it is equal to the best."""
+    expected_loss: float
+    """Reward expected to be lost against the best n of each draw."""
+
+
+@dataclass(frozen=True)
 class Alternative(Sized):
     """Another allocation worth knowing about, at the same budget."""
 
@@ -77,6 +90,8 @@ class Alternative(Sized):
     """Predicted reward; None if the fits cannot predict it."""
     expected_loss: float | None = None
     """Predicted loss of reward against the plan (for a prior, of a share of the gain); negative if it is better."""
+    odds: Odds | None = None
+    """None without a surface."""
 
     @classmethod
     def of(cls, kind: str, c: HasSizes, reward: float | None, loss: float | None) -> Alternative:
@@ -105,23 +120,31 @@ class Stopping:
 
 
 @dataclass(frozen=True)
-class Optimum:
-    """The configuration with the highest predicted reward for what the plan spends of one unit."""
+class Decision:
+    """What was decided, and on what: the facts that every command, note and page renders.
 
-    per: Literal["rollout", "gpu_hour"]
-    """`rollout`: for the plan's rollouts, whatever time they take; `gpu_hour`: for the plan's GPU-hours."""
-    group_size: int
-    problems_per_batch: int
-    gpus: int
-    reward_at_equal_rollouts: float
-    """Predicted reward with the plan's rollouts."""
-    gpu_hours_at_equal_rollouts: float
-    """GPU-hours of those rollouts."""
-    wall_hours_at_equal_rollouts: float
-    reward_at_equal_gpu_hours: float | None
-    """Predicted reward with the plan's GPU-hours; None if they do not pay for one update."""
-    rollouts_at_equal_gpu_hours: int
-    """Rollouts in the plan's GPU-hours."""
+    The same fits, budget, hardware and recipe give an equal one, whoever asks (`planning.decide`).
+    """
+
+    allocation: tuple[int, int, int]
+    """n, B_p and M."""
+    verdict: Verdict
+    predicted_reward: float | None
+    reward_interval: tuple[float, float] | None
+    odds: Odds | None
+    alternatives: tuple[Alternative, ...]
+    """Every other n that the constraints allow, with its reward, odds and loss."""
+    first: NextRuns | None
+    """What to run first, or that nothing is worth its cost; None if that was not asked for."""
+    costs: Mapping[str, float]
+    limited_by: tuple[str, ...]
+    stopping: Stopping | None
+    doubts: tuple[str, ...]
+    given: Mapping[str, Value | None]
+    """Settings that a person gave, by column of a `RunSet`; those of a preset that was asked for count as given."""
+    from_runs: Mapping[str, Value | None]
+    assumed: Mapping[str, Value | None]
+    """Settings that neither a person nor the runs gave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,18 +195,17 @@ class Plan(Sized, Saved):
     that the budget does not pay."""
     settings: tuple[Setting, ...] = ()
     """Recipe of the runs and of this plan side by side, each value with its source."""
-    pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
-    """A sweep that would narrow the answer; None for plans from runs of the user's own."""
+    odds: Odds | None = None
+    """How good its n is with the whole budget; None without a surface."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
     """How far the fits extrapolate; None without a surface."""
-    optima: tuple[Optimum, ...] = ()
-    """Best per rollout and best per GPU-hour for what this plan spends."""
     stopping: Stopping | None = None
     """What it leaves of the budget because that would add almost nothing; None if it leaves nothing for that reason."""
     next_runs: NextRuns | None = None
-    """Runs to make before this plan; None unless the verdict asks for them and they were looked for."""
+    """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
+    without draws, or M or B fixed."""
     fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
         default=None, repr=False, compare=False
     )
@@ -212,6 +234,31 @@ class Plan(Sized, Saved):
         for name, spent, limit, what in limits:
             if spent > limit * (1 + SLACK):
                 raise FieldError(name, spent, f"at most {limit:,.12g}, the {what}")
+
+    @property
+    def decision(self) -> Decision:
+        """What was decided, and on what."""
+        unknown = {row.name for row in assumed(self.settings)}
+        by_source = {
+            source: {row.name: row.plan for row in self.settings if row.source in sources and row.name not in unknown}
+            for source, sources in (("given", ("given", "preset")), ("runs", ("runs",)))
+        }
+        return Decision(
+            allocation=(self.group_size, self.problems_per_batch, self.update_steps),
+            verdict=self.verdict,
+            predicted_reward=self.predicted_reward,
+            reward_interval=self.reward_interval,
+            odds=self.odds,
+            alternatives=self.alternatives,
+            first=self.next_runs,
+            costs=self.costs,
+            limited_by=self.binding,
+            stopping=self.stopping,
+            doubts=self.verdict.doubts,
+            given=by_source["given"],
+            from_runs=by_source["runs"],
+            assumed={row.name: row.plan for row in self.settings if row.name in unknown},
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -293,8 +340,6 @@ class Plan(Sized, Saved):
         lines = [f"{label:<24} {text}" for label, text in answer(self)]
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
         lines += [f"{label:<24} {text}" for label, text in details(self)]
-        if self.pilot is not None:
-            lines.append(describe_pilot(self.pilot))
         return "\n".join(lines)
 
     def __repr__(self) -> str:

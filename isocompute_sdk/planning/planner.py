@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.planning import assess
-from isocompute_sdk.planning.allocate import Options, Request, Spend, resolve, whole_number
-from isocompute_sdk.planning.asking import Question, ask
-from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.allocate import AllocateOptions, Options, Request, whole_number
+from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
+from isocompute_sdk.planning.decide import decide, plan_for
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
-from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign
-from isocompute_sdk.planning.pilot_design import SHARES, design_pilot
+from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign, Search
+from isocompute_sdk.planning.pilot import SHARES, design_pilot
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.preference import Mode
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget, budget_for, marginal
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -189,22 +187,7 @@ class Planner:
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         return planner
 
-    def allocate(
-        self,
-        budget: Budget | float | str,
-        *,
-        problems_per_batch: int | None = None,
-        update_steps: int | None = None,
-        rollouts_per_batch: int | None = None,
-        mode: Mode = "expected",
-        beyond_grid: int | Literal["auto"] = "auto",
-        n_problems: int | None = None,
-        min_update_steps: int | None = None,
-        spend: Spend = "worthwhile",
-        powers_of_two: bool = True,
-        evaluation_share: float = EVALUATION_SHARE,
-        continued: Mapping[tuple[int, int], float] | None = None,
-    ) -> Plan:
+    def allocate(self, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Plan:
         """The best executable allocation within the budget.
 
         For a budget in GPU-hours or money, or with a deadline, n, B_p and the number of GPUs are chosen together, by
@@ -225,25 +208,13 @@ class Planner:
             evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
             continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
                 plan instead of for the pilot in the budget's `spent`.
+            slots: most runs to make first that the plan names, where they are worth their cost; 0 looks for none.
 
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
         """
-        request = Request.of(
-            budget,
-            problems_per_batch=problems_per_batch,
-            update_steps=update_steps,
-            rollouts_per_batch=rollouts_per_batch,
-            mode=mode,
-            beyond_grid=beyond_grid,
-            n_problems=n_problems,
-            min_update_steps=min_update_steps,
-            spend=spend,
-            powers_of_two=powers_of_two,
-            evaluation_share=evaluation_share,
-            continued=continued,
-        )
-        return assess.allocate(self._on(request.budget), request)
+        request = Request.of(budget, **options)
+        return decide(self._on(request.budget), request)
 
     def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
         """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
@@ -256,7 +227,7 @@ class Planner:
         Raises:
             FieldError: it costs more than the budget, or the hardware cannot take its batch.
         """
-        return assess.plan_for(self, candidate, request, pricing)
+        return plan_for(self, candidate, request, pricing)
 
     def replan(
         self,
@@ -364,7 +335,8 @@ class Planner:
     ) -> NextRuns:
         """What to run before the budget is spent: the runs that lower expected regret at the target most per cost.
 
-        A law without a surface, published or the prior's, gives the first round of `design_pilot`.
+        These are the `next_runs` of `allocate`: none where the runs decide n. A law without a surface, published or
+        the prior's, gives the first round of `design_pilot`.
 
         Args:
             budget: as of `allocate`: what is left to spend, these runs included. None: three times the largest
@@ -391,37 +363,33 @@ class Planner:
                 f"received {', '.join(fixed)}; accepted: neither, since n, B_p and M of the runs are what is asked for",
                 f"Leave {', '.join(fixed)} out.",
             ).in_shell(f"Leave {flags} out.")
-        slots, generator = whole_number("slots", slots), np.random.default_rng(0 if rng is None else rng)
-        seen, own = self.fits.largest_compute, self.fits.method in FITTED
-        if budget is None and (not own or seen is None):
+        seen = self.fits.largest_compute
+        if budget is None and (self.fits.method not in FITTED or seen is None):
             raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).").in_shell("Add --budget.")
+        if self.fits.method == "paper":
+            raise PlanError(
+                "fits of method 'paper' have no draws of a surface to judge further runs by",
+                "Fit with --method surface (method='surface').",
+            ).in_shell("Fit with --method surface.")
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
-        if not own:
-            return self.design_pilot(amount, rng=generator, **options).first
-        question = self._question(replace(Request.of(amount, **options), spend="all"))
-        return ask(question, slots, generator, most=most, going=going, continuing=continuing)
+        search = Search(whole_number("slots", slots), most, going or {}, continuing, rng)
+        found = decide(self, Request.of(amount, **options), search).next_runs
+        if found is None:
+            raise PlanError(f"a budget of {amount} is too small for a plan with a pilot", "Raise the budget.")
+        return found
 
-    def _question(self, request: Request) -> Question:
-        """Prices, limits and fits behind `next_runs`, beside the plan for the whole budget."""
-        if request.n_problems is not None and self.fits.surface is not None:
-            return self.for_problem_set(request.n_problems)._question(replace(request, n_problems=None))
-        plan, fits = assess.allocate(self, request), self.fits
-        fixed = Fixed(request.fixed.problems_per_batch)
-        resolved = resolve(self, replace(request, fixed=fixed, powers_of_two=True))
-        problems = {plan.problems_per_batch}
-        if fixed.free:
-            unstable = () if fits.passport is None else fits.passport.unstable_problems_per_batch
-            floor = resolved.limits.floor
-            problems.add(min([b for b in fits.problems_per_batch if b >= floor and b not in unstable], default=floor))
-        return Question(
-            fits=fits,
-            pricing=replace(resolved.limits.pricing, throughput=plan.throughput),
-            hardware=self.hardware,
-            problems=tuple(sorted(problems)),
-            planned_sizes=tuple(sorted({*resolved.sizes(), plan.group_size})),
-            min_update_steps=resolved.limits.min_update_steps,
-            plan=(plan.group_size, plan.problems_per_batch),
-        )
+    def first_pilot(self, request: Request, search: Search) -> NextRuns | None:
+        """The first round of a pilot for a request; None if its budget pays for none."""
+        try:
+            return self.design_pilot(
+                request.budget,
+                rng=search.rng,
+                problems_per_batch=request.fixed.problems_per_batch,
+                n_problems=request.n_problems,
+                min_update_steps=request.min_update_steps,
+            ).first
+        except PlanError:
+            return None
 
     def design_pilot(
         self,
@@ -449,7 +417,7 @@ class Planner:
         problems = request.fixed.problems_per_batch or max(floor, 1)
         steps = request.min_update_steps or max(2 * recipe.warmup_steps, 1)
         try:
-            now = self.allocate(request.budget, problems_per_batch=problems, min_update_steps=steps).group_size
+            now = self.allocate(request.budget, problems_per_batch=problems, min_update_steps=steps, slots=0).group_size
         except PlanError:
             now = None
         pricing = Pricing(request.budget, self.throughput)

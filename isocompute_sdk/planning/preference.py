@@ -1,4 +1,4 @@
-"""Which group size to prefer: by a surface's draws, by a law, or by least expected regret (prior)."""
+"""Which group size a law prefers: the nearest to its n, or for a prior the one of least expected regret."""
 
 from __future__ import annotations
 
@@ -31,48 +31,6 @@ def mismatch_loss(octaves: npt.ArrayLike) -> Array:
 
 
 @dataclass(frozen=True)
-class RewardPreference:
-    """By the reward that a surface predicts for the compute that each candidate spends."""
-
-    fits: Fits
-    mode: Mode
-    pricing: Pricing
-    law: str = "group_size"
-    """Law to show beside the choice."""
-
-    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None, *, careful: bool = False) -> Candidate:
-        """The candidate with the largest expected reward, the smaller n of two equal ones.
-
-        Args:
-            candidates: at least one.
-            fixed: what the caller fixed, which does not matter here.
-            careful: as in conservative mode, whatever the mode is: no n above those that were run.
-        """
-        ordered = sorted(candidates, key=lambda c: c.group_size)
-        spent = [self.value(c) for c in ordered]
-        odds = self.fits.group_size_odds(
-            max(spent), [c.group_size for c in ordered], ordered[0].problems_per_batch, compute_of_each=spent
-        )
-        return ordered[odds.best(conservative=careful or self.mode == "conservative")]
-
-    def distance(self, n: int, at: Candidate) -> float:
-        """Expected loss against the best n at that candidate's compute and B_p."""
-        odds = self.fits.group_size_odds(self.value(at), problems_per_batch=at.problems_per_batch)
-        reward = self.fits.expected_reward(self.value(at), n, at.problems_per_batch)
-        return float(odds.reward.max() - reward)
-
-    def value(self, at: Candidate) -> float:
-        """Compute of a candidate on the axis of the fits."""
-        return self.pricing.compute(at.rollouts, self.fits.compute)
-
-    def wanted(self, at: Candidate) -> float | None:
-        """The best n at that candidate's compute, on the grid or in the octave above it."""
-        sizes = [*self.fits.group_sizes, 2 * self.fits.group_size_range[1]]
-        odds = self.fits.group_size_odds(self.value(at), sizes, at.problems_per_batch)
-        return float(sizes[odds.best()])
-
-
-@dataclass(frozen=True)
 class LawPreference:
     """By a law, or for a prior by expected regret; `distance` is in octaves, or in shares of the gain."""
 
@@ -83,11 +41,16 @@ class LawPreference:
     pricing: Pricing
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None, *, careful: bool = False) -> Candidate:
-        """The candidate nearest to the law, the smaller n of two equal ones; arguments as of `RewardPreference`.
+        """The candidate nearest to the law, the smaller n of two equal ones.
 
         The law is evaluated at the largest compute of any candidate: at its own compute, an n that spends little
         would look right for that little. If B_p and M are fixed, n alone decides how much is spent: then it is the
         largest n that the law calls best at any compute.
+
+        Args:
+            candidates: at least one.
+            fixed: what the caller fixed.
+            careful: as in conservative mode, whatever the mode is.
         """
         at = max(candidates, key=lambda c: c.rollouts)
         if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:
@@ -123,6 +86,3 @@ class LawPreference:
     def wanted(self, at: Candidate) -> float | None:
         """The law's n; None for a prior, which has many."""
         return None if self.fits.method == "prior" else float(self.fits.law(self.law).predict(self.value(at)))
-
-
-Preference = RewardPreference | LawPreference

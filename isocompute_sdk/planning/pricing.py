@@ -48,7 +48,7 @@ def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: f
 DEFAULT_EVALUATION = Evaluation()
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
-_MEASURE = "or measure the speed: isocompute probe STUDY, or isocompute probe --read LOGS"
+_MEASURE = "or measure the speed: isocompute run STUDY --probe, or isocompute doctor LOGS --speed"
 TIMED_IN_SHELL = (
     "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute run STUDY --probe, or "
     "isocompute doctor LOGS --speed."

@@ -15,8 +15,9 @@ from isocompute_sdk.fitting import arguments
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning import assess
+from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
+from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget
@@ -148,7 +149,7 @@ class PlansByBudget:
         return estimate(drawn_D, self.level)
 
     def _allocate(self, budget: Budget) -> Plan:
-        return assess.allocate(self.planner, replace(self.request, budget=budget))
+        return decide(self.planner, replace(self.request, budget=budget, slots=0))
 
 
 def with_reward(plan: Plan) -> Plan:
@@ -425,7 +426,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
         metric=plan.metric,
         level=plans.level,
         plan=plan,
-        notes=tuple(note for note in twice.notes if note.code.startswith("extrapolation")),
+        notes=() if twice.extrapolation is None else tuple(caveats.extrapolation(twice.extrapolation)),
         budget=budget,
         next_plan=more,
         gain=gain,

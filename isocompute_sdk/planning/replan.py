@@ -14,7 +14,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.forecast import FALLING, FURTHEST, SICK, Checkpoint, Forecast, LiveRun, forecast_run
+from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, logistic
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR
 from isocompute_sdk.health.live_run import in_sweep, live_run
@@ -22,6 +22,7 @@ from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.plan import Plan, Verdict
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
@@ -398,9 +399,9 @@ def _options(at: _Situation, steps: int, level: float) -> list[Option]:
     half = float(f"{float(rate) / 2:.3g}")
     title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
     halved = option("halve-learning-rate", title, "guess", why, at.keep_D + gain_D, {"learning_rate": half})
-    trouble = set(_trouble(at.live))
+    sick = {one.name for one in at.live.troubles if one.kind == "sick"}
     # Of equal rewards the remedy of what was found comes first.
-    options.insert(len(options) if trouble & OF_TERMS or not trouble & SICK else 2, halved)
+    options.insert(2 if sick and not sick & OF_TERMS else len(options), halved)
     return [*options, *_another_size(at, option)]
 
 
@@ -444,24 +445,22 @@ def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:
 
 
 def _another_size(at: _Situation, option: Callable[..., Option]) -> list[Option]:
-    """The best other n of the runs, from the checkpoint on; none without a surface or another n that fits."""
+    """The n that the same decision names for a whole run, from the checkpoint on; none if the run has it."""
     fits, n = at.planner.fits, at.live.one.group_size
-    if fits.surface is None:
+    spent = max(float(at.live.one.rollouts_T[-1]), 1.0)
+    request = Request(Budget(rollouts=spent + at.left), Fixed(problems_per_batch=at.problems), beyond_grid=0, slots=0)
+    try:
+        best = n if fits.surface is None else decide(at.planner, request).group_size
+    except PlanError:
         return []
-    drawn = {
-        size: _along_surface(at, fits, size)
-        for size in fits.group_sizes
-        if size not in (1, n)
-        and size * at.problems <= at.left
-        and at.planner.hardware.refusal(size * at.problems) is None
-    }
-    if not drawn:
+    if best == n or best * at.problems > at.left:
         return []
-    best = max(drawn, key=lambda size: float(drawn[size].mean()))
     title = f"back to the checkpoint, then n = {best} for {int(at.left // (best * at.problems)):,} updates"
-    why = f"Your runs of n = {best}, from the point of their curve at which they had this reward."
+    why = f"Your runs at n = {best}, from the point of their curve at which they had this reward."
     changes: dict[str, Change] = {"group_size": best}
-    return [option("another-group-size", title, "seen-in-your-data", why, drawn[best], changes, best)]
+    return [
+        option("another-group-size", title, "seen-in-your-data", why, _along_surface(at, fits, best), changes, best)
+    ]
 
 
 def _along_surface(at: _Situation, fits: Fits, size: int) -> Array:
@@ -493,8 +492,7 @@ def _followed(options: Sequence[Option], worth: float) -> Name:
 
 
 def _trouble(live: LiveRun) -> tuple[str, ...]:
-    codes = [note.code for note in live.findings if note.code in SICK | FALLING and note.severity != "info"]
-    return tuple(dict.fromkeys(codes))
+    return tuple(dict.fromkeys(one.name for one in live.troubles))
 
 
 def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
@@ -502,12 +500,6 @@ def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
     request = Request(budget, Fixed(), min_update_steps=1)
     found = planner.plan_for(candidate, request)
     text = "continues a run from a checkpoint; its rewards are predicted by the replan, not by the plan"
-    note = Note(
-        "plan-continues-a-run",
-        "info",
-        "This plan continues a run from a checkpoint: rollouts, warm-up and the KL term's reference begin there. Its "
-        "rewards stand in the replan.",
-    )
     kept: dict[str, Any] = {"predicted_reward": None, "reward_interval": None, "group_size_interval": None}
     return replace(
         found,
@@ -515,11 +507,10 @@ def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
         law_group_size=None,
         extrapolation=None,
         alternatives=(),
-        optima=(),
         passport=None,
         fits=None,
         verdict=Verdict("undecided", text),
-        notes=(note, *(one for one in found.notes if one.code in ("recipe-assumed", "recipe-differs"))),
+        notes=(),
     )
 
 

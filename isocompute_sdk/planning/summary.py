@@ -8,8 +8,7 @@ from isocompute_sdk.planning.inheritance import assumed, shown
 from isocompute_sdk.planning.pricing import amount_text
 
 if TYPE_CHECKING:
-    from isocompute_sdk.planning.plan import Alternative, Optimum, Plan
-    from isocompute_sdk.specs import Sweep
+    from isocompute_sdk.planning.plan import Alternative, Plan
 
 VERDICTS = {
     "clear": "Decided",
@@ -63,6 +62,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
     ]
+    if plan.next_runs is not None:
+        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.group_size_interval is not None:
         found.append(("near-best n", "80 % band {} to {} (others may be as good)".format(*plan.group_size_interval)))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
@@ -102,7 +103,6 @@ def details(plan: Plan) -> list[tuple[str, str]]:
         (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
         for label, amounts in parts.items()
     ]
-    found += _optima(plan)
     unlike = [row for row in plan.settings if row.differs]
     found += [("unlike the runs" if i == 0 else "", f"{row.name}: {row.described}") for i, row in enumerate(unlike)]
     lines = () if plan.passport is None else plan.passport.lines()
@@ -118,15 +118,6 @@ def describe(alternative: Alternative) -> str:
     if a.expected_loss is not None:
         text += f" ({-a.expected_loss:+.3f}" + (")" if a.predicted_reward is not None else " of the gain)")
     return text
-
-
-def describe_pilot(pilot: Sweep) -> str:
-    """A pilot sweep in one sentence."""
-    sizes = ", ".join(map(str, pilot.group_size))
-    return (
-        f"A pilot that would narrow this: n = {sizes} at B_p = {pilot.problems_per_batch[0]}, "
-        f"{pilot.rollouts:,} rollouts each, then fit and plan again."
-    )
 
 
 def _cost(plan: Plan) -> str:
@@ -162,14 +153,6 @@ def _reward(plan: Plan) -> str:
     return text
 
 
-def _optima(plan: Plan) -> list[tuple[str, str]]:
-    """Best per rollout and best per GPU-hour."""
-    texts = [_optimum(o) for o in plan.optima]
-    if texts and len(set(texts)) == 1:
-        return [("best per rollout", texts[0]), ("best per gpu-hour", "the same")]
-    return [(f"best per {o.per.replace('_', '-')}", text) for o, text in zip(plan.optima, texts, strict=True)]
-
-
 def _evaluation(plan: Plan) -> str:
     evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
     unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
@@ -179,14 +162,4 @@ def _evaluation(plan: Plan) -> str:
     return (
         f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
         f"{share:.1%} of training, {placed}"
-    )
-
-
-def _optimum(optimum: Optimum) -> str:
-    o = optimum
-    reached = "none" if o.reward_at_equal_gpu_hours is None else f"{o.reward_at_equal_gpu_hours:.3f}"
-    return (
-        f"n = {o.group_size}, B_p = {o.problems_per_batch}, {o.gpus} GPU(s): {o.reward_at_equal_rollouts:.3f} with the "
-        f"plan's rollouts ({amount_text(o.gpu_hours_at_equal_rollouts, 'gpu_hours')}), {reached} in its GPU-hours "
-        f"({o.rollouts_at_equal_gpu_hours:,} rollouts)"
     )

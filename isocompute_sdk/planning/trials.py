@@ -3,23 +3,23 @@
 The draws of a surface are possible truths. A trial run of configuration r would show, under draw d, its rewards at a
 few points, with evaluation noise and run-to-run effects. The posterior mean reward of every choice is regressed over
 the draws on these numbers (Strong, Oakley & Brennan, Med. Decis. Making 35, 2015), far less noisy with 200 draws
-than reweighting them by likelihood. After each simulated trial n is chosen by the planner's own rule
-(`GroupSizeOdds.best`), with what is left of the budget.
+than reweighting them by likelihood. After each simulated trial n is chosen as by the planner, by the largest expected
+reward with what is left of the budget. `prospects` asks the same draws which runs of a pilot may still win.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.model import Prior
-from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
-from isocompute_sdk.planning.next_runs import NextRun
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.tolerances import MIN_LEVELS, MIN_UPDATES
 
 POINTS = (1.0, 1 / 3, 1 / 9)
 """Where a trial run is looked at, as shares of its length; each stands for the evaluations down to the next."""
@@ -53,26 +53,6 @@ class Trial:
     def rollouts(self) -> int:
         """C at its end."""
         return self.group_size * self.problems_per_batch * self.update_steps
-
-    def advised(self, budget: float, saves: float, settles: str) -> NextRun:
-        """The trial as it is shown and saved.
-
-        Args:
-            budget: what is left to spend, in the unit of its cost.
-            saves: reward that it is expected to save.
-            settles: what it would settle.
-        """
-        return NextRun(
-            group_size=self.group_size,
-            problems_per_batch=self.problems_per_batch,
-            update_steps=self.update_steps,
-            seed=self.seed,
-            continues=self.continues,
-            cost=float(self.cost),
-            share=min(float(self.cost / budget), 1.0),
-            saves=float(max(saves, 0.0)),
-            settles=settles,
-        )
 
 
 @dataclass(frozen=True)
@@ -206,7 +186,6 @@ class Outlook:
         rng: the randomness of simulated evaluations: the same for every trial, so that trials are compared in pairs.
         compute: rollouts on the surface's axis.
         evaluations: evaluations of a trial run.
-        sunk: trials are paid for from elsewhere.
     """
 
     def __init__(
@@ -216,21 +195,14 @@ class Outlook:
         rng: np.random.Generator,
         compute: Callable[[float], float] = float,
         evaluations: int = EVALUATIONS,
-        *,
-        sunk: bool = False,
     ) -> None:
         self.surface = surface
         self.choices = choices
         self.compute = compute
         self.evaluations = evaluations
-        self.sunk = sunk
         self._rng = rng
         self._noise: list[Array] = []
-        reward_DJ = choices.reward_DJ
-        self.best_D = reward_DJ.max(axis=1)
-        levels = np.unique(choices.problems_J)
-        # A larger B_p is planned only where the smaller ones lose more than the tolerance.
-        self.handicap_J = Tolerances(choices.span).small * np.searchsorted(levels, choices.problems_J)
+        self.best_D = choices.reward_DJ.max(axis=1)
 
     @property
     def now(self) -> int:
@@ -246,8 +218,7 @@ class Outlook:
         reward_DJ = self.choices.reward_DJ
         if self.choices.plan is not None and np.array_equal(allowed_J, self.choices.planned_J):
             return self.choices.plan
-        score_J = reward_DJ.mean(axis=0) - self.handicap_J
-        return int(np.argmax(np.where(allowed_J, np.round(score_J, 12), -np.inf)))
+        return int(np.argmax(np.where(allowed_J, np.round(reward_DJ.mean(axis=0), 12), -np.inf)))
 
     def shown(self, trials: Sequence[Trial]) -> tuple[Array, Array]:
         """What each trial would show: noise-free rewards (E, D, Q), and the covariance of their noise (E, Q, Q)."""
@@ -321,8 +292,6 @@ class Outlook:
         reward_EDQ, noise_EQQ = _joined(before, shown)
         cost_E = np.array([t.cost for t in trials]) + sum(t.cost for t in beside)
         kept_EJ = np.stack([self._kept([*beside, t]) for t in trials])
-        if self.sunk:
-            cost_E, kept_EJ = np.zeros_like(cost_E), np.zeros_like(kept_EJ)
         target_EDJ = choices.rewards_after(cost_E, kept_EJ)
         allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
         without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])
@@ -332,7 +301,7 @@ class Outlook:
         mean_EJ = wanted_EDJ.mean(axis=1)
         moved_ESJ = self._posterior_means(reward_EDQ, noise_EQQ, wanted_EDJ - mean_EJ[:, None, :])
         mean_ESJ = mean_EJ[:, None, :] + moved_ESJ
-        score_ESJ = np.where(allowed_EJ[:, None, :], mean_ESJ - self.handicap_J, -np.inf)
+        score_ESJ = np.where(allowed_EJ[:, None, :], mean_ESJ, -np.inf)
         chosen_ES = np.argmax(score_ESJ, axis=2)
         won_ES = np.take_along_axis(mean_ESJ, chosen_ES[:, :, None], axis=2)[:, :, 0]
         # More group sizes to choose from are worth nothing by themselves.
@@ -404,62 +373,84 @@ def _joined(before: tuple[Array, Array], shown: tuple[Array, Array]) -> tuple[Ar
     return joined, noise
 
 
-def widened(
-    surface: Surface, below: int, above: int, rng: np.random.Generator, prior: Prior = DEFAULT_PRIOR
-) -> Surface:
-    """The surface with so many more octaves of knots on each side, drawn from the prior given the outermost ones.
+LOOKS = (0.2, 0.5)
+"""Parts of a run's way at which it is judged; each look costs a restart."""
+CHANCE = 0.07
+"""Probability to be the best at the target below which a run is hopeless (benchmarks/decisions/early_stopping.py)."""
+TIED = 0.003
+"""Share of the metric's range: a configuration has a share of a draw in proportion to exp(-loss / `TIED`)."""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a pilot run may still become."""
+
+    chance: float
+    """Probability that its configuration is the best at the target budget, among those that are not hopeless."""
+    hopeless: bool
+    """Whether going on can no longer change the plan."""
+
+
+def prospects(
+    fits: Fits,
+    runs: Sequence[tuple[int, int, float]],
+    budget: float,
+    ended: Collection[tuple[int, int]] = (),
+) -> tuple[Prospect, ...]:
+    """Which runs to stop, judged at the target budget and never at their current compute.
+
+    Small n lead early and lose later; only what the draws of the surface predict at the target counts, compared within
+    each draw. The least probable configuration is dropped first, then the others are compared again: of two that are
+    equally good, one stays. Data of a stopped run still count in every fit.
 
     Args:
-        surface: the fit.
-        below: octaves below its first knot; none is put below n = 1.
-        above: octaves above its last knot.
-        rng: the randomness of what is not known there.
-        prior: what is assumed of steps and bends along n.
+        fits: of all runs so far.
+        runs: those that go on: group size, problems per batch, and rollouts so far.
+        budget: the target, in rollouts: what the plan will spend.
+        ended: (group size, problems per batch) of finished runs that were not stopped.
+
+    Returns:
+        One for each run, in the same order.
+
+    Raises:
+        PlanError: fits without a surface, no runs, or values that are not positive.
     """
-    layout = surface.layout
-    below = min(below, int(layout.knots_K[0]))
-    if below + above == 0:
-        return surface
-    count = len(layout.knots_K)
-
-    theta_DP = surface.parameters_DP
-    parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
-    share = _longer(parts[0], below, above, prior.share_step, prior.share_bend_sd, rng)
-    midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend_sd, rng)
-    theta_DP = np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
-    first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
-    return replace(surface, layout=replace(layout, knots_K=np.arange(first, last + 1.0)), parameters_DP=theta_DP)
-
-
-def _longer(
-    value_DK: Array,
-    below: int,
-    above: int,
-    step: tuple[float, float],
-    bend_sd: float,
-    rng: np.random.Generator,
-) -> Array:
-    for _ in range(above):
-        before = value_DK[:, -2] if value_DK.shape[1] > 1 else None
-        value_DK = np.hstack([value_DK, _next(value_DK[:, -1], before, step[0], step[1], bend_sd, rng)])
-    for _ in range(below):
-        after = value_DK[:, 1] if value_DK.shape[1] > 1 else None
-        value_DK = np.hstack([_next(value_DK[:, 0], after, -step[0], step[1], bend_sd, rng), value_DK])
-    return value_DK
+    if fits.surface is None:
+        raise PlanError(
+            f"fits of method {fits.method!r} have no draws to judge a run by", "Fit with method='surface'."
+        ).in_shell("Fit with --method surface.")
+    if not runs or budget <= 0 or any(min(n, bp) <= 0 or done < 0 for n, bp, done in runs):
+        raise PlanError(
+            f"runs = {runs!r}, budget = {budget!r}; accepted: at least one (group size, problems per batch, rollouts "
+            "so far), all positive",
+            "Correct them.",
+        )
+    going = list(dict.fromkeys((n, bp) for n, bp, _ in runs))
+    early = {(n, bp) for n, bp, done in runs if not _judged(fits, n, bp, done)}
+    left = list(dict.fromkeys([*going, *ended]))
+    able = set(left) - early
+    size_J, problems_J = np.array(left, dtype=float).T
+    reward_DJ = fits.surface.draws(np.full(len(left), float(budget)), size_J, problems_J)
+    tied = TIED * (fits.surface.layout.top - fits.surface.layout.floor)
+    dropped: dict[tuple[int, int], float] = {}
+    while True:
+        chances = dict(zip(left, _chances(reward_DJ, tied), strict=True))
+        worst = min((one for one in left if one in able), key=lambda one: chances[one], default=None)
+        if worst is None or chances[worst] >= CHANCE or len(left) == 1:
+            break
+        dropped[worst] = chances[worst]
+        reward_DJ = np.delete(reward_DJ, left.index(worst), axis=1)
+        left.remove(worst)
+    return tuple(Prospect((chances | dropped)[n, bp], (n, bp) in dropped) for n, bp, _ in runs)
 
 
-def _next(
-    last_D: Array,
-    before_D: Array | None,
-    step: float,
-    step_sd: float,
-    bend_sd: float,
-    rng: np.random.Generator,
-) -> Array:
-    """One more knot, shape (D, 1): the product of what its step and its bend say."""
-    mean_D, precision = last_D + step, 1.0 / step_sd**2
-    if before_D is not None:
-        weight = 1.0 / bend_sd**2
-        mean_D = (precision * mean_D + weight * (2.0 * last_D - before_D)) / (precision + weight)
-        precision += weight
-    return (mean_D + rng.standard_normal(len(last_D)) / np.sqrt(precision))[:, None]
+def _chances(reward_DJ: Array, tied: float) -> list[float]:
+    """Share of the draws in which each is the best; those that are nearly as good share a draw."""
+    weight_DJ = np.exp((reward_DJ - reward_DJ.max(axis=1, keepdims=True)) / tied)
+    return (weight_DJ / weight_DJ.sum(axis=1, keepdims=True)).mean(axis=0).tolist()
+
+
+def _judged(fits: Fits, n: int, problems: int, done: float) -> bool:
+    """Whether a run and its rivals have gone far enough."""
+    seen = sum(1 for (_, bp), curve in fits.curves.items() if bp in (None, problems) and curve.last_compute >= done / 2)
+    return done >= MIN_UPDATES * n * problems and seen >= MIN_LEVELS

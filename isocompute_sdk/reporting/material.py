@@ -34,8 +34,6 @@ from isocompute_sdk.specs import Budget, Study
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
 OPEN = ("likely", "measure-first", "undecided", "borrowed")
 """Verdicts that the runs do not carry."""
-MOST_RUNS = 4
-"""Runs proposed before a budget is spent."""
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
 
@@ -100,16 +98,10 @@ class Material:
             return None
         return Ladder.around(self.plan, self.planner, self.options)
 
-    @cached_property
+    @property
     def next_runs(self) -> NextRuns | None:
-        """What to run before the budget is spent, where the runs do not settle n; None where they do."""
-        if self.planner is None or self.plan is None or self.plan.verdict.kind not in OPEN:
-            return None
-        options = {name: value for name, value in self.options.items() if name != "spend"}
-        try:
-            return self.planner.next_runs(self.plan.budget, slots=MOST_RUNS, **options)
-        except IsoComputeError:
-            return None
+        """What to run before the budget is spent; None without a plan, or where it was not asked for."""
+        return None if self.plan is None else self.plan.next_runs
 
     @cached_property
     def ended(self) -> int:
@@ -231,7 +223,7 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     planner, tried = Planner.of(plan), ({}, {"spend": "all"}, {"n_problems": plan.n_problems})
     for options in [dict(asked.options)] * bool(asked.options) + [*tried]:
         try:
-            same = planner.allocate(plan.budget, **options)
+            same = planner.allocate(plan.budget, slots=0, **options)
         except IsoComputeError:
             continue
         if _numbers(same) == _numbers(plan):

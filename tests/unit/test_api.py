@@ -270,7 +270,7 @@ def _level_32(make_runs: Make) -> RunSet:
 def test_one_group_size_cannot_show_the_best(make_runs: Make) -> None:
     for levels in ([(8, 32)], [(8, 32), (8, 64)]):
         fits = iso.fit(make_runs(reward, levels, COMPUTE), draws=10)
-        assert "one-group-size" in {note.code for note in fits.notes}
+        assert "few-group-sizes" in {note.code for note in fits.notes}
         with pytest.raises(FitError, match="'group_size'"):
             fits.law()
         with pytest.raises(FitError, match=r"1 group size.*'avg@4'") as caught:

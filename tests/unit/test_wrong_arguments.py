@@ -70,17 +70,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "odds of n = 0": (lambda r, p: p.fits.group_size_odds(1e4, [0, 4]), "must be positive and finite"),
     "odds far from the grid": (lambda r, p: p.fits.group_size_odds(1e4, [2, 4]), "2 to 4 lies outside 4 to 32"),
     "odds at a negative B_p": (lambda r, p: p.fits.group_size_odds(1e4, None, -3), "problems_per_batch = -3; accepted"),
-    "odds of two at three budgets": (
-        lambda r, p: p.fits.group_size_odds(1e4, [4, 16], None, [1, 2, 3]),
-        "3 amounts for 2 group sizes",
-    ),
-    "odds at no budget": (
-        lambda r, p: p.fits.group_size_odds(1e4, [4, 16], None, [1, float("nan")]),
-        "must be positive and finite",
-    ),
     "best n at a word": (lambda r, p: p.fits.best_group_size(1e4, "x"), "problems_per_batch = 'x'; accepted"),
-    "rewards at a word": (lambda r, p: p.fits.reward_by_size("a"), "must be numbers"),
-    "rewards below nothing": (lambda r, p: p.fits.reward_by_size([-1.0]), "must be positive and finite"),
     "nearest to no B_p": (lambda r, p: p.fits.nearest_problems_per_batch(0), "problems_per_batch = 0; accepted"),
     "a number too large": (lambda r, p: p.fits.predict(10**400, 8), "must be numbers"),
     "a date as compute": (lambda r, p: p.fits.predict(np.datetime64("2026-01-01"), 8), "must be numbers"),

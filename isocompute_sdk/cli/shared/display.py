@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from isocompute_sdk.cli.shared.typed import Typed
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planning import NextRun, NextRuns, Plan
+    from isocompute_sdk.planning import NextRun, Plan
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 FIRST_NOTES = 2
 """Notes that a plan shows unless more are asked for."""
 NOTE_LINES = 3
 """Lines of such a note, its command included."""
-NO_RUN = "No run that could be made first is worth its cost: train the plan"
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
 GRAVE = (
@@ -41,10 +40,11 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
     from rich.table import Table
     from rich.text import Text
 
+    from isocompute_sdk.records.trends import no_rise_note
+
     console = terminal()
-    for note in fits.notes:
-        if note.code == "no-rise-seen":
-            console.print(note.message)
+    if fits.flat_runs is not None:
+        console.print(no_rise_note(fits.metric, fits.flat_runs).message)
     model = f", {fits.model}" if fits.model else ""
     console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
     for line in () if fits.passport is None else fits.passport.lines():
@@ -80,48 +80,38 @@ def print_plan(
     verbose: bool = False,
     plan_file: Path | None = None,
     saved: Sequence[object] = (),
-    asked: NextRuns | None = None,
 ) -> None:
     """The plan on one screen: verdict first, then what it costs and yields, what was close, two notes, what to do next.
 
     Args:
-        plan: the plan, with the runs to make before it where its verdict asks for them.
+        plan: the plan.
         typed: the command that made it; None shows no commands.
         verbose: also all notes, and the details behind the plan.
         plan_file: file that the plan was saved to; None if it was not.
         saved: all files that were written.
-        asked: what `isocompute next` answers; None if unknown. It is pointed to only where it names runs.
     """
-    from isocompute_sdk.planning.summary import answer, describe_pilot, details
-    from isocompute_sdk.planning.verdict import ASK_NEXT
+    from isocompute_sdk.planning.summary import answer, details
 
     console = terminal()
-    first = plan.next_runs
-    if typed is None:
-        rows = [(label, text.replace(f". {ASK_NEXT}", "")) for label, text in answer(plan)]
-    else:
-        known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT
-        rows = [(label, text.replace(ASK_NEXT, known)) for label, text in answer(plan)]
-    if first is not None and not any(note.code == "no-rise-seen" for note in plan.notes):
-        rows[0] = ("verdict", f"Measure first: {first.reason}")
-        runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
-        rows[1:1] = [("run first", text) for text in runs]
+    first, rows = plan.next_runs, answer(plan)
     if not verbose:
-        rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
+        if first is not None:
+            short = iter([_briefly(run, first.unit) for run in first.runs])
+            rows = [(label, next(short) if label == "run first" else text) for label, text in rows]
+        close = next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows))
+        rows = rows[: close + MOST_CLOSE - _measure(plan)]
         width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
         cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
-        print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, asked))
+        print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, plan))
         _print_rows(details(plan))
-        if plan.pilot is not None:
-            console.print(describe_pilot(plan.pilot))
     else:
-        _print_first_notes(plan, typed, asked)
+        _print_first_notes(plan, typed)
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
-    for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file), asked):
+    for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file)):
         console.print(line, soft_wrap=True)
 
 
@@ -147,17 +137,17 @@ def _briefly(run: NextRun, unit: str) -> str:
 
 def _about_steps(note: Note) -> bool:
     """Whether a note is about a law in steps, which only plans with a fixed M and B use."""
-    return note.code == "not-monotone" or note.data.get("law") in STEP_LAWS
+    return note.data.get("law") in STEP_LAWS
 
 
-def _remedies(typed: Typed | None, asked: NextRuns | None) -> Callable[[Note], str | None]:
+def _remedies(typed: Typed | None, plan: Plan) -> Callable[[Note], str | None]:
     """The command that deals with a note; None for notes without one."""
     if typed is None:
         return lambda _: None
-    return partial(typed.remedy, measuring=asked is not None and bool(asked.runs))
+    return partial(typed.remedy, measuring=_measure(plan))
 
 
-def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) -> None:
+def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
     """The notes that matter most, shortened, each with a command that deals with it where there is one."""
     from rich.text import Text
 
@@ -168,8 +158,8 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
     doubts = (*plan.verdict.doubts, *GRAVE)
     ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
-    remedy, said = _remedies(typed, asked), set[str]()
-    if typed is not None and _measure(plan, asked):
+    remedy, said = _remedies(typed, plan), set[str]()
+    if typed is not None and _measure(plan):
         said.add(typed.asking("next"))
     shown = ordered[:FIRST_NOTES]
     for i, note in enumerate(shown):
@@ -179,9 +169,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
             f"{note.code}: {note.message}",
             width=max(console.width - len(note.severity) - 2, 20),
             # What was assumed takes a line of the last one.
-            max_lines=NOTE_LINES
-            - (command is not None or _measure(plan, asked))
-            - (i > 0 and bool(assumed_values(plan))),
+            max_lines=NOTE_LINES - (command is not None or _measure(plan)) - (i > 0 and bool(assumed_values(plan))),
             placeholder=" ...",
         )
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
@@ -194,7 +182,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) 
         console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: {where}")
 
 
-def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[str]:
+def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
     """What to do next, as commands."""
     from shlex import quote
 
@@ -206,14 +194,14 @@ def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[
     else:
         train = typed.saving()
     commands = [f"next: {train}"]
-    if _measure(plan, asked):
+    if _measure(plan):
         commands = [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
     return commands
 
 
-def _measure(plan: Plan, asked: NextRuns | None) -> bool:
+def _measure(plan: Plan) -> bool:
     """Whether runs should be made before this plan."""
-    return plan.next_runs is not None or (plan.verdict.kind == "borrowed" and asked is not None and bool(asked.runs))
+    return plan.next_runs is not None and bool(plan.next_runs.runs)
 
 
 def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = lambda _: None) -> None:

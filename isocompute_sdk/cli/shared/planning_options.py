@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +13,15 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed
-from isocompute_sdk.errors import PlanError, SpecError
+from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Marginal, NextRuns, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
-FIRST_RUNS = 2
 """Runs that are proposed before a plan that the runs do not carry."""
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
 
@@ -289,8 +288,7 @@ class PlanningOptions(BudgetOptions):
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
                 say(f"deadline {self.deadline}: {amount.deadline_hours:,.1f} hours from now")
-            asked = self._asked_next(planner, plan)
-            self.show(self._with_next_runs(plan, asked), asked)
+            self.show(plan)
 
     def _spending(self) -> dict[str, Any]:
         """The same without `spend`, which these questions decide."""
@@ -310,48 +308,15 @@ class PlanningOptions(BudgetOptions):
             if path is not None:
                 say(f"wrote {path}")
 
-    def _asked_next(self, planner: Planner, plan: Plan) -> NextRuns | None:
-        """What `isocompute next` answers to the same question; None where no note or verdict names it, or it fails."""
-        from isocompute_sdk.cli.shared.typed import MEASURE
-        from isocompute_sdk.planning.verdict import ASK_NEXT
-
-        points = ASK_NEXT in plan.verdict.sentence or plan.verdict.kind == "borrowed"
-        points = points or any(note.code in MEASURE for note in plan.notes)
-        if not points or plan.fits is None:
-            return None
-        if plan.fits.method == "paper":
-            # The command that is pointed to leaves --method out.
-            if (again := by_surface(plan.fits)) is None:
-                return None
-            planner = self.planner(again)
-        left_out = ("spend", "mode", "update_steps", "rollouts_per_batch")
-        choices = {name: value for name, value in self.choices().items() if name not in left_out}
-        try:
-            return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
-        except PlanError:
-            return None
-
-    def _with_next_runs(self, plan: Plan, found: NextRuns | None) -> Plan:
-        """The plan, with what to run before it where the runs do not carry it and that saves enough.
-
-        Not with M or B fixed: `next_runs` compares plans that choose both.
-        """
-        from isocompute_sdk.planning.verdict import UNCARRIED
-
-        fixed = self.update_steps is not None or self.rollouts_per_batch is not None
-        if fixed or found is None or plan.verdict.kind not in UNCARRIED or not found.material(plan.span):
-            return plan
-        return replace(plan, next_runs=found)
-
-    def show(self, plan: Plan, asked: NextRuns | None = None) -> None:
-        """Print the plan; save it with --output, draw it with --plot. `asked` is what `isocompute next` answers."""
+    def show(self, plan: Plan) -> None:
+        """Print the plan; save it with --output, draw it with --plot."""
         saved = [] if self.output is None else [plan.save(self.output)]
         saved += opt.save_pictures(plan, self.plot) if self.plot is not None else []
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
         typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
-        print_plan(plan, typed, verbose=self.verbose, plan_file=self.output, saved=saved, asked=asked)
+        print_plan(plan, typed, verbose=self.verbose, plan_file=self.output, saved=saved)
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

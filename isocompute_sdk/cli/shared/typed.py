@@ -37,17 +37,13 @@ VALUES = {
 SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
 MEASURE = (
-    "extrapolation",
     "extrapolation-beyond-3x",
-    "extrapolation-beyond-10x",
     "plateau-unidentified",
     "rise-not-seen",
     "backtest-missed",
     "best-group-size-at-grid-edge",
     "beyond-grid",
-    "one-group-size",
     "few-group-sizes",
-    "two-group-sizes",
     "one-seed-per-cell",
     "constants-of-another-model",
     "prior-over-published-models",

@@ -106,6 +106,18 @@ def group_size_odds(
     sizes = np.asarray(group_sizes, dtype=np.int64)
     spent = np.full(len(sizes), compute) if compute_of_each is None else np.asarray(compute_of_each, dtype=float)
     drawn_DN = surface.draws(spent, sizes, problems_per_batch)
+    return odds_of_draws(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
+
+
+def odds_of_draws(
+    surface: Surface,
+    compute: float,
+    sizes: npt.NDArray[np.int64],
+    problems_per_batch: float | None,
+    largest_on_grid: int,
+    drawn_DN: Array,
+) -> GroupSizeOdds:
+    """The odds of candidates whose rewards were drawn; arguments as of `group_size_odds`."""
     reward = drawn_DN.mean(axis=0)
     on_grid = sizes <= largest_on_grid
     asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
@@ -150,38 +162,31 @@ def chosen_sizes(
     compute_T: Array,
     group_sizes: Sequence[int],
     problems_per_batch: Sequence[int | None],
-    largest_on_grid: int,
     *,
     in_rollouts: bool,
 ) -> Array:
-    """The n that a plan chooses at each budget, shape (T,).
+    """The n that a plan chooses at each budget, shape (T,): the largest expected reward of whole steps.
 
     Args:
         surface: the fit.
         compute_T: budgets, positive.
         group_sizes: candidates, increasing.
         problems_per_batch: B_p to choose from, increasing; None for the smallest that was run.
-        largest_on_grid: largest n that was run.
         in_rollouts: whether compute counts rollouts, so that a plan spends whole steps of it.
     """
-    tolerance = Tolerances(surface.layout.top - surface.layout.floor).small
-    found_T = np.full(len(compute_T), float(group_sizes[0]))
+    reference = surface.layout.problems_reference
+    levels = np.array([reference if bp is None else bp for bp in problems_per_batch], dtype=float)
+    problems_J, sizes_J = (axis.ravel() for axis in np.meshgrid(levels, np.asarray(group_sizes), indexing="ij"))
+    batch_J = problems_J * sizes_J
+    chosen_T = np.full(len(compute_T), float(group_sizes[0]))
     for t, compute in enumerate(compute_T.tolist()):
-        best: list[tuple[int, float]] = []
-        for bp in problems_per_batch:
-            batch_N = np.array(group_sizes) * float(surface.layout.problems_reference if bp is None else bp)
-            steps_N = np.floor(compute / batch_N + 1e-9)
-            able_N = steps_N >= MIN_UPDATES if in_rollouts else np.ones(len(batch_N), dtype=bool)
-            if not able_N.any():
-                continue
-            sizes = np.array(group_sizes)[able_N]
-            spent = (steps_N * batch_N)[able_N] if in_rollouts else np.full(len(sizes), compute)
-            odds = group_size_odds(surface, float(spent.max()), sizes, bp, largest_on_grid, spent)
-            chosen = odds.best()
-            best.append((int(sizes[chosen]), float(odds.reward[chosen])))
-        enough = max((reward for _, reward in best), default=0.0) - tolerance
-        found_T[t] = next((n for n, reward in best if reward >= enough), group_sizes[0])
-    return found_T
+        steps_J = np.floor(compute / batch_J + 1e-9)
+        able_J = steps_J >= MIN_UPDATES if in_rollouts else np.ones(len(batch_J), dtype=bool)
+        if able_J.any():
+            spent_J = (steps_J * batch_J)[able_J] if in_rollouts else np.full(len(batch_J), compute)
+            reward_J = surface.predict(spent_J, sizes_J[able_J], problems_J[able_J])
+            chosen_T[t] = sizes_J[able_J][int(np.argmax(np.round(reward_J, 12)))]
+    return chosen_T
 
 
 class Estimate(NamedTuple):

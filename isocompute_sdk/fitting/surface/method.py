@@ -19,7 +19,6 @@ from isocompute_sdk.fitting.surface.model import Prior
 from isocompute_sdk.fitting.surface.passport import CHECKING_DRAWS, Passport, backtest, passport
 from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.tolerances import NEAR, Tolerances
 
 MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
@@ -67,8 +66,8 @@ def fit_joint(
             f"{MIN_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
-    # The order of the runs must not change any bit.
-    runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
+    # Neither the order nor the names of the runs may change any bit.
+    runs = sorted(runs, key=_content)
     prepared = prepare(runs, bounds[1] - bounds[0])
     prior = DEFAULT_PRIOR if options.without is None else Prior.learned(options.without)
     surface = fit_surface(prepared, bounds, draws, rng, prior)
@@ -93,12 +92,16 @@ def fit_joint(
         *_about_runs(prepared, known),
         *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
-        *_about_best(surface, found.group_sizes),
         *found.notes,
         *findings.about_curves(found),
         *findings.about_laws(found),
     ]
     return replace(found, notes=unique(notes))
+
+
+def _content(run: SurfaceRun) -> tuple[object, ...]:
+    """What orders runs: their size and evaluations, and the name only of equal ones."""
+    return run.group_size, run.problems_per_batch or 0, run.compute_T.tolist(), run.reward_T.tolist(), run.run_id
 
 
 def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
@@ -160,30 +163,6 @@ def _about_outlying(
     )
     numbers = {"runs": dict(surface.outlying), "best_group_size": best}
     return [Note("outlying-run", "warning", text, numbers)]
-
-
-def _about_best(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
-    """What best@k adds to rewards beyond the runs, where it matters."""
-    rise = surface.second_rise
-    if rise is None or rise.metric is None:
-        return []
-    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * NEAR
-    added = surface.predict(compute, sizes) - replace(surface, second_rise=None).predict(compute, sizes)
-    most = int(np.argmax(added))
-    if added[most] < Tolerances(surface.layout.top - surface.layout.floor).small:
-        return []
-    text = (
-        f"{rise.metric} still rises: a rise that begins again has probability {rise.probability:.2f}, and rewards "
-        f"beyond the runs count it. At {NEAR:g}x the largest compute they are up to {added[most]:+.3f} higher "
-        f"(n = {group_sizes[most]})."
-    )
-    numbers = {
-        "metric": rise.metric,
-        "group_sizes": list(group_sizes),
-        "probability": rise.probability,
-        "added": added.tolist(),
-    }
-    return [Note("best-at-k-rises", "info", text, numbers)]
 
 
 def _best_seen(surface: Surface, runs: Sequence[PreparedRun]) -> int:

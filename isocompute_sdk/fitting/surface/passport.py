@@ -166,19 +166,15 @@ class Passport:
             group_sizes: levels of n that were run, increasing.
         """
         notes: list[Note] = []
-        levels = {"group_sizes": list(group_sizes)}
-        if self.group_sizes == 1:
-            text = (
-                f"Only n = {group_sizes[0]} was run: the fit predicts rewards at this n, but cannot say which n is "
-                "best. Run three more levels, 4x apart."
+        if self.group_sizes < MIN_LEVELS:
+            unknown = (
+                "the fit predicts rewards at this n, but cannot say which n is best"
+                if self.group_sizes == 1
+                else "between and beyond them the prior decides most of the answer"
             )
-            notes.append(Note("one-group-size", "warning", text, levels))
-        elif self.group_sizes < MIN_LEVELS:
-            text = (
-                f"{self.group_sizes} levels of n were run: between and beyond them the prior decides most of the "
-                "answer. Four levels, 4x apart, are a good pilot."
-            )
-            notes.append(Note("few-group-sizes", "warning", text, levels))
+            ran = ", ".join(map(str, group_sizes))
+            text = f"Only n = {ran} was run: {unknown}. Four levels, 4x apart, are a good pilot."
+            notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (
                 f"{self.seeds_per_cell:.2g} run(s) per configuration: the differences between runs with the same "
@@ -194,25 +190,12 @@ class Passport:
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))
-        short = self.least_rise_seen < LITTLE_RISE
-        if short:
+        if self.least_rise_seen < LITTLE_RISE:
             text = (
                 f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior decides most "
                 "of how far rewards go, and at which n. Longer runs at two levels of n would show it."
             )
             notes.append(Note("rise-not-seen", "warning", text, {"rise_seen": list(self.rise_seen)}))
-        if self.group_sizes > 1 and self.gain_between_levels < self.noise:
-            meaning = (
-                "little of the rise was measured, so the best n may still show later."
-                if short
-                else "n hardly matters here. Take the one that suits the hardware."
-            )
-            text = (
-                f"At the largest compute the levels of n differ by {self.gain_between_levels:.3f} of reward, less "
-                f"than the noise of one evaluation ({self.noise:.3f}): {meaning}"
-            )
-            numbers = {"gain": self.gain_between_levels, "noise": self.noise}
-            notes.append(Note("group-size-hardly-matters", "info", text, numbers))
         return notes
 
 

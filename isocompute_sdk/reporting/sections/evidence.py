@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isocompute_sdk import plots
-from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
@@ -125,25 +124,23 @@ def _backtest(fits: Fits) -> list[Block]:
 
 
 def _odds(plan: Plan) -> list[Block]:
-    if plan.fits is None or plan.fits.surface is None:
-        return []
-    try:
-        odds = plan.fits.group_size_odds(plan.compute, None, plan.problems_per_batch)
-    except IsoComputeError:
-        return []
+    every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
     rows = tuple(
         (
-            str(int(n)),
-            f"{float(odds.reward[i]):.3f}",
-            say.chance(float(odds.probability_best[i])),
-            say.chance(float(odds.near_best[i])),
-            f"{float(odds.expected_regret[i]):.3f}",
+            str(one.group_size),
+            "" if one.predicted_reward is None else f"{one.predicted_reward:.3f}",
+            say.chance(one.odds.probability_best),
+            say.chance(one.odds.near_best),
+            f"{one.odds.expected_loss:.3f}",
         )
-        for i, n in enumerate(odds.group_size)
+        for one in every
+        if one.odds is not None
     )
-    marked = next((i for i, n in enumerate(odds.group_size) if int(n) == plan.group_size), None)
+    if not rows:
+        return []
+    marked = next((i for i, row in enumerate(rows) if row[0] == str(plan.group_size)), None)
     header = ("n", f"Expected {plan.metric}", "Best with probability", "Within .01 of the best", "Expected loss")
-    return [Table(header, rows, "The odds of every n at the plan's compute", marked=marked)]
+    return [Table(header, rows, "The odds of every n with the whole budget", marked=marked)]
 
 
 def _next_runs(material: Material) -> list[Block]:

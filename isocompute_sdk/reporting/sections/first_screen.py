@@ -12,7 +12,6 @@ from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.inheritance import assumed
 from isocompute_sdk.planning.summary import VERDICTS, assumed_values, learning_rate
-from isocompute_sdk.planning.verdict import ASK_NEXT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Missing, Paragraph, Tone
@@ -62,9 +61,6 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         )
     more += _assumed(plan)
     more += _against_today(material, plan)
-    # A page that asks for approval of the plan does not begin with "measure first".
-    asked = material.next_runs if verdict.kind in ("measure-first", "undecided") else None
-    bet = asked is not None and not asked.material(plan.span)
     if outcome is not None:
         side = "inside" if outcome.inside else "outside"
         return Answer(
@@ -73,12 +69,12 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             sentence=f"This plan has been trained ({say.configuration(plan)}): measured {outcome.metric} "
             f"{outcome.measured:.3f} at {outcome.rollouts:,.0f} rollouts, {side} the interval predicted for one run "
             f"({outcome.low:.3f} to {outcome.high:.3f}).",
-            sure=f"Before it was trained: {_ended(verdict.sentence.replace(f'. {ASK_NEXT}', '.'))}",
+            sure=f"Before it was trained: {_ended(verdict.sentence)}",
             decision=f"Nothing to approve: this run is done. For another budget: {material.again('--budget C')}",
             facts=_facts_of_plan(plan),
             more=tuple(more),
         )
-    if any(note.code == "no-rise-seen" for note in plan.notes):
+    if plan.fits is not None and plan.fits.flat_runs is not None:
         return Answer(
             tone="caution",
             label="No rise seen",
@@ -89,10 +85,10 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             more=tuple(more),
         )
     return Answer(
-        tone="caution" if bet else TONES.get(verdict.kind, "neutral"),
-        label=VERDICTS["likely"] if bet else VERDICTS.get(verdict.kind, verdict.kind),
-        sentence=_sentence(plan, bet=bet),
-        sure=_ended(_capital(verdict.sentence.replace(f". {ASK_NEXT}", "."))),
+        tone=TONES.get(verdict.kind, "neutral"),
+        label=VERDICTS.get(verdict.kind, verdict.kind),
+        sentence=_sentence(plan),
+        sure=_ended(_capital(verdict.sentence)),
         decision=_decision(material, plan),
         facts=_facts_of_plan(plan),
         more=tuple(more),
@@ -109,7 +105,7 @@ def _going_on(material: Material) -> list[Block]:
     ]
 
 
-def _sentence(plan: Plan, *, bet: bool) -> str:
+def _sentence(plan: Plan) -> str:
     expected = ""
     if plan.predicted_reward is not None:
         expected = f"; expect {plan.metric} {plan.predicted_reward:.3f}"
@@ -120,9 +116,10 @@ def _sentence(plan: Plan, *, bet: bool) -> str:
     what = {
         "measure-first": "Measure first; the best choice so far is to run",
         "undecided": "Not decided yet; the best choice so far is to run",
+        "likely": "The best bet is to run",
         "borrowed": "Start from",
     }
-    first = "The best bet is to run" if bet else what.get(plan.verdict.kind, "Run")
+    first = what.get(plan.verdict.kind, "Run")
     return f"{first} {say.configuration(plan)}, for {say.costs(plan.costs)}{expected}."
 
 
@@ -142,37 +139,19 @@ def _decision(material: Material, plan: Plan) -> str:
 
 def _open_decision(material: Material, plan: Plan, cost: str) -> str:
     """What to decide where no runs settle n."""
-    first, lost = material.next_runs, _regret(plan)
+    first, lost = material.next_runs, None if plan.odds is None else plan.odds.expected_loss
     bet = f"accept n = {plan.group_size} as a bet"
     if lost is not None:
         bet += f", which is expected to lose {lost:.3f} of {plan.metric} against the best n"
-    if first is not None and first.material(plan.span):
+    if first is not None and first.runs:
         return (
             f"Approve {say.plural(len(first.runs), 'run')} first, {say.amount(first.cost, first.unit)} "
             f"({first.share:.0%} of the budget), expected to save {first.saving:.3f} of {plan.metric} (listed under "
             f"“How sure is this”). Or {bet}."
         )
-    if first is not None and first.runs:
-        return (
-            f"Approve {cost}, and {bet}. {say.plural(len(first.runs), 'run')} beforehand (listed under “How sure is "
-            f"this”) would cost {say.amount(first.cost, first.unit)} ({first.share:.0%} of the budget) to save "
-            f"{first.saving:.3f}."
-        )
     if first is not None:
         return f"Approve {cost}: no further run is worth its cost. To do so is to {bet}."
     return f"Approve the runs named above before spending {cost}, or {bet}."
-
-
-def _regret(plan: Plan) -> float | None:
-    """Reward that the plan's n is expected to lose against the best; None without draws."""
-    if plan.fits is None or plan.fits.surface is None:
-        return None
-    try:
-        odds = plan.fits.group_size_odds(plan.compute, None, plan.problems_per_batch)
-    except IsoComputeError:
-        return None
-    here = np.flatnonzero(odds.group_size == plan.group_size)
-    return float(odds.expected_regret[here[0]]) if len(here) else None
 
 
 def _facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
@@ -262,8 +241,7 @@ def compare_with(material: Material, plan: Plan, configuration: str) -> PlanComp
     """
     assert material.planner is not None, "checked by the caller"
     options = {name: value for name, value in material.options.items() if name not in ("spend", "beyond_grid")}
-    own = f"n={plan.group_size},bp={plan.problems_per_batch},m={plan.update_steps}"
-    return material.planner.compare(configuration, plan.budget, reference=own, **options)
+    return material.planner.compare(configuration, plan.budget, plan=plan, **options)
 
 
 def base_reward(fits: Fits) -> float | None:

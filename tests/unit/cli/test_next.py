@@ -183,7 +183,7 @@ def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_i
     names += ",eval_temperature,eval_samples"
     said = "some/model,t.jsonl,grpo,5e-05,0,0,1,512,1,4"
     values = dict(zip(names.split(","), said.split(","), strict=True))
-    printed = isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "3M")
+    printed = isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "10M")
     assert printed.returncode == 0, printed.stderr
     (asked,) = re.findall(r"^isocompute (next .*)$", printed.stdout, re.MULTILINE)
     assert "--pool" not in printed.stdout

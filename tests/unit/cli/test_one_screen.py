@@ -71,7 +71,7 @@ def test_a_plan_fits_one_screen_and_every_command_on_it_can_be_pasted(
     ("command", "named"),
     [
         ("allocate 'my runs.csv' --budget 3M", False),
-        ("allocate pilot.csv --budget 10M --update-steps 500", True),
+        ("allocate pilot.csv --budget 10M", True),
         ("plan --budget 7k", False),
     ],
 )

@@ -313,25 +313,6 @@ def test_numpy_whole_numbers_are_whole_numbers(fitted: Fits) -> None:
     assert type(plan.n_problems) is int
 
 
-def test_the_prior_prints_its_range_and_a_pilot_that_it_can_pay() -> None:
-    plan = Planner(iso.published_prior(), recipe=Recipe.preset("hard")).allocate("5M")
-    assert plan.pilot is not None
-    assert plan.pilot.problems_per_batch == (64,)
-    runs = plan.pilot.expand()
-    assert len(runs) >= 2
-    assert sum(run.rollouts for run in runs) <= 0.2 * plan.rollouts
-    assert all(run.update_steps >= 20 for run in runs)
-    text = plan.summary()
-    low, high = plan.group_size_interval or (0, 0)
-    assert f"80 % band {low} to {high}" in text
-    assert f"n = {', '.join(map(str, plan.pilot.group_size))} at B_p = 64" in text
-    assert plan.law_group_size is None
-
-
-def test_a_budget_too_small_for_a_pilot_offers_none() -> None:
-    assert Planner(iso.published_prior()).allocate("20k").pilot is None
-
-
 def test_least_expected_regret_is_what_the_prior_chooses() -> None:
     from isocompute_sdk.fitting.allocation import sigmoid
     from isocompute_sdk.planning.preference import mismatch_loss
@@ -375,7 +356,6 @@ def test_laws_in_steps_choose_n_for_a_fixed_batch(make_runs: Make) -> None:
         assert plan.law_group_size is not None
         assert abs(np.log2(plan.group_size / plan.law_group_size)) <= 0.5 + 1e-9
         assert plan.unused_share == pytest.approx(1 - 8192 * steps / 1e8)
-        assert "unused-budget" in codes(plan)
 
 
 def test_no_batch_holds_more_problems_than_there_are(make_runs: Make) -> None:

@@ -64,7 +64,7 @@ def test_a_plan_trains_as_its_runs_did() -> None:
     assert plan.evaluation.temperature == 1.0
     assert plan.problems_per_batch in (64, 128)
     assert not [one.name for one in plan.settings if one.differs]
-    assert set(note(plan, "recipe-of-the-runs").data["fields"]) == set(RUNS)
+    assert {one.name for one in plan.settings if one.source == "runs"} >= set(RUNS) - {"eval_temperature"}
     # What the runs do not say is assumed, and named.
     assert set(note(plan, "recipe-assumed").data["fields"]) == {
         *("algorithm", "updates_per_batch", "max_prompt_tokens", "top_p", "filter"),
@@ -94,8 +94,7 @@ def test_rates_without_a_rule_are_those_of_the_nearest_runs() -> None:
     for size in GRID:
         plan = Planner(fits).allocate("1M", problems_per_batch=size[1])
         assert plan.learning_rate == pytest.approx(own[plan.group_size, plan.problems_per_batch])
-        assert note(plan, "runs-differ-in-recipe").severity == "warning"
-    assert "recipe-differs-from-runs" not in codes(plan)
+        assert set(note(plan, "recipe-differs-from-runs").data["fields"]) == {"learning_rate"}
 
 
 def test_the_recipe_of_a_study_comes_back_unchanged() -> None:
@@ -112,7 +111,7 @@ def test_given_values_win_and_are_said(tmp_path: Path) -> None:
     assert (plan.recipe.entropy_coef, plan.recipe.temperature) == (0.0, 1.0)
     unlike = note(plan, "recipe-differs-from-runs")
     assert unlike.severity == "warning"
-    assert unlike.data["fields"]["kl_coef"] == {"runs": [0.0], "plan": 0.002}
+    assert unlike.data["fields"]["kl_coef"] == {"runs": [0.0], "plan": 0.002, "source": "given"}
     assert set(unlike.data["fields"]) == {"kl_coef", "learning_rate"}
     assert row(plan, "kl_coef") == Setting("kl_coef", (0.0,), 0.002, "given", differs=True)
     # In the saved plan, its JSON, its text and the header of its script.
@@ -154,7 +153,7 @@ def test_b_p_is_one_that_was_run_also_in_hours(method: str) -> None:
 
 def test_what_a_plan_cannot_carry_is_a_warning() -> None:
     plan = Planner(fits_of(**RUNS, filter="dynamic", algorithm="rloo")).allocate("1M")
-    missing = note(plan, "recipe-not-carried")
+    missing = note(plan, "recipe-differs-from-runs")
     assert missing.severity == "warning"
     assert set(missing.data["fields"]) == {"filter", "algorithm"}
     assert Planner(fits_of(filter="zero-variance")).allocate("1M").recipe.zero_variance_filter_policy
@@ -164,7 +163,7 @@ def test_pooled_values_are_said_and_that_of_the_most_runs_is_planned() -> None:
     fits = fits_of(temperature=lambda n, bp: 0.6 if n == 8 else 0.8, pool=("temperature",))
     plan = Planner(fits).allocate("1M")
     assert plan.recipe.temperature == 0.8
-    assert note(plan, "runs-differ-in-recipe").data["fields"]["temperature"]["runs"] == [0.8, 0.6]
+    assert note(plan, "recipe-differs-from-runs").data["fields"]["temperature"]["runs"] == [0.8, 0.6]
 
 
 def test_a_changed_plan_says_which_values_are_new() -> None:
@@ -272,7 +271,7 @@ def test_the_configuration_of_a_framework_becomes_the_recipe(tmp_path: Path) -> 
     assert plan.learning_rate == 5e-7
     assert (plan.recipe.kl_coef, plan.recipe.max_prompt_tokens, plan.recipe.max_response_tokens) == (1e-3, 1024, 1024)
     assert plan.recipe.updates_per_batch == 8
-    assert set(note(plan, "recipe-not-carried").data["fields"]) == {"filter"}
+    assert set(note(plan, "recipe-differs-from-runs").data["fields"]) == {"filter"}
     trl = Path(__file__).parents[1] / "ingest" / "data" / "trl" / "args.json"
     saved = json.loads(trl.read_text())
     plan = Planner(fits_of(**said_by(trl))).allocate("1M")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
-from isocompute_sdk.planning import NextRuns, PilotDesign, asking
-from isocompute_sdk.planning.allocate import Request
-from isocompute_sdk.planning.asking import Pick, choices, runs_of, trial_sizes
-from isocompute_sdk.planning.early_stopping import prospects
-from isocompute_sdk.planning.trials import Outlook, Trial, widened
+from isocompute_sdk.planning import NextRuns, PilotDesign
+from isocompute_sdk.planning.next_runs import runs_of
+from isocompute_sdk.planning.trials import prospects
 
 Make = Callable[..., RunSet]
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
@@ -30,43 +26,19 @@ def curve(n: int, bp: int, c: float) -> float:
 
 @pytest.fixture(scope="module")
 def short_sweep(make_runs: Make) -> Fits:
-    """Four short runs, of which the largest n has hardly begun to rise."""
+    """Short runs, of which the largest n has hardly begun to rise."""
     rng = np.random.default_rng(0)
-    compute = np.concatenate([[0.0], np.geomspace(1e4, 1.5e5, 16)])
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 6e4, 16)])
 
     def noisy(n: int, bp: int, c: float) -> float:
         return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
 
-    return fit(make_runs(noisy, [(n, 32) for n in (8, 16, 32, 64)], compute), draws=200)
+    return fit(make_runs(noisy, [(n, 32) for n in (8, 32, 128)], compute), draws=200)
 
 
 @pytest.fixture(scope="module")
 def planner(short_sweep: Fits) -> Planner:
     return Planner(short_sweep, throughput=SPEED)
-
-
-def outlook_of(planner: Planner, budget: float = BUDGET) -> Outlook:
-    question = planner._question(Request.of(budget))  # pyright: ignore[reportPrivateUsage]
-    rng = np.random.default_rng(0)
-    surface = widened(question.surface, 2, 0, rng)
-    sizes = trial_sizes(question.planned_sizes, question.fits.group_sizes, surface)
-    return Outlook(surface, choices(question, surface, sizes), rng, question.compute)
-
-
-def saving(outlook: Outlook, *trials: Trial) -> float:
-    shown = outlook.shown(trials)
-    last, before = (shown[0][-1:], shown[1][-1:]), (shown[0][:-1], shown[1][:-1])
-    return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
-
-
-def test_a_wider_surface_says_the_same_of_sizes_that_were_run(short_sweep: Fits) -> None:
-    surface = short_sweep.surface
-    assert surface is not None
-    wide = widened(surface, 1, 2, np.random.default_rng(0))
-    assert len(wide.layout.knots_K) == len(surface.layout.knots_K) + 3
-    compute = np.geomspace(1e4, 1e6, 9)
-    for n in (8, 32, 64):
-        np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
 
 
 def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> None:
@@ -89,23 +61,6 @@ def test_more_slots_never_save_less(planner: Planner, budget: float) -> None:
 def test_the_same_generator_gives_the_same_runs(planner: Planner) -> None:
     assert planner.next_runs(BUDGET, 2, rng=5) == planner.next_runs(BUDGET, 2, rng=np.random.default_rng(5))
     assert planner.next_runs(BUDGET, 2) == planner.next_runs(BUDGET, 2)
-
-
-def test_a_run_that_shows_nothing_saves_nothing(planner: Planner) -> None:
-    outlook = outlook_of(planner)
-    # One step of one batch shows the base model only.
-    assert saving(outlook, Trial(64, 32, 1, 0, 1.0)) == pytest.approx(0.0, abs=2e-5)
-    assert saving(outlook, Trial(64, 32, 1, 0, 0.3 * BUDGET)) <= 2e-5
-
-
-@settings(max_examples=10, deadline=None)
-@given(n=st.sampled_from([8, 16, 32, 64, 128]), share=st.floats(0.02, 0.3), more=st.floats(1.1, 2.0))
-def test_the_same_information_at_a_higher_price_saves_less(planner: Planner, n: int, share: float, more: float) -> None:
-    outlook = outlook_of(planner)
-    steps = max(8, int(share * BUDGET / (32 * n)))
-    cheap, dear = (Trial(n, 32, steps, 0, price * share * BUDGET) for price in (1.0, more))
-    # What is continued is no loss, so the price that counts is that of planning another n.
-    assert saving(outlook, dear) <= saving(outlook, cheap) + 1e-3
 
 
 def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:
@@ -137,12 +92,6 @@ def test_nothing_is_run_where_the_answer_is_known(make_runs: Make) -> None:
     found = Planner(fit(make_runs(plain, [(n, 32) for n in (8, 16, 32, 64, 128)], compute), draws=100)).next_runs(4e6)
     assert found.regret_after <= found.regret_now < 0.02
     assert found.saving < 0.005
-
-
-def test_a_decision_takes_seconds_not_minutes(planner: Planner) -> None:
-    begin = time.process_time()
-    planner.next_runs(BUDGET, slots=4)
-    assert time.process_time() - begin < 60
 
 
 def test_what_is_saved_is_read_back(planner: Planner) -> None:
@@ -189,32 +138,6 @@ def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> No
     new = [run.update_steps for runs in asked for run in runs if run.continues is None]
     assert new
     assert min(new) >= 30
-
-
-def test_the_loss_of_a_plan_counts_n_that_no_run_is_near_to(planner: Planner) -> None:
-    found = planner.next_runs(BUDGET)
-    # n = 8 to 64 were run and 128 may be planned: 256 and 512 are near to none.
-    assert 0 < found.regret_unseen < found.regret_now
-    assert planner.next_runs(BUDGET, rng=3).regret_now == pytest.approx(found.regret_now, rel=0.3)
-
-
-def test_after_runs_up_to_the_largest_n_that_is_considered_nothing_is_unseen(make_runs: Make) -> None:
-    rng = np.random.default_rng(0)
-    compute = np.concatenate([[0.0], np.geomspace(1e4, 1.5e6, 16)])
-
-    def noisy(n: int, bp: int, c: float) -> float:
-        return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
-
-    fits = fit(make_runs(noisy, [(n, 32) for n in (16, 64, 256)], compute), draws=100)
-    assert Planner(fits).next_runs(4e6).regret_unseen == 0
-    # The same loss as a plan shows, which knows nothing of n further above.
-    planner = Planner(fits)
-    limits: dict[str, Any] = {"problems_per_batch": 32, "min_update_steps": 1}
-    plan, found = planner.allocate(4e6, spend="all", **limits), planner.next_runs(4e6, **limits)
-    odds = fits.group_size_odds(4e6, [16, 32, 64, 128, 256, 512], 32)
-    assert found.group_size_now == plan.group_size
-    here = odds.group_size.tolist().index(plan.group_size)
-    assert found.regret_now == pytest.approx(float(odds.expected_regret[here]), rel=0.05)
 
 
 def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:
@@ -278,37 +201,10 @@ def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner)
     assert beside.saving < free.saving
 
 
-def test_a_new_run_beside_one_that_goes_on_has_a_seed_of_its_own(
-    planner: Planner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    considered: list[Trial] = []
-
-    def choose(outlook: object, trials: Sequence[Trial], *_: object, **__: object) -> list[Pick]:
-        considered.extend(trials)
-        return []
-
-    monkeypatch.setattr(asking, "choose", choose)
-    ran = runs_of(planner.fits)
-    planner.next_runs(BUDGET, going={one.run_id: 2 * one.update_steps for one in ran if one.run_id is not None})
-    used = {(one.group_size, one.problems_per_batch, one.seed) for one in ran}
-    fresh = {(one.group_size, one.problems_per_batch, one.seed) for one in considered}
-    assert {n for n, _, _ in used} < {n for n, _, _ in fresh}
-    assert not fresh & used
-
-
-def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> None:
-    surface = short_sweep.surface
-    assert surface is not None
-    wide = widened(surface, 2, 1, np.random.default_rng(0))
-    compute, sizes = np.array([1e4, 1e5, 1e6]), np.array([8.0, 20.0, 64.0])
-    assert np.allclose(wide.draws(compute, sizes), surface.draws(compute, sizes))
-    assert np.ptp(wide.draws(1e6, 2.0) - wide.draws(1e6, 8.0)) > 0
-
-
 def test_a_target_far_beyond_every_run_is_noted(planner: Planner) -> None:
     far, near = planner.next_runs(100 * BUDGET, slots=1), planner.next_runs(1e6, slots=1)
     (note,) = [note for note in far.notes if note.code == "target-beyond-10x"]
-    longest = max([1.5e5, *(float(run.rollouts) for run in far.runs)])
+    longest = max([6e4, *(float(run.rollouts) for run in far.runs)])
     assert note.data["extrapolation"] == pytest.approx(100 * BUDGET / longest, rel=0.01)
     assert near.notes == ()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe, Throughput
+from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
 
 EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
 QWEN = "Qwen/Qwen2.5-7B-Instruct"
@@ -53,17 +53,9 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: easy(model="qwen2.5-7b-instruct").allocate("3M"),
     ),
     "recipe-assumed": (lambda s: easy().allocate("3M"), lambda s: easy(recipe=Recipe.preset("easy")).allocate("3M")),
-    "extrapolation": (
-        lambda s: Planner(s["data"]).allocate("50M", spend="all"),
-        lambda s: Planner(s["data"]).allocate("20M", spend="all"),
-    ),
     "extrapolation-beyond-3x": (
         lambda s: Planner(s["data"]).allocate("70M", spend="all"),
         lambda s: Planner(s["data"]).allocate("59M", spend="all"),
-    ),
-    "extrapolation-beyond-10x": (
-        lambda s: Planner(s["data"]).allocate("210M", spend="all"),
-        lambda s: Planner(s["data"]).allocate("199M", spend="all"),
     ),
     "beyond-grid": (
         lambda s: Planner(with_plateaus_at(s["data"], 11)).allocate("15M", beyond_grid=1),
@@ -94,11 +86,6 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: easy().allocate("3M", update_steps=49),
         lambda s: easy().allocate("3M", update_steps=50),
     ),
-    "unused-budget": (
-        # 1.96 steps of 8 * 32 rollouts: half of the second one is lost.
-        lambda s: easy(recipe=Recipe.preset("easy", warmup_steps=0)).allocate(500),
-        lambda s: easy(recipe=Recipe.preset("easy", warmup_steps=0)).allocate(512),
-    ),
     "rest-not-worthwhile": (
         lambda s: Planner(s["data"]).allocate("60M"),
         lambda s: Planner(s["data"]).allocate("60M", spend="all"),
@@ -106,10 +93,6 @@ CASES: dict[str, tuple[Case, Case]] = {
     "decline-within-budget": (
         lambda _: Planner(falling(after=2e6)).allocate("8M"),
         lambda _: Planner(falling(after=2e6)).allocate("1M"),
-    ),
-    "near-tie": (
-        lambda s: easy(model=QWEN).allocate("3M"),
-        lambda s: easy(model=QWEN).allocate("8M"),
     ),
     "law-and-curves-disagree": (
         lambda s: Planner(with_plateaus_at(s["data"], 5)).allocate("15M"),
@@ -150,19 +133,13 @@ IN_TIME = {
     "evaluation-above-share",
     "evaluation-not-counted",
     "gpu-scaling-unknown",
-    "problems-per-batch-for-time",
-    "response-growth-unseen",
     "speed-from-runs",
     "throughput-extrapolated",
-    "throughput-near-one-batch",
 }
 """Notes on time and money, which test_time.py covers."""
 ON_RECIPES = {
     "off-policy-runs",
     "recipe-differs-from-runs",
-    "recipe-not-carried",
-    "recipe-of-the-runs",
-    "runs-differ-in-recipe",
 }
 """Notes on runs and their recipe, which test_inheritance.py covers."""
 ELSEWHERE = {"changed-by-hand", "target-beyond-10x"}
@@ -171,7 +148,6 @@ ON_RUNS_IN_TROUBLE = {
     "checkpoint-needs-converting",
     "no-healthy-checkpoint",
     "old-fit-is-a-prior",
-    "plan-continues-a-run",
     "remaining-beyond-forecast",
 }
 """Notes of a replan, which test_replan.py covers."""
@@ -206,14 +182,6 @@ def test_notes_of_the_fits_travel_with_the_plan(source: dict[str, Fits]) -> None
     assert len({(n.code, n.message) for n in plan.notes}) == len(plan.notes)
 
 
-def test_only_one_extrapolation_note_is_given_with_the_ratio_of_the_plan(source: dict[str, Fits]) -> None:
-    for budget in ("25M", "100M", "1G"):
-        plan = Planner(source["data"]).allocate(budget, spend="all")
-        (note,) = [n for n in plan.notes if n.code.startswith("extrapolation")]
-        assert note.data["ratio"] == plan.extrapolation == pytest.approx(plan.rollouts / 2e7, rel=1e-9)
-        assert note.severity == ("info" if plan.extrapolation <= 3 else "warning")
-
-
 def test_constants_of_another_model_is_there_whenever_no_model_is_named() -> None:
     for fits in (iso.published(EASY), iso.published(f"{HARD}:joint"), iso.published_prior()):
         assert found(Planner(fits).allocate("3M"), "constants-of-another-model")
@@ -243,25 +211,6 @@ def test_other_models_need_the_flag(name: str) -> None:
     assert plan.predicted_reward is None
     assert plan.reward_interval is None
     assert all(a.predicted_reward is None for a in plan.alternatives)
-
-
-def test_the_unused_share_says_why(source: dict[str, Fits]) -> None:
-    def reason(plan: Plan) -> tuple[str, list[str]]:
-        (note,) = found(plan, "unused-budget")
-        assert note.data["unused_share"] == plan.unused_share
-        assert f"{plan.unused_share:.1%}" in note.message
-        return note.data["ends_by"], note.data["constraints"]
-
-    speed = Throughput(step_overhead_seconds=60, rollouts_per_second=64)
-    late = easy(throughput=speed).allocate(Budget(rollouts=3e6, deadline_hours=8))
-    assert reason(late) == ("deadline", [])
-    assert late.binding[-1] == "deadline"
-    fixed = easy(hardware=Hardware(max_rollouts_per_batch=8192)).allocate("3M", update_steps=100)
-    assert reason(fixed) == ("update_steps", ["max_rollouts_per_batch"])
-    trimmed = Planner(source["data"]).allocate("60M")
-    assert reason(trimmed)[0] == "worthwhile"
-    coarse = easy(recipe=Recipe.preset("easy", warmup_steps=0)).allocate(500)
-    assert reason(coarse)[0] == "budget"
 
 
 def test_a_batch_limit_that_moves_n_says_what_it_costs_and_what_avoids_it(source: dict[str, Fits]) -> None:

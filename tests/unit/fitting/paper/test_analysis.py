@@ -108,7 +108,7 @@ def test_two_levels_give_a_step_with_k_at_its_bound(make_runs: Make) -> None:
     assert law.at_bound == ("k",)
     (handover,) = fits.handovers()
     assert 10**law.midpoint == pytest.approx(handover.compute, rel=0.05)
-    assert {"two-group-sizes", "law-at-bound"} <= codes(fits)
+    assert {"few-group-sizes", "law-at-bound"} <= codes(fits)
     (note,) = [n for n in fits.notes if n.code == "law-at-bound"]
     assert "k = 50 is a lower limit" in note.message
 

@@ -255,10 +255,9 @@ def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[
     [
         (lambda n, bp, c: reward(n, bp, c) if c < 3e5 or n != 16 else 0.36, "collapsed-run"),
         (lambda n, bp, c: reward(n, bp, c) - (0.1 if c > 3e5 and n == 16 else 0.0), "decayed-run"),
-        (lambda n, bp, c: 0.4 + 0.01 * float(np.sin(997 * np.log1p(c) * n)), "group-size-hardly-matters"),
     ],
 )
-def test_what_was_repaired_or_does_not_matter_is_said(make_runs: Make, change: Any, code: str, fits: Fits) -> None:
+def test_what_was_repaired_is_said(make_runs: Make, change: Any, code: str, fits: Fits) -> None:
     compute = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 50)])
     found = fit(make_runs(change, LEVELS, compute), draws=10)
     assert code in codes(found)
@@ -268,10 +267,9 @@ def test_what_was_repaired_or_does_not_matter_is_said(make_runs: Make, change: A
 def test_few_levels_are_said_once(make_runs: Make) -> None:
     two = fit(make_runs(reward, LEVELS[:2], COMPUTE), draws=10)
     assert "few-group-sizes" in codes(two)
-    assert "two-group-sizes" not in codes(two)
     one = fit(make_runs(reward, LEVELS[:1], COMPUTE), draws=10)
-    assert "one-group-size" in codes(one)
-    assert not {"few-group-sizes", "best-group-size-at-grid-edge"} & codes(one)
+    assert "few-group-sizes" in codes(one)
+    assert "best-group-size-at-grid-edge" not in codes(one)
     assert "few-group-sizes" not in codes(fit(make_runs(reward, LEVELS, COMPUTE), draws=10))
 
 

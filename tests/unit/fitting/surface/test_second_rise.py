@@ -118,9 +118,9 @@ def test_a_fit_finds_best_at_k_beside_its_metric(pilot: iso.RunSet, fits: iso.Fi
     assert fits.surface is not None
     assert fits.surface.second_rise is not None
     assert fits.surface.second_rise.metric == "best@4"
-    (note,) = [note for note in fits.notes if note.code == "best-at-k-rises"]
-    assert note.data["group_sizes"] == [8, 16, 32, 64, 128]
-    assert max(note.data["added"]) > 0.02
+    sizes, compute = [8, 16, 32, 64, 128], 3 * fits.surface.largest_compute
+    plain = replace(fits.surface, second_rise=None)
+    assert max(fits.surface.predict(compute, sizes) - plain.predict(compute, sizes)) > 0.02
     worst = iso.fit(pilot, "worst@4", pool=("learning_rate",))
     assert worst.surface is not None
     assert worst.surface.second_rise is not None

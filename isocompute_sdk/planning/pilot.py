@@ -1,9 +1,9 @@
-"""What is believed of reward curves before anything was run: a surface drawn from a prior alone.
+"""The pilot for a budget before anything was run.
 
-Steps along n are those of the one prior of the fits (`fitting.surface.model.Prior`), and half of the draws have its
-level of the midpoint, relative to the budget: who has a budget expects to see most of the rise with it. The other half
-are half-way where published reward curves are (Qwen2.5-7B on Guru-Math Easy and Hard, `laws/data`: 1.5e5 to 1.5e6
-rollouts at B_p = 32), later for larger n. No number comes from the simulator.
+The belief is a surface drawn from a prior alone. Steps along n are those of the one prior of the fits
+(`fitting.surface.model.Prior`). Half of the draws have its level of the midpoint relative to the budget: who has a
+budget expects to see most of the rise with it. The other half are half-way where published reward curves are
+(Qwen2.5-7B on Guru-Math Easy and Hard, `laws/data`: 1.5e5 to 1.5e6 rollouts at B_p = 32), later for larger n.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
-from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.asking import MAX_SIZE, MIN_STEPS, NEAR_BEST, far_note, named
-from isocompute_sdk.planning.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
+from isocompute_sdk.planning.next_runs import (
+    MAX_SIZE,
+    MIN_STEPS,
+    NEAR_BEST,
+    NONE_WORTH_IT,
+    NextRuns,
+    PilotDesign,
+    ShareRegret,
+    advised,
+    far_note,
+    named,
+)
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial
-from isocompute_sdk.specs import Budget, Hardware, Sweep
+from isocompute_sdk.specs import Hardware
 from isocompute_sdk.tolerances import FAR
 
 SIZES = (8, 1024)
@@ -86,17 +95,11 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
 """Shares of the budget for which the expected regret is shown."""
 LEAN = 0.75
-"""Rollouts of a run grow with n to this power: larger groups rise later and win at the target. On 600 simulated tasks
-(tuning seeds of benchmarks/decisions/pilot.py, n = 8, 32, 128, 512) pilots with powers of 0, .5, 1 and 1.25 lost 19, 4,
-9 and 8 % more; on 1,200 others 0 lost 10 % more and 1 lost 5 % more (docs/pilot.md)."""
+"""Rollouts of a run grow with n to this power: larger groups rise later and win at the target (docs/pilot.md)."""
 MAX_LEVELS = 4
-"""Group sizes, two octaves apart. On the same tasks seven, one octave apart, lost more."""
+"""Group sizes of a pilot, two octaves apart."""
 SHORTER = ((MIN_STEPS, 3), (15, 3), (8, 2))
-"""Fewest update steps of a run, and fewest group sizes; the next where no share of the budget pays for the one before.
-On the same tasks four n up to 512 lost a tenth more than three up to 128 where n = 512 got 13 to 26 steps, and a tenth
-less where it got 26 to 52."""
-SWEEP_SHARE = 0.2
-"""Largest part of the budget that a pilot in one round may cost."""
+"""Fewest update steps of a run, and fewest group sizes; the next where no share pays for the one before."""
 METRIC = "avg@4"
 
 
@@ -167,36 +170,6 @@ def design_pilot(
     return PilotDesign(_first_round(pricing, first, regret, share, bp, now), float(share), tuple(table))
 
 
-def pilot_sweep(rollouts: float, problems_per_batch: int, min_update_steps: int) -> Sweep | None:
-    """The same in one round of equally long runs, as a sweep.
-
-    Args:
-        rollouts: budget of pilot and plan together.
-        problems_per_batch: B_p of the pilot.
-        min_update_steps: fewest updates of a run, so that it leaves its warm-up.
-
-    Returns:
-        The sweep, or None if `SWEEP_SHARE` of the budget does not pay for two group sizes.
-    """
-    pricing, rng = Pricing(Budget(rollouts=rollouts)), np.random.default_rng(0)
-    surface = prior_surface(rollouts, problems_per_batch, rng)
-    try:
-        options = _pilot_choices(pricing, Hardware(), surface, problems_per_batch, 1)
-    except PlanError:
-        return None
-    trials: tuple[Trial, ...] = ()
-    for levels in (3, 2):
-        sizes = options.group_size_J.tolist()
-        trials = trials or _round(
-            sizes, problems_per_batch, SWEEP_SHARE * rollouts, 0.0, pricing, min_update_steps, levels
-        )
-    if not trials:
-        return None
-    sizes = tuple(t.group_size for t in trials)
-    each = min(int(SWEEP_SHARE * rollouts / len(sizes)), max(t.rollouts for t in trials))
-    return Sweep(group_size=sizes, problems_per_batch=(problems_per_batch,), rollouts=each)
-
-
 def _rollouts(pricing: Pricing, bp: int) -> float:
     """Rollouts that the budget buys at a middling batch."""
     batch = 32 * bp
@@ -260,7 +233,8 @@ def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp:
     unit, budget = pricing.budget.unit, pricing.budget.available
     saving = min(max(first.saving, 0.0), regret)
     runs = tuple(
-        t.advised(
+        advised(
+            t,
             budget,
             saving / len(first.trials),
             f"where the curve of n = {t.group_size} lies; one of {len(first.trials)} that only tell together",
@@ -280,7 +254,7 @@ def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp:
     else:
         reason = f"{start}; of the pilots that could be run, {NONE_WORTH_IT}"
     target = _rollouts(pricing, bp)
-    notes: list[Note] = far_note(target, max((float(r.rollouts) for r in runs), default=target / FAR))
+    notes = far_note(target, max((float(r.rollouts) for r in runs), default=target / FAR))
     return NextRuns(
         runs=runs,
         unit=unit,

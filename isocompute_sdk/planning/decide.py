@@ -1,0 +1,511 @@
+"""The decision: the plan of a choice with its alternatives, how decisively the runs support n, and what to run first.
+
+`decide` is the only function that makes one. `allocate`, `next`, `report`, `audit`, `replan` and campaigns ask it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
+from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.planning import caveats
+from isocompute_sdk.planning.allocate import (
+    Choice,
+    Request,
+    Resolved,
+    Setup,
+    choice_of,
+    enumerate_setups,
+    pick,
+    resolve,
+    score,
+)
+from isocompute_sdk.planning.candidates import Candidate, Rejection, ends_batch
+from isocompute_sdk.planning.inheritance import FITTED, same_model
+from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
+from isocompute_sdk.planning.plan import Alternative, Odds, Plan, Stopping, Verdict
+from isocompute_sdk.planning.pricing import Pricing, amount_text
+from isocompute_sdk.records.trends import no_rise_note
+from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR, Tolerances
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.planner import Planner
+
+DECIDED, LIKELY = 0.65, 0.4
+"""Share of the draws in which an n is equal to the best one, from which it counts as decided, and as the best bet."""
+ABOVE = 0.25
+"""Share of the draws in which the octave above the grid is ahead by more than equal from which n is not decided."""
+STOP = 0.1
+"""Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
+TRAIN = "no run that could be made first is worth its cost: train the plan"
+
+
+def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
+    """The best executable allocation within the budget, and what to run before it; see `Planner.allocate`.
+
+    Args:
+        planner: fits, hardware, recipe and throughput.
+        request: the arguments of `allocate`.
+        search: how to look for runs to make first; None: as many as the request asks for.
+    """
+    if request.n_problems is not None and planner.fits.surface is not None:
+        return decide(planner.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
+    if not planner.allow_off_policy:
+        planner.inheritance.refuse_stale_runs()
+    resolved = resolve(planner, request)
+    sizes = resolved.sizes()
+    setups = enumerate_setups(resolved, sizes)
+    floor = planner.recipe.min_problems_per_batch
+    if not setups[0].candidates and floor < resolved.limits.floor:
+        # No B_p that was run can be carried out, but the recipe allows a smaller one.
+        resolved = replace(resolved, limits=replace(resolved.limits, floor=floor))
+        setups = enumerate_setups(resolved, sizes)
+    choice = score(resolved, setups)
+    plan, notes = _plan_of(planner, resolved, choice)
+    best_for_others, missing = dict[str, int](), list[Note]()
+    for metric, fits in planner.others.items():
+        try:
+            # The whole budget may be worthwhile for another metric although it is not for the first.
+            asked = replace(request, n_problems=None, spend="worthwhile", slots=0)
+            best_for_others[metric] = decide(planner.with_fits(fits), asked).group_size
+        except PlanError as error:
+            missing.append(caveats.no_answer(metric, error.message))
+    if choice.stopping is not None:
+        notes.append(caveats.rest_not_worthwhile(choice.stopping, plan.budget))
+    notes += [*_declines(resolved, choice), *missing]
+    notes += caveats.metrics_disagree(plan.group_size, best_for_others)
+    notes += _moved(resolved, choice, sizes)
+    verdict, is_open = _verdict(plan, choice.odds)
+    first = _first(planner, resolved, choice, sizes, verdict, search, is_open=is_open)
+    plan = replace(plan, verdict=_with_first(verdict, first, is_open=is_open), next_runs=first)
+    return replace(plan, notes=unique(notes), other_metrics=best_for_others)
+
+
+def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
+    """The plan of an allocation that the caller chose; see `Planner.plan_for`."""
+    resolved = resolve(planner, replace(request, spend="all"), pricing)
+    choice = choice_of(resolved, Setup(resolved.limits, [candidate], []), candidate, [candidate])
+    plan, notes = _plan_of(planner, resolved, replace(choice, pricing=resolved.limits.pricing))
+    odds = None
+    if plan.fits is not None and plan.fits.surface is not None and resolved.can_predict:
+        low, high = plan.fits.group_size_range
+        sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*plan.fits.group_sizes, plan.group_size}
+        odds = plan.fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
+    verdict, _ = _verdict(plan, odds)
+    return replace(plan, verdict=verdict, odds=_odds_of(odds, plan.group_size), notes=unique(notes))
+
+
+def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> tuple[Plan, list[Note]]:
+    """The plan of one candidate without its verdict, and its notes on fits, recipe and candidate."""
+    fits, pricing, chosen = resolved.fits, choice.pricing, choice.chosen
+    n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
+    batch, size = chosen.rollouts_per_batch, (n, problems)
+    n_problems = resolved.request.n_problems
+    if n_problems is None and fits.method in FITTED:
+        n_problems = fits.n_problems
+    seen, compute = fits.largest_compute, resolved.compute(chosen.rollouts)
+    reward = choice.best.reward if choice.best.candidate == chosen else resolved.reward(chosen)
+    interval = None
+    if reward is not None:
+        predicted = fits.predict(compute, n, problems)
+        interval = None if np.isnan(predicted.low) else (float(predicted.low), float(predicted.high))
+    recipe = planner.inheritance.recipe_for(*size)
+    evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None)
+    model = planner.model if planner.model is not None else fits.model
+    spent = {purpose: {pricing.budget.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
+    name = "group_size" if resolved.by_law is None else resolved.by_law.law
+    value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
+    law = fits.laws.get(name)
+    plan = Plan(
+        verdict=Verdict("undecided", ""),
+        group_size=n,
+        problems_per_batch=problems,
+        update_steps=steps,
+        budget=pricing.budget,
+        cost=pricing.cost(batch, steps),
+        costs=pricing.all_costs(batch, steps),
+        recipe=recipe,
+        settings=planner.inheritance.rows(recipe, size, evaluation, n_problems, model),
+        hardware=choice.setup.limits.hardware,
+        throughput=pricing.throughput,
+        metric=fits.metric,
+        model=model,
+        n_problems=n_problems,
+        predicted_reward=reward,
+        reward_interval=interval,
+        group_size_interval=_band(resolved, n, value, name),
+        law_group_size=None if law is None or fits.method == "prior" else float(law.predict(value)),
+        extrapolation=None if seen is None else compute / seen,
+        binding=_binding(resolved, choice),
+        alternatives=_alternatives(resolved, choice, reward),
+        odds=_odds_of(choice.odds, n),
+        stopping=choice.stopping,
+        notes=(),
+        passport=fits.passport,
+        evaluation=evaluation,
+        evaluation_counted=pricing.evaluation_counts,
+        breakdown=pricing.parts(batch, steps) | spent,
+        fits=fits,
+    )
+    return plan, _notes(planner, resolved, choice, plan)
+
+
+def _odds_of(odds: GroupSizeOdds | None, n: int) -> Odds | None:
+    """The odds of one n; None without a surface."""
+    if odds is None:
+        return None
+    here = int(np.flatnonzero(odds.group_size == n)[0])
+    return Odds(float(odds.probability_best[here]), float(odds.near_best[here]), float(odds.expected_regret[here]))
+
+
+def _band(resolved: Resolved, n: int, value: float, law: str) -> tuple[int, int] | None:
+    """80 % band of the best n; None without draws.
+
+    The band of a law is rounded outward to powers of two. The band of a surface is widened to hold the chosen n, which
+    may be the best executable one outside it.
+    """
+    interval = resolved.fits.law_interval(value, name=law)
+    if interval is None:
+        return None
+    low, high = float(interval[0][0]), float(interval[1][0])
+    if resolved.by_law is None:
+        return max(2, int(np.floor(min(low, n) + 1e-6))), max(2, int(np.ceil(max(high, n) - 1e-6)))
+    return max(2, int(2 ** np.floor(np.log2(low) + 1e-6))), max(2, int(2 ** np.ceil(np.log2(high) - 1e-6)))
+
+
+def _alternatives(resolved: Resolved, choice: Choice, reward: float | None) -> tuple[Alternative, ...]:
+    """Every other n that the constraints allow, those worth knowing about by kind, each with reward, odds and loss.
+
+    Args:
+        resolved: the request.
+        choice: what was picked.
+        reward: predicted for it.
+    """
+    chosen, by_law = choice.chosen, resolved.by_law
+    rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
+    if by_law is not None and resolved.fits.method == "prior":
+        here = by_law.distance(chosen.group_size, chosen)
+        lost = [(one.candidate, by_law.distance(one.candidate.group_size, chosen) - here) for one in rest]
+        return tuple(Alternative.of("near-tie" if loss <= EQUAL else "other", c, None, loss) for c, loss in lost)
+    kinds = _kinds(resolved, choice, reward)
+    known = {one.candidate.group_size: one for one in rest}
+    ordered = [n for n in kinds if n in known] + [n for n in known if n not in kinds]
+    found: list[Alternative] = []
+    for n in ordered:
+        one = known[n]
+        loss = None if one.reward is None or reward is None else reward - one.reward
+        odds = _odds_of(choice.odds, n)
+        found.append(replace(Alternative.of(kinds.get(n, "other"), one.candidate, one.reward, loss), odds=odds))
+    return tuple(found)
+
+
+def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> dict[int, str]:
+    """What makes another n worth knowing about, by n, the most telling first."""
+    chosen, by_law, tie = choice.chosen, resolved.by_law, resolved.tolerances.equal
+    largest, full = resolved.fits.group_size_range[1], choice.best
+    rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
+    kinds: dict[int, str] = {}
+    known = [(one, one.reward) for one in rest if one.reward is not None]
+    if reward is not None:
+        for one, r in known:
+            if abs(r - reward) <= tie:
+                # These runs cannot show that an n above the grid is as good.
+                apart = one.drawn_D is not None and full.drawn_D is not None and _apart(one.drawn_D - full.drawn_D)
+                kinds[one.candidate.group_size] = "close" if one.candidate.group_size > largest or apart else "near-tie"
+        best = max(known, key=lambda pair: pair[1], default=None)
+        if best is not None and best[1] > reward + tie:
+            n = best[0].candidate.group_size
+            kinds[n] = "beyond-grid" if n > largest else "best-by-curves"
+    elif by_law is not None:
+        # Without rewards: the neighbouring size, if rounding the law's n to a power of two was a close call.
+        close = [one.candidate.group_size for one in rest]
+        kinds |= {n: "next-power-of-two" for n in close if by_law.distance(n, chosen) <= 0.75}
+    on_grid = [one for one in rest if one.candidate.group_size <= largest]
+    if chosen.group_size > largest and on_grid:
+        here = max(on_grid, key=lambda one: one.mean).candidate
+        if by_law is not None:
+            here = by_law.best([one.candidate for one in on_grid])
+        kinds[here.group_size] = "on-grid"
+    if by_law is not None and rest:
+        careful = by_law.best([one.candidate for one in choice.landmarks], careful=True).group_size
+        if careful != chosen.group_size and kinds.get(careful) != "on-grid":
+            kinds[careful] = "conservative"
+    return kinds
+
+
+def _apart(difference_D: np.ndarray) -> bool:
+    """Whether the 80 % interval of a difference, draw by draw, leaves out 0."""
+    low, high = np.quantile(difference_D, (0.1, 0.9))
+    return bool(low > 0 or high < 0)
+
+
+def _binding(resolved: Resolved, choice: Choice) -> tuple[str, ...]:
+    """Constraints that excluded a better n or a larger batch, then what limits M."""
+    limits, chosen = choice.setup.limits, choice.chosen
+    fixed, largest = limits.fixed, resolved.fits.group_size_range[1]
+    better = _best_rejected(resolved, choice)
+    found = [] if better is None else [better.constraint]
+    if fixed.update_steps is not None and fixed.problems_per_batch is None and fixed.rollouts_per_batch is None:
+        found.append(ends_batch(chosen.group_size, chosen.problems_per_batch, fixed.update_steps, limits))
+    if chosen.group_size <= largest:
+        wanted = None if resolved.by_law is None else resolved.by_law.wanted(chosen)
+        if resolved.by_law is None:
+            at, problems = resolved.compute(chosen.rollouts), chosen.problems_per_batch
+            above, here = resolved.fits.expected_reward(at, [2 * largest, chosen.group_size], problems)
+            wanted = 2.0 * largest if above > here else None
+        if wanted is not None and wanted > largest * 2**0.5:
+            found.append("group_size_grid")
+    return (*dict.fromkeys(found), chosen.ends_by)
+
+
+def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
+    """The rejected group size that would be preferred most, if it would be preferred to the chosen one."""
+    fixed, by_law, chosen = resolved.limits.fixed, resolved.by_law, choice.chosen
+    rejections, (smallest, largest) = choice.setup.rejections, resolved.fits.group_size_range
+    if by_law is None:
+        rejections = [r for r in rejections if smallest <= r.group_size <= largest]
+        if not rejections:
+            return None
+        sizes = [chosen.group_size, *(r.group_size for r in rejections)]
+        at = resolved.compute(chosen.rollouts)
+        here, *others = resolved.fits.expected_reward(at, sizes, chosen.problems_per_batch).tolist()
+        best = max(range(len(others)), key=others.__getitem__)
+        return rejections[best] if others[best] > here + 1e-9 else None
+    if None not in (fixed.problems_per_batch, fixed.update_steps):
+        useful = resolved.fits.law(by_law.law).saturation * 2**0.5
+        larger = [r for r in rejections if chosen.group_size < r.group_size <= useful]
+        return max(larger, key=lambda r: r.group_size, default=None)
+    least = by_law.distance(chosen.group_size, chosen) - 1e-9
+    better = [(d, r) for r in rejections if (d := by_law.distance(r.group_size, chosen)) < least]
+    return min(better, key=lambda pair: pair[0])[1] if better else None
+
+
+def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> list[Note]:
+    """Notes on the fits, the recipe and this candidate."""
+    fits, pricing, chosen, notes = resolved.fits, choice.pricing, choice.chosen, list(resolved.fits.notes)
+    timed, throughput = pricing.budget.timed, pricing.throughput
+    if fits.method not in FITTED and (planner.model is None or not same_model(planner.model, fits.model)):
+        notes.append(caveats.another_model(fits.model, planner.model, fits.method))
+    notes += planner.inheritance.notes(plan.settings, timed=timed)
+    notes += plan.recipe.notes()
+    if plan.extrapolation is not None:
+        notes += caveats.extrapolation(plan.extrapolation)
+    smallest, largest = fits.group_size_range
+    notes += caveats.beyond_grid(chosen.group_size, largest, smallest)
+    notes += caveats.problem_set(chosen, plan.n_problems)
+    notes += caveats.batch(chosen, planner.recipe, fits.problems_per_batch)
+    notes += caveats.steps(chosen, planner.recipe)
+    if resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps":
+        notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
+    notes += caveats.evaluation(
+        plan.breakdown, pricing.evaluation_share, counted=pricing.evaluation_counts, timed=timed
+    )
+    if throughput is not None:
+        given = "gpus" in planner.hardware.model_fields_set and timed
+        notes += caveats.gpus(throughput, planner.hardware, given)
+        notes += caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts, planner.throughput)
+    notes += [
+        caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
+        for a in plan.alternatives
+        if a.kind == "best-by-curves" and a.expected_loss is not None
+    ]
+    return notes
+
+
+def _declines(resolved: Resolved, choice: Choice) -> list[Note]:
+    """Whether rewards fall at this n before the whole budget is spent."""
+    fits, best = resolved.fits, choice.best.candidate
+    if fits.surface is None or fits.surface.declines is None or not resolved.can_predict:
+        return []
+    onset_D = fits.surface.onset(best.group_size, fits.reachable_problems_per_batch(best.problems_per_batch))
+    chance = float(np.mean(onset_D < resolved.compute(best.rollouts)))
+    step = float(np.mean(fits.surface.declines.step_D))
+    return [*caveats.decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])]
+
+
+def _moved(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> list[Note]:
+    """What a limit on the batch changes about n, what that costs, and what avoids it."""
+    limits, limit = resolved.limits, resolved.limits.hardware.max_rollouts_per_batch
+    if limit is None or all(r.constraint != "max_rollouts_per_batch" for r in choice.setup.rejections):
+        return []
+    unlimited = replace(limits, hardware=limits.hardware.replace(max_rollouts_per_batch=None))
+    asked = replace(resolved, limits=unlimited)
+    setups = enumerate_setups(asked, sizes)
+    if not setups[0].candidates or (best := pick(asked, setups)[1]).rollouts_per_batch <= limit:
+        return []
+    rewards = resolved.reward(choice.chosen), resolved.reward(best)
+    return [*caveats.moved_by_limit(choice.chosen, best, limit, *rewards)]
+
+
+def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
+    """How decisively the runs support n, and whether a further run might change that.
+
+    The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n.
+    """
+    fits, n = plan.fits, plan.group_size
+    assert fits is not None, "a new plan holds its fits"
+    far = plan.extrapolation is not None and plan.extrapolation > FAR
+    doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
+    if fits.method not in FITTED:
+        whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
+        sentence = f"n = {n} is borrowed from {whose}: run a pilot of your own before you spend a budget on it"
+        return Verdict("borrowed", sentence, doubts), True
+    if fits.flat_runs is not None:
+        return Verdict("undecided", no_rise_note(fits.metric, fits.flat_runs).message, doubts), False
+    if len(fits.group_sizes) == 1:
+        only = f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it"
+        return Verdict("undecided", only, doubts), True
+    equal = Tolerances(plan.span).equal
+    if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
+        chance = plan.stopping.chance_of_more
+        more = "" if chance is None else f", and more than {equal:g} with probability {chance:.0%}"
+        spent, whole = (amount_text(amount, plan.budget.unit) for amount in (plan.cost, plan.budget.amount))
+        sentence = f"stop at {spent} of {whole}: the rest is predicted to add {plan.stopping.gain:.3f}{more}"
+        return Verdict("stop-spending", sentence), False
+    if odds is not None:
+        return _by_odds(plan, odds, doubts)
+    beyond = Verdict("undecided", f"the budget lies {plan.extrapolation or 0:.3g} x beyond these runs", doubts)
+    return beyond if far else _tie(plan) or Verdict("clear", f"n = {n} is ahead of every other n tried"), False
+
+
+def _tie(plan: Plan) -> Verdict | None:
+    """The verdict on group sizes with equal predictions; None where the plan's n has none."""
+    sizes = sorted([plan.group_size, *(a.group_size for a in plan.alternatives if a.kind == "near-tie")])
+    if len(sizes) == 1:
+        return None
+    both, equal = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}", Tolerances(plan.span).equal
+    return Verdict(
+        "tie", f"{both} tie, predicted within {equal:g} of {plan.metric}: take the one that suits the hardware"
+    )
+
+
+def _certain(plan: Plan, stopping: Stopping) -> bool:
+    """Whether it is sure enough that the rest of a budget adds nothing; without a surface it is."""
+    if plan.fits is None or plan.fits.surface is None:
+        return True
+    chance, reach = stopping.chance_of_more, stopping.extrapolation
+    smallest, largest = plan.fits.group_size_range
+    return (
+        stopping.end_seen
+        and (chance is None or chance <= STOP)
+        and (reach is None or reach <= NEAR)
+        and smallest < plan.group_size < largest
+    )
+
+
+def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[Verdict, bool]:
+    """The verdict of a surface, and whether a further run might change it.
+
+    Args:
+        plan: the plan.
+        odds: of every n at what the whole budget buys.
+        doubts: reasons for which no n counts as decided.
+    """
+    assert plan.fits is not None, "a new plan holds its fits"
+    fits, n, equal = plan.fits, plan.group_size, Tolerances(plan.span).equal
+    here, grid = int(np.flatnonzero(odds.group_size == n)[0]), odds.on_grid
+    near, sizes = float(odds.near_best[here]), odds.group_size
+    spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
+    # Nearly equal means are not enough: draws that put the best n anywhere have them too.
+    if spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
+        sentence = (
+            f"n hardly matters here: from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by "
+            f"{spread:.3f}; take the one that suits the hardware"
+        )
+        return Verdict("hardly-matters", sentence, doubts), False
+    largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
+    lost = f"n = {n} is expected to lose {float(odds.expected_regret[here]):.3f} against the best n"
+    if odds.above_ahead >= ABOVE or not grid[here]:
+        best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
+        sentence = f"n = {best} is best of those that were run; n = {2 * largest} may be better, probability "
+        return Verdict(kind, f"{sentence}{odds.above_ahead:.0%}; {lost}", doubts), True
+    if near < DECIDED or doubts:
+        order = np.argsort(-odds.probability_best, kind="stable")
+        needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
+        likely = sorted((int(sizes[i]), float(odds.probability_best[i])) for i in order[:needed])
+        listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
+        against = f", and there are doubts ({', '.join(doubts)})" if doubts else ""
+        first = f"n = {n} is the best bet, not certain" if near >= LIKELY else "these runs cannot decide n"
+        return Verdict(kind, f"{first}: best may be {listed}; {lost}{against}", doubts), True
+    ties = {a.group_size for a in plan.alternatives if a.kind == "near-tie"}
+    if (tie := _tie(plan)) is not None and ties & set(sizes[odds.near_best >= DECIDED].tolist()):
+        return tie, False
+    sentence = f"n = {n} is ahead, best with probability {float(odds.probability_best[here]):.0%}"
+    if near < 1.0:
+        sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
+    if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
+        sentence += f" of those that were run; no {'larger' if n == largest else 'smaller'} n was"
+    return Verdict("clear", sentence), False
+
+
+def _first(
+    planner: Planner,
+    resolved: Resolved,
+    choice: Choice,
+    sizes: Sequence[int],
+    verdict: Verdict,
+    search: Search | None,
+    *,
+    is_open: bool,
+) -> NextRuns | None:
+    """What to run before the plan; None where that was not asked for or the fits cannot say.
+
+    Args:
+        planner: the planner.
+        resolved: the request.
+        choice: what was picked.
+        sizes: group sizes that it was picked from.
+        verdict: what the runs say of n.
+        search: how to look for runs.
+        is_open: whether a further run might change the verdict.
+    """
+    request, fits = resolved.request, resolved.fits
+    search = Search(request.slots) if search is None else search
+    fixed = request.fixed.update_steps is not None or request.fixed.rollouts_per_batch is not None
+    if search.slots == 0 or fixed or fits.method == "paper":
+        return None
+    chosen, budget = choice.chosen, resolved.limits.pricing.budget
+    if fits.surface is None:
+        return planner.first_pilot(request, search)
+    assert choice.odds is not None, "a surface has odds"
+    odds = _odds_of(choice.odds, chosen.group_size)
+    assert odds is not None, "a surface has odds"
+    if not is_open:
+        return NextRuns.none(
+            budget, fits.metric, (chosen.group_size, chosen.problems_per_batch), odds.expected_loss, verdict.sentence
+        )
+    problems = {chosen.problems_per_batch}
+    if request.fixed.free:
+        unstable = () if fits.passport is None else fits.passport.unstable_problems_per_batch
+        floor, most = resolved.limits.floor, resolved.limits.n_problems or math.inf
+        levels = [b for b in fits.problems_per_batch if floor <= b <= most and b not in unstable]
+        problems.add(min(levels, default=floor))
+    question = Question(
+        fits=fits,
+        pricing=replace(resolved.limits.pricing, throughput=choice.pricing.throughput),
+        hardware=planner.hardware,
+        problems=tuple(sorted(problems)),
+        planned_sizes=tuple(sorted({*sizes, chosen.group_size})),
+        min_update_steps=resolved.limits.min_update_steps,
+        plan=(chosen.group_size, chosen.problems_per_batch),
+        regret=odds.expected_loss,
+        n_problems=resolved.limits.n_problems,
+    )
+    return ask(question, search)
+
+
+def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
+    """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
+    if first is None or not is_open or verdict.kind == "borrowed":
+        return verdict
+    if not first.runs:
+        return replace(verdict, sentence=f"{verdict.sentence}; {TRAIN}")
+    worth = f"measuring first is expected to save {first.saving:.3f}"
+    return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")

@@ -1,0 +1,115 @@
+"""One decision: every command shows the same fields, and nothing allowed is better than the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import Fits, Plan, Planner, RunSet
+from isocompute_sdk.auditing import audit
+from isocompute_sdk.reporting.material import Asked, gather
+from isocompute_simulator.families import FAMILIES
+from isocompute_simulator.scenario import draw_scenario
+
+
+def simulated(seed: int) -> RunSet:
+    """A sweep of a simulated task."""
+    return draw_scenario(np.random.default_rng(seed), FAMILIES[seed % len(FAMILIES)]).runs
+
+
+def shown(reward: float) -> float:
+    return round(reward, 3)
+
+
+def check_sweep(seed: int) -> None:
+    fits = iso.fit(simulated(seed))
+    assert fits.largest_compute is not None
+    planner, budget = Planner(fits), 3.0 * fits.largest_compute
+    plan = planner.allocate(budget)
+    decision = plan.decision
+    assert planner.allocate(budget).decision == decision
+    assert Plan.from_dict(plan.to_dict()).decision == decision
+    assert planner.next_runs(budget, slots=2) == decision.first
+    page = gather(fits, Asked(budget=iso.Budget(rollouts=budget)))
+    assert page.plan is not None
+    assert page.plan.decision == decision
+    assert page.next_runs == decision.first
+    assert fits.runs is not None
+    (group, *others) = audit(RunSet.from_dict(fits.runs)).groups
+    if not others and group.fits is not None and group.fits == fits:
+        named = planner.next_runs().runs
+        assert [run.rollouts for run in group.proposals] == [run.rollouts for run in named]
+    check_consistent(plan)
+
+
+def check_consistent(plan: Plan) -> None:
+    """No field of a decision contradicts another."""
+    decision, first = plan.decision, plan.next_runs
+    assert decision.predicted_reward is not None
+    rewards = [one.predicted_reward for one in decision.alternatives if one.predicted_reward is not None]
+    assert shown(decision.predicted_reward) >= shown(max(rewards, default=0.0))
+    assert first is not None
+    assert decision.odds is not None
+    assert first.regret_now == pytest.approx(decision.odds.expected_loss)
+    assert (plan.verdict.kind == "measure-first") == bool(first.runs)
+    assert (first.group_size_now, first.problems_per_batch_now) == decision.allocation[:2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_command_shows_one_decision(seed: int) -> None:
+    check_sweep(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 200))
+def test_every_command_shows_one_decision_on_many_sweeps(seed: int) -> None:
+    check_sweep(seed)
+
+
+def test_more_budget_never_predicts_less(make_runs: Callable[..., RunSet]) -> None:
+    levels = [(n, bp) for n in (8, 32, 128) for bp in (32, 128)]
+    planner = Planner(iso.fit(make_runs(levels=levels), draws=40))
+    rewards = [planner.allocate(budget, slots=0).predicted_reward or 0.0 for budget in np.geomspace(2e5, 2e7, 40)]
+    assert np.all(np.diff([shown(reward) for reward in rewards]) >= 0)
+
+
+def test_names_of_runs_decide_nothing(make_runs: Callable[..., RunSet]) -> None:
+    rng = np.random.default_rng(3)
+
+    def noisy(n: int, bp: int, c: float) -> float:
+        return 0.3 + 0.05 * float(np.log2(n)) * -np.expm1(-c / (8e3 * n)) + 0.01 * float(rng.standard_normal())
+
+    table = make_runs(noisy, [(8, 32), (8, 64), (32, 32), (128, 32)], np.geomspace(2e4, 1e6, 12)).to_polars()
+    names = sorted(set(table["run_id"].to_list()))
+    other = dict(zip(names, reversed([f"run{i}" for i in range(len(names))]), strict=True))
+    plans = [
+        Planner(iso.fit(RunSet.from_frame(one))).allocate("2M")
+        for one in (table, table.with_columns(run_id=table["run_id"].replace(other)))
+    ]
+    assert plans[0].decision.allocation == plans[1].decision.allocation
+    assert plans[0].predicted_reward == plans[1].predicted_reward
+
+
+def test_with_a_fixed_batch_every_n_is_judged_at_its_own_b_p(make_runs: Callable[..., RunSet]) -> None:
+    def steep(n: int, bp: int, c: float) -> float:
+        return 0.3 + 0.1 * -float(np.expm1(-c / 1e5)) + 0.03 * float(np.log2(bp)) * -float(np.expm1(-c / 1e5)) / 2
+
+    levels = [(n, bp) for n in (8, 32, 128) for bp in (32, 128, 512)]
+    fits: Fits = iso.fit(make_runs(steep, levels), draws=60)
+    plan = Planner(fits).allocate("4M", rollouts_per_batch=4096, update_steps=900)
+    rewards = {n: float(fits.predict(4096 * 900, n, 4096 // n).mean) for n in (8, 16, 32, 64, 128)}
+    assert plan.group_size == max(rewards, key=rewards.__getitem__)
+
+
+@pytest.mark.parametrize("n_problems", [20, 100, 1000])
+def test_no_batch_holds_more_problems_than_there_are(make_runs: Callable[..., RunSet], n_problems: int) -> None:
+    levels = [(n, bp) for n in (8, 32, 128) for bp in (32, 128)]
+    planner = Planner(iso.fit(make_runs(levels=levels), draws=20))
+    for budget in (2e5, 2e6, 2e7):
+        plan = planner.allocate(budget, n_problems=n_problems)
+        assert plan.problems_per_batch <= n_problems
+        assert plan.next_runs is not None
+        assert all(run.problems_per_batch <= n_problems for run in plan.next_runs.runs)
