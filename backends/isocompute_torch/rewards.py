@@ -98,6 +98,7 @@ class RewardFunction:
         left, late = list(calls), 0
         rewards: list[float] = []
         messages: dict[str, None] = {}
+        message = ""
         while left:
             self._send((seed, left))
             answered = 0

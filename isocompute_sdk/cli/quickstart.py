@@ -348,9 +348,8 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
         return
     words = ("allocate", str(output / "runs.csv"), "--budget", budget)
-    asked = planner.next_runs(budget)
     file = output / "plan.json"
-    print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file], asked=asked)
+    print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file])
     say(f"the paper's own method, on the same points, plans n = {theirs.group_size} (--method paper --points all)")
     say(f"the answer on one page: {output / FILE}; beside it " + ", ".join(path.name for path in written[:-1]))
     say("with your own runs: isocompute allocate RUNS --budget 3M --output plan.json --plot pictures")

@@ -32,7 +32,7 @@ from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.plan import Alternative, Odds, Plan, Stopping, Verdict
 from isocompute_sdk.planning.pricing import Pricing, amount_text
-from isocompute_sdk.records.trends import no_rise_note
+from isocompute_sdk.records.rewards import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR, Tolerances
 
 if TYPE_CHECKING:

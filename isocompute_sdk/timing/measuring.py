@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -124,10 +124,10 @@ def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int |
     Raises:
         FitError: the runs log seconds, and nobody said on how many GPUs.
     """
-    stated = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
+    stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     if not timed:
         tokens = mean_tokens(runs)
-        return given if tokens is None else Throughput(**{"tokens_per_rollout": tokens, **stated})
+        return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
     if given is not None and given.rollouts_per_second is not None:
         return given
     try:
