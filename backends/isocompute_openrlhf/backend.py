@@ -167,4 +167,4 @@ def _supervision(case: OpenRLHFCase) -> list[str]:
         "keep": case.options.keep_checkpoints,
         "samples": case.evaluation.samples,
     }
-    return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
+    return [f"--{name}={value}" for name, value in chosen.items()]

@@ -13,8 +13,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.tolerances import MIN_LEVELS, MIN_UPDATES
 
 LOOKS = (0.2, 0.5)
-"""Parts of a run's way at which it is judged. A third look saved 1 % more rollouts on tuning seeds of
-benchmarks/decisions/early_stopping.py, and each look costs a restart."""
+"""Parts of a run's way at which it is judged. A third look saves hardly more, and each look costs a restart."""
 CHANCE = 0.07
 """Probability to be the best at the target below which a run is hopeless. The draws are too modest: on the same seeds
 .5 % of the winners that trailed were lost by it, and 2 % by .1."""
