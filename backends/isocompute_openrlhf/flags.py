@@ -104,6 +104,15 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         return self.run.rollouts_per_batch // self.recipe.updates_per_batch
 
     @property
+    def warmup_ratio(self) -> float:
+        """Ratio that OpenRLHF turns into exactly `warmup_steps`: it takes ceil(ratio * steps).
+
+        warmup_steps / steps itself rounds up to one step more for some numbers of steps, so the ratio aims half a
+        step lower.
+        """
+        return max(0.0, (self.recipe.warmup_steps - 0.5) / (self.run.update_steps * self.recipe.updates_per_batch))
+
+    @property
     def std_kept_out(self) -> bool:
         """Whether PPO's advantages are not divided by their deviation."""
         return self.ppo and not self.recipe.normalize_advantage

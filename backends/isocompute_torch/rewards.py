@@ -95,7 +95,7 @@ class RewardFunction:
         Raises:
             RunFailed: `STUCK_CALLS` consecutive calls took too long or ended the process.
         """
-        left, late = list(calls), 0
+        left, late, message = list(calls), 0, ""
         rewards: list[float] = []
         messages: dict[str, None] = {}
         message = ""

@@ -15,8 +15,7 @@ import pytest
 import isocompute_openrlhf.payload as openrlhf
 import isocompute_trl.payload as trl
 import isocompute_verl.payload as verl
-from isocompute_sdk.cli.status import describe
-from isocompute_sdk.run_folders.store import RunStatus, read_best
+from isocompute_sdk.run_folders.store import read_best
 from tests.backends.programs import load
 
 PROBLEMS, SAMPLES = 20, 4
@@ -152,16 +151,6 @@ def test_one_sample_a_problem_says_how_far_the_reward_is_too_high(measure: Measu
     assert 0.5 < statistics.fmean(excess) / statistics.fmean(bias) < 1.5
 
 
-def test_status_shows_both(tmp_path: Path) -> None:
-    by_trl(tmp_path, draws(random.Random(2), SAMPLES))
-    best = read_best(tmp_path)
-    assert best is not None
-    assert best.reported is not None
-    line = describe(RunStatus(tmp_path, "r", 2, 2, 100, 100, 400, {}, "finished"))
-    assert f"{best.reward:.3f}" in line
-    assert f"{best.reported:.3f}" in line
-
-
 def test_a_repeated_evaluation_counts_once_and_the_base_model_not_at_all(tmp_path: Path) -> None:
     files = load("run_files")
     for step, score in ((0, 0.9), (10, 0.2), (10, 0.4), (20, 0.3)):
@@ -170,15 +159,6 @@ def test_a_repeated_evaluation_counts_once_and_the_base_model_not_at_all(tmp_pat
     best = read_best(tmp_path)
     assert best is not None
     assert best.reported == pytest.approx(0.4)
-
-
-def test_a_best_checkpoint_without_its_samples_reports_nothing(tmp_path: Path) -> None:
-    files = load("run_files")
-    files.note_evaluation(tmp_path, 10, [[0.0, 1.0]])
-    files.record_best(tmp_path, 20, "avg@2", 0.5, tmp_path / "c")
-    best = read_best(tmp_path)
-    assert best is not None
-    assert (best.reported, best.bias) == (None, None)
 
 
 def test_trl_chooses_among_the_evaluations_whose_checkpoints_it_saves(tmp_path: Path) -> None:

@@ -74,17 +74,6 @@ def test_a_script_names_another_release_before_it_takes_a_gpu(
 
 
 @pytest.mark.parametrize("backend", sorted(FRAMEWORKS))
-@pytest.mark.parametrize("local", ["", "+cu128"])
-def test_a_script_says_nothing_of_its_own_release(
-    backend: str, local: str, work: Path, bin_folder: Path, tmp_path: Path
-) -> None:
-    site = install(tmp_path / "site", backend, FRAMEWORKS[backend] + local)
-    status, said, started = start(backend, work, bin_folder, site)
-    assert (status, started[-1]) == (0, "training"), said
-    assert "claim_folder" not in said
-
-
-@pytest.mark.parametrize("backend", sorted(FRAMEWORKS))
 def test_the_preflight_of_a_campaign_does_the_same(
     backend: str, work: Path, bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

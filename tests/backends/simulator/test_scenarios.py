@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES, Scenario, draw_scenario
-from isocompute_simulator.design import draw_design
-from isocompute_simulator.families import draw_process, learned
 from isocompute_simulator.observation import Noise, evaluation_noise
-from isocompute_simulator.truth import OCTAVES_X
 
 
 def drawn_scenario(seed: int, family: str) -> Scenario:
@@ -100,23 +97,3 @@ def test_evaluation_noise_has_the_stated_spread_and_correlation() -> None:
     drawn = evaluation_noise(noise, 40_000, np.random.default_rng(0))
     assert drawn.std() == pytest.approx(0.02, rel=0.05)
     assert np.corrcoef(drawn[:-1], drawn[1:])[0, 1] == pytest.approx(0.6, abs=0.03)
-
-
-@pytest.mark.parametrize("family", ["memorising", "declining"])
-def test_declines_begin_later_with_more_problems_and_at_another_compute_for_another_n(family: str) -> None:
-    truth = draw_process(family, draw_design(np.random.default_rng(5)), np.random.default_rng(5))
-    assert truth.onset_X is not None
-    assert np.ptp(truth.onset_X) > 0.1
-    late = float(np.exp(truth.log_compute_T[-1]))
-    best, end = float(truth.best(late, 32)), float(truth.mean(late, 32))
-    assert best - end > 0.1 * (best - truth.base_reward)
-    if truth.onset_problems is not None:
-        rollouts_T = np.exp(truth.log_compute_T)
-        peaks = [rollouts_T[np.argmax(truth.mean(rollouts_T, 32, n_problems=d))] for d in (300, 3000)]
-        assert peaks[0] < peaks[1]
-
-
-def test_problems_are_learned_faster_per_rollout_by_small_groups_and_further_by_large_ones() -> None:
-    gain_XT, _ = learned(np.random.default_rng(0))
-    assert gain_XT.shape[0] == len(OCTAVES_X)
-    assert gain_XT[32, -1] > gain_XT[8, -1] > 0

@@ -124,10 +124,6 @@ def test_what_may_surprise_is_said(changes: dict[str, Any], code: str) -> None:
     assert not codes(make_run(**changes), "refuse")
 
 
-def test_a_plain_run_has_nothing_to_warn_of() -> None:
-    assert BACKEND.preflight(make_run()) == ()
-
-
 def test_a_local_model_whose_prefixes_are_not_shared_is_noted(tmp_path: Path) -> None:
     config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -138,15 +134,6 @@ def test_a_local_model_whose_prefixes_are_not_shared_is_noted(tmp_path: Path) ->
     assert codes(run, "info") == set()
 
 
-def test_further_evaluation_sets_are_named_files() -> None:
-    options = TorchOptions(eval_sets="hard=data/hard.jsonl, easy = e=1.jsonl")
-    assert options.evaluation_files() == {"hard": "data/hard.jsonl", "easy": "e=1.jsonl"}
-    assert TorchOptions().evaluation_files() == {}
-    for text in ("hard", "=x.jsonl", "a=x,a=y", "train_probe=x"):
-        with pytest.raises(SpecError, match="eval_sets"):
-            TorchOptions(eval_sets=text)
-
-
 def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:
     assert TorchOptions().stop_texts() == ()
     assert TorchOptions(stop="\n").stop_texts() == ("\n",)
@@ -154,12 +141,3 @@ def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:
     for wrong in ("", "[]", '["a", ""]', "[a]"):
         with pytest.raises(SpecError, match="stop"):
             TorchOptions(stop=wrong).stop_texts()
-
-
-def test_importing_and_describing_loads_no_torch() -> None:
-    code = (
-        "import sys, json, isocompute_torch; isocompute_torch.TorchBackend().describe(); "
-        "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('torch', 'transformers', 'vllm')]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []

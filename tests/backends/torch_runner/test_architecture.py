@@ -76,19 +76,3 @@ def test_a_tiny_gemma_2_keeps_both_caps(
     assert (eager(config) - found).abs().max() > 0.05
     # Decoding with a cache applies the same caps.
     torch.testing.assert_close(chosen.next_logits(IDS, chosen.new_cache())[0], found[-1], rtol=1e-5, atol=1e-5)
-
-
-def test_a_run_says_at_its_start_that_prefixes_are_not_shared(
-    prepared: Callable[..., Path], start: Callable[..., tuple[int, str]], model_folder: Callable[[str], Path]
-) -> None:
-    model = str(model_folder("gemma2"))
-    found = architecture_in(model)
-    assert found is not None
-    assert found.note is not None
-    shared, separate = (
-        start(prepared(str(merge), model=model, update_steps=1, options={"merge_duplicates": merge}))
-        for merge in (True, False)
-    )
-    assert (shared[0], separate[0]) == (0, 0)
-    assert found.note in shared[1]
-    assert found.note not in separate[1]

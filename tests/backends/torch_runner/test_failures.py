@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from isocompute_torch import checkpoint
-from isocompute_torch.learner import Optimiser
 from isocompute_torch.train import main
 from tests.backends.torch_runner.conftest import at_line
 
@@ -152,12 +150,6 @@ def test_a_loss_that_is_not_finite(prepared: Callable[..., Path], start: Start, 
     assert the_end(records, folder)["message"] in output
 
 
-def test_prompts_that_are_too_long(prepared: Callable[..., Path], start: Start) -> None:
-    status, output = start(prepared(recipe={"max_prompt_tokens": 3}))
-    assert status == 2
-    assert "max_prompt_tokens = 3" in output
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path | None]:
     """A file system of its own with little room; None where it may not be mounted."""
@@ -208,27 +200,6 @@ def test_interrupted_from_the_keyboard_it_can_go_on(
     assert records(folder, "end") == []
     assert start(folder)[0] == 0
     assert len(records(folder, "step")) == 7
-
-
-def test_interrupted_while_a_checkpoint_is_written_the_checkpoint_is_complete(
-    prepared: Callable[..., Path], start: Start
-) -> None:
-    """Inside torch.save an interrupt becomes a RuntimeError, or ends the process."""
-
-    def interrupt_at_the_first_checkpoint() -> None:
-        state = Optimiser.state
-
-        def interrupted(optimiser: Optimiser) -> dict[str, Any]:
-            os.kill(os.getpid(), signal.SIGINT)
-            return state(optimiser)
-
-        Optimiser.state = interrupted
-
-    folder = prepared()
-    status, output = start(folder, interrupt_at_the_first_checkpoint)
-    assert status == 130
-    assert "Traceback" not in output
-    assert checkpoint.latest_step(folder) == 2
 
 
 @pytest.mark.parametrize(

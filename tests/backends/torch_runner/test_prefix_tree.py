@@ -137,11 +137,3 @@ def test_scores_are_those_of_the_models_own_forward_pass(policy: Callable[..., P
         logits = model(input_ids=torch.cat([torch.tensor(prompt), response])[None, :-1]).logits[0, len(prompt) - 1 :]
         expected = (logits / 0.7).log_softmax(-1).gather(-1, response[:, None])[:, 0]
         torch.testing.assert_close(found[row, :length], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_long_or_unlike_rollouts_are_left_as_they_are() -> None:
-    long = rows_of([(0, [2] * 300), (0, [3] * 300)], [[2, 3]])
-    assert tree_layout(long, torch.arange(2), PAD, torch.float32, 256) is None
-    assert tree_layout(long, torch.arange(2), PAD, torch.float32) is None
-    unlike = rows_of([(0, [2, 2]), (1, [3, 3])], [[2, 3], [3, 3]])
-    assert tree_layout(unlike, torch.arange(2), PAD, torch.float32) is None

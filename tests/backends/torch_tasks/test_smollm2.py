@@ -52,17 +52,6 @@ def test_the_model_is_converted_once_and_checked_on_every_use(package: Path, mon
         smollm2.model_folder()
 
 
-def test_a_conversion_that_fails_leaves_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(source: Path, folder: Path) -> None:
-        convert(source, folder)
-        raise OSError("disk full")
-
-    monkeypatch.setattr(smollm2, "convert", fail)
-    with pytest.raises(OSError, match="disk full"):
-        smollm2.model_folder()
-    assert not list(smollm2.cache_folder().iterdir())
-
-
 def test_a_package_with_other_weights_or_none_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / smollm2.FILE).write_bytes(b"other weights")
     with pytest.raises(InputError, match="accepted: " + smollm2.SHA256):

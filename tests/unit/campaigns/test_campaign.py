@@ -163,13 +163,6 @@ def test_a_kill_loses_nothing_that_was_measured(
     assert same(outcome, whole[1])
 
 
-def test_a_stage_is_done_again_where_its_file_was_removed(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
-    folder = shutil.copytree(whole[0], tmp_path / "copy")
-    for name in ("plan.json", "comparison.json", "refit.json"):
-        (folder / name).unlink()
-    assert same(make(folder).run(), whole[1])
-
-
 def test_a_failed_run_is_named_with_its_last_words_and_the_others_are_kept(plugins: Path, tmp_path: Path) -> None:
     study = make_study(options={"fail_at": 10})  # only n = 64 has an evaluation at step 10
     with pytest.raises(BackendError, match=r"1 of 3 .*\n  n64-bp4-seed0 .*1.*the curve broke"):
@@ -183,13 +176,6 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], study=make_study(model="seed-less")).fit()
     with pytest.raises(RecordError, match="metric, fit"):
         make(whole[0], metric="best@4", fit_options={}).fit()
-
-
-def test_a_campaign_that_learns_nothing_stops_before_the_fit(plugins: Path, tmp_path: Path) -> None:
-    study = make_study(options={"flat": 16}, sweep=Sweep(group_size=(16,), problems_per_batch=4, rollouts=12_800))
-    with pytest.raises(BackendError, match="learned nothing"):
-        make(tmp_path / "out", study=study).run()
-    assert not (tmp_path / "out" / "fits.json").exists()
 
 
 def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:

@@ -80,22 +80,6 @@ def test_a_row_without_one_prompt_and_one_answer_names_its_keys(tmp_path: Path, 
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize("source", ["table.txt", "broken.parquet"])
-def test_an_unreadable_file_is_named(tmp_path: Path, source: str) -> None:
-    (tmp_path / source).write_text("PAR1 no")
-    with pytest.raises(BackendError) as caught:
-        list(read_rows(str(tmp_path / source)))
-    assert source in caught.value.message
-
-
-@pytest.mark.parametrize("source", ["absent.csv", "absent.json"])
-def test_a_file_that_is_not_there_is_not_looked_for_on_a_hub(source: str) -> None:
-    with pytest.raises(BackendError) as caught:
-        list(read_rows(source))
-    assert source in caught.value.message
-    assert caught.value.__cause__ is None
-
-
 @pytest.mark.parametrize(
     ("response", "answer", "expected"),
     [

@@ -114,13 +114,6 @@ def test_a_killed_run_is_retried_after_a_growing_time_and_then_fails(job: Callab
     assert times[2] - times[1] >= 0.8
 
 
-def test_a_time_limit_is_retried_a_bounded_number_of_times_even_with_progress(job: Callable[..., Job]) -> None:
-    one = job("long", 'steps "$(wc -l < "$1/starts")"; sleep 600', limit_seconds=0.4)
-    (result,) = run([one], retries=2, hung_after_steps=None)
-    assert "time limit" in result.reason
-    assert attempts(one) == 3
-
-
 def test_a_run_that_is_taken_away_goes_on_as_long_as_it_gets_further(job: Callable[..., Job]) -> None:
     # Its own wrapper ends it at each of four starts, as an engine that wants the machine would.
     code = 'n=$(wc -l < "$1/starts"); steps $n; [[ $n -gt 4 ]] || { kill -TERM $PPID; sleep 600; }'
@@ -209,22 +202,4 @@ def test_a_command_of_which_a_killed_wrapper_left_no_record_can_be_stopped(job: 
     beat.unlink()
     assert locks.is_running(one.launch.folder)
     assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
-    assert not locks.is_running(one.launch.folder)
-
-
-def test_a_script_that_closes_descriptors_keeps_the_lock_when_its_wrapper_is_killed(
-    job: Callable[..., Job],
-) -> None:
-    one = job("one", 'exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; touch "$1/closed"; sleep 600')
-    executor = LocalExecutor()
-    handle = executor.submit(one, 1)
-    assert handle is not None
-    wait_for((one.launch.folder / "closed").exists)
-    leader = int(json.loads((one.launch.folder / "beat.json").read_text())["process"].split()[0])
-    os.kill(leader, signal.SIGKILL)
-    wait_for(lambda: locks.process_ref(leader) is None)
-    (one.launch.folder / "beat.json").unlink()
-    assert executor.poll([handle])[0].state == "running"
-    executor.cancel(handle)
-    wait_for(lambda: executor.poll([handle])[0].state != "running")
     assert not locks.is_running(one.launch.folder)
