@@ -121,6 +121,8 @@ def moved(words: list[str]) -> str | None:
     new = MOVED[old]
     if old == "probe" and "--read" in rest:
         new, rest = "doctor --speed", [word for word in rest if word != "--read"]
+    elif old == "probe" and "--run" not in rest:
+        new = "run --probe --prepare"
     if old == "scorecard" and "--add" in rest:
         new, rest = "report", rest[rest.index("--add") :]
     renamed = {} if old in ("replan", "status") else RENAMED

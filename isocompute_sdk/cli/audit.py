@@ -25,15 +25,11 @@ def audit(
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
-    bounds: Annotated[
-        tuple[float, float] | None, typer.Option(help="Range of the metric; guessed from its values.")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.8,
+    bounds: Annotated[tuple[float, float] | None, opt.option("Range of the metric; guessed from its values.")] = None,
+    level: Annotated[float, opt.option("Coverage of the intervals.")] = 0.8,
     seed: opt.Seed = 0,
     output: opt.Save = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Folder for one picture per group: audit_1.png ...", rich_help_panel="Output")
-    ] = None,
+    plot: Annotated[Path | None, opt.option("Folder for one picture per group: audit_1.png ...", "Output")] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare the group sizes of existing runs at equal compute.

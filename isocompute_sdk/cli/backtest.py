@@ -28,12 +28,11 @@ def backtest(
     eval_set: opt.EvalSet = None,
     sweeps: opt.Sweeps = None,
     cuts: Annotated[
-        list[float] | None,
-        typer.Option(help="Share of the compute that a pilot sees; repeatable. Default: 1/8, .3, .5."),
+        list[float] | None, opt.option("Share of the compute that a pilot sees; repeatable. Default: 1/8, .3, .5.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Pilots per cut, each of one seed.")] = 1,
     min_evaluations: Annotated[int, typer.Option(min=1, help="Evaluations that an n needs in a pilot.")] = 4,
-    csv: Annotated[Path | None, typer.Option(help="Write every row here.", rich_help_panel="Output")] = None,
+    csv: Annotated[Path | None, opt.option("Write every row here.", "Output")] = None,
     json: opt.Json = False,
 ) -> None:
     """Cut past sweeps at a part of their compute, let the planner choose n, and look up what each n then reached.

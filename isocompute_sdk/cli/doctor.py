@@ -36,27 +36,24 @@ def doctor(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        opt.option(
+            "Write the runs as one table here (.parquet, .csv, .jsonl), or the questions that the files leave "
+            "open as a mapping to answer (.yaml). With --speed: the throughput (.yaml).",
+            None,
             "--output",
             "-o",
-            help="Write the runs as one table here (.parquet, .csv, .jsonl), or the questions that the files leave "
-            "open as a mapping to answer (.yaml). With --speed: the throughput (.yaml).",
         ),
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            help="With --output, keep only runs with this value, e.g. --where train_data=math; null where it is "
+        opt.option(
+            "With --output, keep only runs with this value, e.g. --where train_data=math; null where it is "
             "unknown; repeatable."
         ),
     ] = None,
     reading: ReadingOptions,
-    speed: Annotated[
-        bool, typer.Option("--speed", help="Measure seconds per step and write them.", rich_help_panel=SPEED)
-    ] = False,
-    seconds: Annotated[
-        str | None, typer.Option(help="Metric that holds seconds per step.", rich_help_panel=SPEED)
-    ] = None,
+    speed: Annotated[bool, opt.option("Measure seconds per step and write them.", SPEED, "--speed")] = False,
+    seconds: Annotated[str | None, opt.option("Metric that holds seconds per step.", SPEED)] = None,
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs.", SPEED)] = None,
     usd_per_gpu_hour: Annotated[
         float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.", SPEED)

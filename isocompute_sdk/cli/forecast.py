@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
 
-Run = Annotated[str | None, typer.Option("--run", help="Run to look at; by default every run of the logs.")]
-Bounds = Annotated[tuple[float, float], typer.Option(help="Range of the metric.")]
+Run = Annotated[str | None, opt.option("Run to look at; by default every run of the logs.", None, "--run")]
+Bounds = Annotated[tuple[float, float], opt.option("Range of the metric.")]
 _REST = "The rest of the budget"
 
 
@@ -35,30 +35,21 @@ class RestOptions:
 
     remaining: Annotated[
         str | None,
-        typer.Option(
-            "--remaining",
-            help="What is left: 2M rollouts, 40 gpu_hours, 500 usd. Shows what can be done with it.",
-            rich_help_panel=_REST,
+        opt.option(
+            "What is left: 2M rollouts, 40 gpu_hours, 500 usd. Shows what can be done with it.", _REST, "--remaining"
         ),
     ] = None
     follow: Annotated[
-        str | None,
-        typer.Option(
-            "--follow", help="Option whose commands are printed; by default the best one.", rich_help_panel=_REST
-        ),
+        str | None, opt.option("Option whose commands are printed; by default the best one.", _REST, "--follow")
     ] = None
-    plan: Annotated[
-        Path,
-        typer.Option("--plan", help="Where the plan is saved that the commands start from.", rich_help_panel=_REST),
-    ] = Path("replan-plan.json")
+    plan: Annotated[Path, opt.option("Where the plan is saved that the commands start from.", _REST, "--plan")] = Path(
+        "replan-plan.json"
+    )
     backend: Annotated[
         str | None, opt.backend("Training framework of the commands; by default the one that wrote the logs.", _REST)
     ] = None
     throughput: Annotated[
-        Path | None,
-        typer.Option(
-            help="Throughput (YAML of isocompute doctor --speed), for hours and money.", rich_help_panel=_REST
-        ),
+        Path | None, opt.option("Throughput (YAML of isocompute doctor --speed), for hours and money.", _REST)
     ] = None
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max of the hardware, e.g. 64k.", _REST)
@@ -71,26 +62,23 @@ def forecast(
     logs: Annotated[
         list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")
     ] = None,
-    to: Annotated[str, typer.Option("--to", help="How far ahead, as a multiple of the run's compute: 2x, 4x.")] = "4x",
+    to: Annotated[str, opt.option("How far ahead, as a multiple of the run's compute: 2x, 4x.", None, "--to")] = "4x",
     run: Run = None,
     fits: Annotated[
-        Path | None, typer.Option(help="Saved fits of a sweep of the same recipe: its other runs serve as prior.")
+        Path | None, opt.option("Saved fits of a sweep of the same recipe: its other runs serve as prior.")
     ] = None,
     checkpoints: Annotated[
         list[Path] | None,
-        typer.Option("--checkpoints", help="Folder of checkpoints, if not below the logs; repeatable."),
+        opt.option("Folder of checkpoints, if not below the logs; repeatable.", None, "--checkpoints"),
     ] = None,
     rest: RestOptions,
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
     bounds: Bounds = (0.0, 1.0),
-    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.8,
+    level: Annotated[float, opt.option("Coverage of the intervals.")] = 0.8,
     seed: opt.Seed = 0,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Save here: JSON, or a picture (.png, .svg, .pdf).", rich_help_panel="Output"
-        ),
+        Path | None, opt.option("Save here: JSON, or a picture (.png, .svg, .pdf).", "Output", "--output", "-o")
     ] = None,
     json: opt.Json = False,
 ) -> None:

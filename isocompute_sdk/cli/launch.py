@@ -29,34 +29,35 @@ MAX_SHOWN = 100
 def launch(
     plan: Annotated[Path, typer.Argument(help="Saved plan (JSON).")],
     backend: Annotated[str, opt.backend("Training framework; see `isocompute list backends`.")] = "openrlhf",
-    model: Annotated[str | None, typer.Option(help="Hub name or local folder; the plan's by default.")] = None,
-    train_data: Annotated[str, typer.Option(help="Training problems, JSONL.")] = "train.jsonl",
-    eval_data: Annotated[str, typer.Option(help="Validation problems, JSONL.")] = "validation.jsonl",
-    reward: Annotated[str, typer.Option(help="Reward function: file.py or file.py:function.")] = "reward.py",
-    output_dir: Annotated[str, typer.Option(help="Folder for everything the run writes.")] = "runs/plan",
+    model: Annotated[str | None, opt.option("Hub name or local folder; the plan's by default.")] = None,
+    train_data: Annotated[str, opt.option("Training problems, JSONL.")] = "train.jsonl",
+    eval_data: Annotated[str, opt.option("Validation problems, JSONL.")] = "validation.jsonl",
+    reward: Annotated[str, opt.option("Reward function: file.py or file.py:function.")] = "reward.py",
+    output_dir: Annotated[str, opt.option("Folder for everything the run writes.")] = "runs/plan",
     gpus: Annotated[
         int | None,
         typer.Option(min=1, help="GPUs of the run; by default the plan's own number, or the most it allows."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
     overrides: Annotated[
-        bool, typer.Option("--overrides", help="Print only the flags of the plan, to append to a command of your own.")
+        bool, opt.option("Print only the flags of the plan, to append to a command of your own.", None, "--overrides")
     ] = False,
     against: Annotated[
-        Path | None, typer.Option(help="Your own script: shows what it would run beside the plan, and writes nothing.")
+        Path | None, opt.option("Your own script: shows what it would run beside the plan, and writes nothing.")
     ] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", help="Backend option name=value; repeatable.")] = None,
+    option: Annotated[list[str] | None, opt.option("Backend option name=value; repeatable.", None, "--option")] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option(
-            "--change",
-            help="Another number than the plan's: group_size=64, problems_per_batch, update_steps, learning_rate, "
+        opt.option(
+            "Another number than the plan's: group_size=64, problems_per_batch, update_steps, learning_rate, "
             "budget, or a field of the recipe; repeatable. The rest is computed again.",
+            None,
+            "--change",
         ),
     ] = None,
-    save_plan: Annotated[Path | None, typer.Option(help="Save the changed plan here (JSON).")] = None,
-    script: Annotated[Path, typer.Option(help="Where to write the script.")] = Path("launch.sh"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script, write nothing.")] = False,
+    save_plan: Annotated[Path | None, opt.option("Save the changed plan here (JSON).")] = None,
+    script: Annotated[Path, opt.option("Where to write the script.")] = Path("launch.sh"),
+    dry_run: Annotated[bool, opt.option("Print the script, write nothing.", None, "--dry-run")] = False,
     json: opt.Json = False,
 ) -> None:
     """Write the script that trains a plan; start it with `bash launch.sh` in the folder of its data and reward file.

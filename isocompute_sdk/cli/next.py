@@ -47,13 +47,12 @@ def next_runs(
     ] = 1,
     checkpoints: Annotated[
         list[Path] | None,
-        typer.Option("--checkpoints", help="Folder of checkpoints, if not below the runs; repeatable."),
+        opt.option("Folder of checkpoints, if not below the runs; repeatable.", None, "--checkpoints"),
     ] = None,
     fitting: FittingOptions,
     planning: BudgetOptions,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Save the answer (JSON), or a study with these runs (YAML)."),
+        Path | None, opt.option("Save the answer (JSON), or a study with these runs (YAML).", None, "--output", "-o")
     ] = None,
     json: opt.Json = False,
 ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.planning_options import PlanningOptions
 from isocompute_sdk.errors import SpecError
@@ -18,13 +17,11 @@ if TYPE_CHECKING:
 @with_option_groups
 def plan(
     *,
-    published: Annotated[
-        str | None, typer.Option(help="Name of a published law; see `isocompute list published`.")
-    ] = None,
+    published: Annotated[str | None, opt.option("Name of a published law; see `isocompute list published`.")] = None,
     prior: Annotated[
-        bool, typer.Option("--prior", help="The prior over all published laws (the default of other models).")
+        bool, opt.option("The prior over all published laws (the default of other models).", None, "--prior")
     ] = False,
-    fits: Annotated[Path | None, typer.Option(help="Saved fits (JSON).")] = None,
+    fits: Annotated[Path | None, opt.option("Saved fits (JSON).")] = None,
     planning: PlanningOptions,
 ) -> None:
     """Plan a budget from a published law, the prior over all of them, or saved fits.

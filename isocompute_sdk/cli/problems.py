@@ -32,35 +32,30 @@ def problems(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Problem file to write, JSON lines: train.jsonl; labelled.jsonl."),
+        opt.option("Problem file to write, JSON lines: train.jsonl; labelled.jsonl.", None, "--output", "-o"),
     ] = None,
-    split: Annotated[str, typer.Option(help="Split of a data set.")] = "train",
-    config: Annotated[str | None, typer.Option(help="Configuration of a data set, such as main.")] = None,
-    file: Annotated[str | None, typer.Option(help="One file of a data set.")] = None,
-    prompt_key: Annotated[str | None, typer.Option(help="Key of the prompt, if it has an unusual name.")] = None,
-    answer_key: Annotated[str | None, typer.Option(help="Key of the answer, if it has an unusual name.")] = None,
+    split: Annotated[str, opt.option("Split of a data set.")] = "train",
+    config: Annotated[str | None, opt.option("Configuration of a data set, such as main.")] = None,
+    file: Annotated[str | None, opt.option("One file of a data set.")] = None,
+    prompt_key: Annotated[str | None, opt.option("Key of the prompt, if it has an unusual name.")] = None,
+    answer_key: Annotated[str | None, opt.option("Key of the answer, if it has an unusual name.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only this many rows.")] = None,
-    template: Annotated[
-        str | None, typer.Option(help="Text of every prompt, with {prompt} where the problem stands.")
-    ] = None,
+    template: Annotated[str | None, opt.option("Text of every prompt, with {prompt} where the problem stands.")] = None,
     reward: Annotated[
         str | None,
-        typer.Option(
-            help="Also write a reward function there: for mathematics (needs math-verify), or the generator's scorer, "
+        opt.option(
+            "Also write a reward function there: for mathematics (needs math-verify), or the generator's scorer, "
             "reward.py. With --label, the function that scores responses."
         ),
     ] = None,
     from_: Annotated[
-        str | None,
-        typer.Option("--from", help="Draw problems with a generator, reasoning-gym:NAME.", rich_help_panel=DRAWN),
+        str | None, opt.option("Draw problems with a generator, reasoning-gym:NAME.", DRAWN, "--from")
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting of the generator; repeatable.", rich_help_panel=DRAWN),
     ] = None,
-    validation: Annotated[
-        Path, typer.Option(help="Problem file of the held-out problems.", rich_help_panel=DRAWN)
-    ] = Path("validation.jsonl"),
+    validation: Annotated[Path, opt.option("Problem file of the held-out problems.", DRAWN)] = Path("validation.jsonl"),
     held_out: Annotated[int, typer.Option(min=1, help="Held-out problems.", rich_help_panel=DRAWN)] = 300,
     label: Annotated[
         str | None,

@@ -12,8 +12,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_fits, print_plan
@@ -95,25 +93,23 @@ LOOPS = {"tiny": TINY, "smollm2": SMOLLM2}
 
 def quickstart(
     use_paper: Annotated[
-        bool, typer.Option("--paper", help="Plan from the paper's measurements instead of training anything.")
+        bool, opt.option("Plan from the paper's measurements instead of training anything.", None, "--paper")
     ] = False,
     model: Annotated[
         Literal["tiny", "smollm2"],
-        typer.Option(help="Model to train: a tiny one, or SmolLM2-135M-Instruct on sums and differences."),
+        opt.option("Model to train: a tiny one, or SmolLM2-135M-Instruct on sums and differences."),
     ] = "tiny",
     budget: Annotated[
         str | None,
-        typer.Option(
-            help=f"Rollouts of pilot and plan together, {TINY.budget} or {SMOLLM2.budget}; of "
+        opt.option(
+            f"Rollouts of pilot and plan together, {TINY.budget} or {SMOLLM2.budget}; of "
             f"the plan with --paper, {PAPER_BUDGET}."
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=f"Folder for everything; {TINY.folder}, {SMOLLM2.folder} or {PAPER_FOLDER}.",
+        opt.option(
+            f"Folder for everything; {TINY.folder}, {SMOLLM2.folder} or {PAPER_FOLDER}.", None, "--output", "-o"
         ),
     ] = None,
     parallel: opt.Parallel = None,

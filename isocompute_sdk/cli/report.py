@@ -52,12 +52,12 @@ def report(
     ] = None,
     predictions: Annotated[
         bool,
-        typer.Option("--predictions", help="Print every prediction below a folder beside its outcome, and no page."),
+        opt.option("Print every prediction below a folder beside its outcome, and no page.", None, "--predictions"),
     ] = False,
     outcome: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--outcome", help="Runs that carried out the saved plan: keep their score beside it, and print all there."
+        opt.option(
+            "Runs that carried out the saved plan: keep their score beside it, and print all there.", None, "--outcome"
         ),
     ] = None,
     output: Annotated[

@@ -31,25 +31,24 @@ def run(
     *,
     study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
     parallel: opt.Parallel = None,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Name of a run to do; repeatable.")] = None,
+    only: Annotated[list[str] | None, opt.option("Name of a run to do; repeatable.", None, "--only")] = None,
     executor: Annotated[
         str | None,
-        typer.Option(
-            help="What starts the runs: local, slurm, ray or another name, or a mapping with options, such as "
+        opt.option(
+            "What starts the runs: local, slurm, ray or another name, or a mapping with options, such as "
             "'{name: slurm, partition: main}'. By default what the study says, else this machine."
         ),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Hand the runs over to a controller in the background and return.")
+        bool, opt.option("Hand the runs over to a controller in the background and return.", None, "--detach")
     ] = False,
     against: Annotated[
-        str | None,
-        typer.Option(help="Judge the plan against what you run today, n=16,bp=128; for a study without a sweep."),
+        str | None, opt.option("Judge the plan against what you run today, n=16,bp=128; for a study without a sweep.")
     ] = None,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="Write a launch script for each run and train none.")
+        bool, opt.option("Write a launch script for each run and train none.", None, "--prepare")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, write nothing.")] = False,
+    dry_run: Annotated[bool, opt.option("List the runs, write nothing.", None, "--dry-run")] = False,
     probing: ProbeOptions,
     json: opt.Json = False,
 ) -> None:

@@ -33,7 +33,7 @@ def status(
     ] = None,
     reading: ReadingOptions,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again until nothing goes on, and report problems of runs.")
+        bool, opt.option("Look again until nothing goes on, and report problems of runs.", None, "--watch")
     ] = False,
     interval: Annotated[
         float | None,
@@ -41,8 +41,7 @@ def status(
     ] = None,
     alerts: AlertOptions,
     json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON document; with --watch one a line.", rich_help_panel=opt.OUTPUT),
+        bool, opt.option("Print one JSON document; with --watch one a line.", opt.OUTPUT, "--json")
     ] = False,
 ) -> None:
     """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.

@@ -14,7 +14,7 @@ from isocompute_sdk.errors import RecordError, SpecError
 
 def stop(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign; or the study file (YAML).")],
-    run: Annotated[list[str] | None, typer.Option("--run", help="Name of a run to end; repeatable.")] = None,
+    run: Annotated[list[str] | None, opt.option("Name of a run to end; repeatable.", None, "--run")] = None,
     json: opt.Json = False,
 ) -> None:
     """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.

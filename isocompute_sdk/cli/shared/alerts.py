@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
@@ -47,29 +45,18 @@ _PANEL = "Alerts, with --watch"
 class AlertOptions:
     """Which alerts to give, and to whom, as typed on the command line."""
 
-    once: Annotated[
-        bool, typer.Option("--once", help="Look once, give the new alerts and end; for cron.", rich_help_panel=_PANEL)
-    ] = False
+    once: Annotated[bool, opt.option("Look once, give the new alerts and end; for cron.", _PANEL, "--once")] = False
     on_alert: Annotated[
         str | None,
-        typer.Option(
-            help="Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables.",
-            rich_help_panel=_PANEL,
-        ),
+        opt.option("Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables.", _PANEL),
     ] = None
     plan: Annotated[
-        Path | None,
-        typer.Option(help="Saved plan: compares its run with the band that its fits predict.", rich_help_panel=_PANEL),
+        Path | None, opt.option("Saved plan: compares its run with the band that its fits predict.", _PANEL)
     ] = None
-    info: Annotated[
-        bool, typer.Option("--info", help="Also report notes of severity info.", rich_help_panel=_PANEL)
-    ] = False
+    info: Annotated[bool, opt.option("Also report notes of severity info.", _PANEL, "--info")] = False
     eval_set: opt.EvalSet = None
     state: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"File of the alerts given so far; {STATE_FILE} beside the logs by default.", rich_help_panel=_PANEL
-        ),
+        Path | None, opt.option(f"File of the alerts given so far; {STATE_FILE} beside the logs by default.", _PANEL)
     ] = None
 
     def watcher(self, logs: Sequence[Path], reading: ReadingOptions, interval: float, *, json: bool) -> Watcher:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.reading_options import TableOptions
 from isocompute_sdk.errors import SpecError
@@ -26,31 +24,28 @@ class FittingOptions(TableOptions):
 
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            "--metric",
-            help="Metric to fit; repeatable, the first decides. By default avg@4, else what most runs have, else the "
+        opt.option(
+            "Metric to fit; repeatable, the first decides. By default avg@4, else what most runs have, else the "
             "training reward. Names a column `reward` or `value`.",
+            None,
+            "--metric",
         ),
     ] = None
     eval_set: opt.EvalSet = None
     method: Annotated[
-        str,
-        typer.Option(help="surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid)."),
+        str, opt.option("surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid).")
     ] = "surface"
-    points: Annotated[
-        str | None,
-        typer.Option(help="records (as the paper; the default) or all (less biased).", rich_help_panel=_PAPER),
-    ] = None
+    points: Annotated[str | None, opt.option("records (as the paper; the default) or all (less biased).", _PAPER)] = (
+        None
+    )
     bin_width: Annotated[
-        float | None,
-        typer.Option(help="Reward bin of record-breaking points, share of the range; 0.005.", rich_help_panel=_PAPER),
+        float | None, opt.option("Reward bin of record-breaking points, share of the range; 0.005.", _PAPER)
     ] = None
     curve: Annotated[
-        str | None,
-        typer.Option(help="auto (the default), saturating_exponential, logistic or hill.", rich_help_panel=_PAPER),
+        str | None, opt.option("auto (the default), saturating_exponential, logistic or hill.", _PAPER)
     ] = None
-    compute: Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")] = "rollouts"
-    bounds: Annotated[tuple[float, float], typer.Option(help="Range of the metric.")] = (0.0, 1.0)
+    compute: Annotated[str, opt.option("Compute axis: rollouts or tokens.")] = "rollouts"
+    bounds: Annotated[tuple[float, float], opt.option("Range of the metric.")] = (0.0, 1.0)
     pool: opt.Pool = None
     seed: opt.Seed = 0
 

@@ -16,31 +16,30 @@ if TYPE_CHECKING:
 
 OUTPUT = "Output"
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
-Save = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Save the result here (JSON).", rich_help_panel=OUTPUT)
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=OUTPUT),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes and details.", rich_help_panel=OUTPUT)]
+
+def option(help: str, panel: str | None = None, *names: str) -> Any:
+    """An option with its help and its panel; by default it is named as its parameter."""
+    return typer.Option(*names, help=help, rich_help_panel=panel)
+
+
+Json = Annotated[bool, option("Print one JSON document.", OUTPUT, "--json")]
+Save = Annotated[Path | None, option("Save the result here (JSON).", OUTPUT, "--output", "-o")]
+Plot = Annotated[Path | None, option("Folder for pictures: reward_curves.png, allocation_law.png.", OUTPUT)]
+Verbose = Annotated[bool, option("Show all notes and details.", OUTPUT, "--verbose", "-v")]
 EvalSet = Annotated[
-    str | None, typer.Option("--eval-set", help="Evaluation set; needed where the metric was measured on several.")
+    str | None, option("Evaluation set; needed where the metric was measured on several.", None, "--eval-set")
 ]
-Sweeps = Annotated[Path | None, typer.Option("--sweeps", help="Folder of sweeps with provenance that join the corpus.")]
-Pool = Annotated[
-    list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
-]
+Sweeps = Annotated[Path | None, option("Folder of sweeps with provenance that join the corpus.", None, "--sweeps")]
+Pool = Annotated[list[str] | None, option("Context field that may differ between runs; repeatable.", None, "--pool")]
 Map = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Answered mapping of `isocompute doctor PATH --output map.yaml`, in place of paths.",
+        "What the columns mean",
         "--map",
-        help="Answered mapping of `isocompute doctor PATH --output map.yaml`, in place of paths.",
-        rich_help_panel="What the columns mean",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
+Seed = Annotated[int, option("Seed of the draws.")]
 Parallel = Annotated[
     int | None, typer.Option(help="Runs at a time; by default as many as fit on the GPUs, or one per core.", min=1)
 ]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
@@ -45,60 +43,48 @@ class BudgetOptions:
     """Budget, constraints, recipe and speed, as typed on the command line."""
 
     budget: Annotated[
-        str | None,
-        typer.Option(help="What may be spent: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'."),
+        str | None, opt.option("What may be spent: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
     ] = None
     compare: Annotated[
-        str | None,
-        typer.Option(help="Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
+        str | None, opt.option("Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK)
     ] = None
-    model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
+    model: Annotated[str | None, opt.option("Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
-        bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
+        bool, opt.option("Use a published law although the model is another one.", None, "--allow-other-model")
     ] = False
     allow_off_policy: Annotated[
         bool,
-        typer.Option("--allow-off-policy", help="Plan from asynchronous runs with rollouts more than one update old."),
+        opt.option("Plan from asynchronous runs with rollouts more than one update old.", None, "--allow-off-policy"),
     ] = False
     problems_per_batch: Annotated[int | None, opt.count("--problems-per-batch", "Fix B_p.", _FIX)] = None
     update_steps: Annotated[int | None, opt.count("--update-steps", "Fix M.", _FIX)] = None
     rollouts_per_batch: Annotated[int | None, opt.count("--rollouts-per-batch", "Fix B = n * B_p.", _FIX)] = None
-    mode: Annotated[
-        str, typer.Option(help="expected, or conservative: no n above those that were run.", rich_help_panel=_FIX)
-    ] = "expected"
-    beyond_grid: Annotated[
-        str, typer.Option(help="Octaves above the largest n that was run, or auto.", rich_help_panel=_FIX)
-    ] = "auto"
+    mode: Annotated[str, opt.option("expected, or conservative: no n above those that were run.", _FIX)] = "expected"
+    beyond_grid: Annotated[str, opt.option("Octaves above the largest n that was run, or auto.", _FIX)] = "auto"
     n_problems: Annotated[int | None, opt.count("--n-problems", "Distinct training problems D.", _FIX)] = None
     min_update_steps: Annotated[
         int | None, opt.count("--min-update-steps", "Fewest updates; twice the warm-up by default.", _FIX)
     ] = None
-    spend: Annotated[str, typer.Option(help="worthwhile or all.", rich_help_panel=_FIX)] = "worthwhile"
-    any_group_size: Annotated[
-        bool, typer.Option("--any-group-size", help="Allow n that is not a power of two.", rich_help_panel=_FIX)
-    ] = False
+    spend: Annotated[str, opt.option("worthwhile or all.", _FIX)] = "worthwhile"
+    any_group_size: Annotated[bool, opt.option("Allow n that is not a power of two.", _FIX, "--any-group-size")] = False
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
     ] = None
     gpus: Annotated[
-        str | None,
-        typer.Option(
-            help="GPUs; batches are a multiple. Several, as in 8,16,32, to choose from.", rich_help_panel=_HARDWARE
-        ),
+        str | None, opt.option("GPUs; batches are a multiple. Several, as in 8,16,32, to choose from.", _HARDWARE)
     ] = None
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="Preset easy, hard or mixture, or a YAML file. What it does not give comes from the runs.",
-            rich_help_panel=_HARDWARE,
+        opt.option(
+            "Preset easy, hard or mixture, or a YAML file. What it does not give comes from the runs.", _HARDWARE
         ),
     ] = None
     recipe_value: Annotated[
         list[str] | None,
-        typer.Option(
+        opt.option(
+            "One value of the recipe: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
+            _HARDWARE,
             "--recipe-value",
-            help="One value of the recipe: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
-            rich_help_panel=_HARDWARE,
         ),
     ] = None
     step_overhead_seconds: Annotated[
@@ -111,33 +97,21 @@ class BudgetOptions:
         float | None, opt.quantity("--tokens-per-rollout", "Mean sampled tokens.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
-    gpu_exponent: Annotated[
-        float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
-    ] = None
-    throughput: Annotated[
-        Path | None, typer.Option(help="Speed as `isocompute run --probe` wrote it (YAML).", rich_help_panel=_UNITS)
-    ] = None
-    evaluation: Annotated[
-        str | None,
-        typer.Option(help="Evaluation to pay for: problems x samples, e.g. 300x4.", rich_help_panel=_UNITS),
-    ] = None
-    evaluation_share: Annotated[
-        float, typer.Option(help="Largest share of training that evaluations cost.", rich_help_panel=_UNITS)
-    ] = 0.05
+    gpu_exponent: Annotated[float | None, opt.option("How speed grows with GPUs; 1 is ideal.", _UNITS)] = None
+    throughput: Annotated[Path | None, opt.option("Speed as `isocompute run --probe` wrote it (YAML).", _UNITS)] = None
+    evaluation: Annotated[str | None, opt.option("Evaluation to pay for: problems x samples, e.g. 300x4.", _UNITS)] = (
+        None
+    )
+    evaluation_share: Annotated[float, opt.option("Largest share of training that evaluations cost.", _UNITS)] = 0.05
     spent: Annotated[
         list[str] | None,
-        typer.Option(
-            "--spent",
-            help="Spent of the budget already: pilot=20, labelling=3, probes=1, lost=4; repeatable.",
-            rich_help_panel=_UNITS,
+        opt.option(
+            "Spent of the budget already: pilot=20, labelling=3, probes=1, lost=4; repeatable.", _UNITS, "--spent"
         ),
     ] = None
     deadline: Annotated[
         str | None,
-        typer.Option(
-            help="When it must be done: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.",
-            rich_help_panel=_UNITS,
-        ),
+        opt.option("When it must be done: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.", _UNITS),
     ] = None
 
     def amount(self) -> Budget:
@@ -225,25 +199,15 @@ class BudgetOptions:
 class PlanningOptions(BudgetOptions):
     """The same, other questions than a plan, and output."""
 
-    for_reward: Annotated[
-        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
-    ] = None
-    reward_unit: Annotated[
-        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
-    ] = "rollouts"
-    marginal: Annotated[
-        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
-    ] = False
+    for_reward: Annotated[float | None, opt.option("Ask what this reward costs, instead of a budget.", _ASK)] = None
+    reward_unit: Annotated[str, opt.option("Unit of that cost: rollouts, gpu_hours, tokens or usd.", _ASK)] = "rollouts"
+    marginal: Annotated[bool, opt.option("Ask what more budget would buy.", _ASK, "--marginal")] = False
     equal: Annotated[
         str | None,
-        typer.Option(
-            help="What --compare holds equal instead of the budget: rollouts, steps, time or batch.",
-            rich_help_panel=_ASK,
-        ),
+        opt.option("What --compare holds equal instead of the budget: rollouts, steps, time or batch.", _ASK),
     ] = None
     reference: Annotated[
-        str | None,
-        typer.Option(help="What --compare compares with, instead of the best plan: n=8,bp=32.", rich_help_panel=_ASK),
+        str | None, opt.option("What --compare compares with, instead of the best plan: n=8,bp=32.", _ASK)
     ] = None
     output: opt.Save = None
     plot: opt.Plot = None

@@ -25,26 +25,19 @@ _PANEL = "Seconds per step"
 class ProbeOptions:
     """What a probe times, as typed on the command line."""
 
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Time a few steps at three batch sizes.", rich_help_panel=_PANEL)
-    ] = False
+    probe: Annotated[bool, opt.option("Time a few steps at three batch sizes.", _PANEL, "--probe")] = False
     backend: Annotated[str | None, opt.backend("Training framework; the study's by default.", _PANEL)] = None
     steps: Annotated[
         int, typer.Option(help="Update steps of each run; the first is left out.", min=3, rich_help_panel=_PANEL)
     ] = 10
     batch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--batch", help="A batch n x B_p to time, e.g. 8x32; repeat it three times.", rich_help_panel=_PANEL
-        ),
+        list[str] | None, opt.option("A batch n x B_p to time, e.g. 8x32; repeat it three times.", _PANEL, "--batch")
     ] = None
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs; the study's by default.", _PANEL)] = None
     usd_per_gpu_hour: Annotated[
         float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.", _PANEL)
     ] = None
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the throughput goes (YAML).", rich_help_panel=_PANEL)
-    ] = DEFAULT_FILE
+    output: Annotated[Path, opt.option("Where the throughput goes (YAML).", _PANEL, "--output", "-o")] = DEFAULT_FILE
 
 
 def probe(study: Study, asked: ProbeOptions, *, prepare_only: bool, json: bool) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.errors import SpecError
 
@@ -26,24 +24,15 @@ class TableOptions:
 
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Set a column that is missing from the files, e.g. --set problems_per_batch=32; repeatable.",
-            rich_help_panel=PANEL,
+        opt.option(
+            "Set a column that is missing from the files, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"
         ),
     ] = None
     rename: Annotated[
         list[str] | None,
-        typer.Option(
-            "--rename",
-            help="Column or tag of another name, THEIRS=OURS, e.g. --rename G=n; repeatable.",
-            rich_help_panel=PANEL,
-        ),
+        opt.option("Column or tag of another name, THEIRS=OURS, e.g. --rename G=n; repeatable.", PANEL, "--rename"),
     ] = None
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", help="Column or tag to leave out; repeatable.", rich_help_panel=PANEL),
-    ] = None
+    ignore: Annotated[list[str] | None, opt.option("Column or tag to leave out; repeatable.", PANEL, "--ignore")] = None
     map: opt.Map = None
 
     def arguments(self) -> dict[str, Any]:
@@ -108,11 +97,11 @@ class ReadingOptions(TableOptions):
 
     metric: Annotated[
         str | None,
-        typer.Option(
-            "--metric",
-            help="Metric that is asked about: by default avg@4, else what most runs have, else the training reward. "
+        opt.option(
+            "Metric that is asked about: by default avg@4, else what most runs have, else the training reward. "
             "Names a column `reward` or `value`.",
-            rich_help_panel=PANEL,
+            PANEL,
+            "--metric",
         ),
     ] = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -204,94 +203,3 @@ def test_no_command_waits_for_a_pipe(isocompute: Command, tmp_path: Path, comman
         os.mkfifo(tmp_path / name)
     said = isocompute(*command)
     assert "PIPE" in said.stdout + refused(said)
-
-
-PYTHON = re.compile(
-    r"[Pp]ass [a-z_]+=|[A-Z][a-z]+[A-Za-z]*\(|(?<![-\w'])[a-z_]+=(?:\.\.\.|[\[({'\"])|\(Python\)|\brunsk?\."
-)
-"""How hints name Python: `pass name=`, `Class(`, `name=...` that follows no option."""
-
-
-def test_python_in_a_hint_is_found() -> None:
-    for text in ("Pass bounds=(0, 1).", "Planner(fits)", "say pool=['a']", "format= (Python)"):
-        assert PYTHON.search(text), text
-    for text in ("Add --set n=8.", "--rename 'a=b'", "isocompute fit --metric avg@4", "For example --batch 8x32."):
-        assert not PYTHON.search(re.sub(r"--(set|rename) \S+", "", text)), text
-
-
-MIXED = "run_id,n,bp,step,avg@4,learning_rate\n" + "".join(
-    f"r{n},{n},32,{step},0.{step},{n}e-6\n" for n in (8, 16) for step in range(1, 7)
-)
-PROBLEMATIC = {
-    "ok.csv": TABLE,
-    "mixed.csv": MIXED,
-    "no_n.csv": "bp,step,avg@4\n32,1,0.5\n",
-    "slip.csv": "n,bp,step,avg@4,grop_size\n8,32,1,0.5,8\n",
-    "text.csv": "n,bp,step,avg@4,host\n8,32,1,0.5,abc\n",
-    "reward.csv": "n,bp,step,reward\n8,32,1,0.5\n",
-    "twice.csv": "n,bp,step,avg@4\n8,32,1,0.5\n8,32,1,0.6\n",
-    "alias.csv": "n,group_size,bp,step,avg@4\n8,8,32,1,0.5\n",
-    "no_step.csv": "n,C,step,avg@4\n8,,1,0.5\n",
-    "sets.csv": "n,bp,step,avg@4,eval_set\n8,32,1,0.5,a\n8,32,1,0.5,b\n",
-    "large.csv": "n,bp,step,avg@4\n8,32,1,50\n8,32,2,60\n16,32,1,50\n16,32,2,60\n",
-    "odd.xyz": TABLE,
-    "chart.csv": "Step,lively-sun-3 - reward,lively-sun-3 - reward__MIN\n1,0.5,0.5\n",
-}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["plan", "--budget", "200 gpu_hours"],
-        ["plan", "--budget", "2B tokens", "--rollouts-per-second", "60", "--step-overhead-seconds", "25"],
-        ["plan", "--budget", "500 usd", "--rollouts-per-second", "60", "--step-overhead-seconds", "25"],
-        ["plan", "--budget", "3MM"],
-        ["plan", "--budget", "3,5M"],
-        ["plan", "--budget", "10"],
-        ["plan", "--budget", "3M", "--update-steps", "5"],
-        ["plan", "--budget", "3M", "--mode", "bold"],
-        ["plan", "--budget", "3M", "--spend", "most"],
-        ["plan", "--budget", "3M", "--beyond-grid", "x"],
-        ["plan", "--budget", "3M", "--evaluation", "3by4"],
-        ["plan", "--budget", "3M", "--published", "qwen"],
-        ["plan", "--budget", "3M", "--published", "qwen2.5-7b-instruct/guru-math-easy", "--model", "org/other"],
-        ["plan", "--budget", "3M", "--published", "qwen2.5-7b-instruct/guru-math-easy:fixed-batch"],
-        ["plan", "--budget", "3M", "--spent", "pilot=4M"],
-        ["plan", "--budget", "3M", "--compare", "n=1"],
-        ["plan", "--for-reward", "0.7"],
-        ["plan"],
-        ["fit", "mixed.csv"],
-        ["fit", "no_n.csv"],
-        ["fit", "slip.csv"],
-        ["fit", "text.csv"],
-        ["fit", "reward.csv", "--metric", "best@4"],
-        ["fit", "twice.csv"],
-        ["fit", "alias.csv"],
-        ["fit", "no_step.csv"],
-        ["fit", "sets.csv"],
-        ["fit", "large.csv"],
-        ["fit", "odd.xyz"],
-        ["fit", "chart.csv"],
-        ["fit", "ok.csv", "--set", "n=16"],
-        ["fit", "ok.csv", "--set", "width=16"],
-        ["fit", "ok.csv", "--metric", "avg@8"],
-        ["fit", "ok.csv", "--pool", "width"],
-        ["fit", "ok.csv", "--method", "paper"],
-        ["audit", "ok.csv", "--metric", "best@4"],
-        ["audit", "no_n.csv"],
-        ["doctor", "--speed", "ok.csv"],
-        ["doctor", "--speed", "ok.csv", "--seconds", "x"],
-        ["report", "ok.csv", "--outcome", "ok.csv"],
-        ["launch", "ok.csv"],
-    ],
-    ids=" ".join,
-)
-def test_a_hint_names_flags_and_commands_to_people_in_a_shell(
-    isocompute: Command, tmp_path: Path, command: list[str]
-) -> None:
-    for name, text in PROBLEMATIC.items():
-        (tmp_path / name).write_text(text)
-    said = refused(isocompute(*command)).removeprefix("error: ")
-    hint = said.splitlines()[-1]
-    assert not PYTHON.search(re.sub(r"--(set|rename) \S+", "", said)), said
-    assert hint.strip()

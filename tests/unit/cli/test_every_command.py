@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -25,6 +26,31 @@ sweep: {group_size: [8, 16], problems_per_batch: 32, rollouts: 20k}
 backend: simulator
 """
 
+TABLE = "n,bp,step,avg@4\n" + "".join(f"8,32,{step},0.{step}\n" for step in range(1, 7))
+PYTHON = re.compile(
+    r"[Pp]ass [a-z_]+=|[A-Z][a-z]+[A-Za-z]*\(|(?<![-\w'])[a-z_]+=(?:\.\.\.|[\[({'\"])|\(Python\)|\brunsk?\."
+)
+"""How hints name Python: `pass name=`, `Class(`, `name=...` that follows no option."""
+MIXED = "run_id,n,bp,step,avg@4,learning_rate\n" + "".join(
+    f"r{n},{n},32,{step},0.{step},{n}e-6\n" for n in (8, 16) for step in range(1, 7)
+)
+PROBLEMATIC = {
+    "ok.csv": TABLE,
+    "mixed.csv": MIXED,
+    "no_n.csv": "bp,step,avg@4\n32,1,0.5\n",
+    "slip.csv": "n,bp,step,avg@4,grop_size\n8,32,1,0.5,8\n",
+    "text.csv": "n,bp,step,avg@4,host\n8,32,1,0.5,abc\n",
+    "reward.csv": "n,bp,step,reward\n8,32,1,0.5\n",
+    "twice.csv": "n,bp,step,avg@4\n8,32,1,0.5\n8,32,1,0.6\n",
+    "alias.csv": "n,group_size,bp,step,avg@4\n8,8,32,1,0.5\n",
+    "no_step.csv": "n,C,step,avg@4\n8,,1,0.5\n",
+    "sets.csv": "n,bp,step,avg@4,eval_set\n8,32,1,0.5,a\n8,32,1,0.5,b\n",
+    "large.csv": "n,bp,step,avg@4\n8,32,1,50\n8,32,2,60\n16,32,1,50\n16,32,2,60\n",
+    "odd.xyz": TABLE,
+    "chart.csv": "Step,lively-sun-3 - reward,lively-sun-3 - reward__MIN\n1,0.5,0.5\n",
+}
+"""Tables with one fault each."""
+
 
 class Case(NamedTuple):
     """One use of a command that works, with what it writes, and one that cannot."""
@@ -39,23 +65,23 @@ CASES = {
     "plan": Case("--budget 3M", "--budget 3M --prior --fits fits.json"),
     "allocate": Case("fits.json --budget 3M", "fits.json --budget 3M --mode bold"),
     "next": Case("fits.json --budget 400k", "fits.json"),
-    "forecast": Case("runs.csv --run r8", "runs.csv --to soon"),
-    "doctor": Case("runs.csv", "runs.csv --where model=m"),
-    "fit": Case("runs.csv --draws 20", "runs.csv --method spline"),
-    "audit": Case("runs.csv", "runs.csv --metric best@4"),
-    "backtest": Case("runs.csv", "missing.csv"),
+    "forecast": Case("sweep.csv --run r8", "sweep.csv --to soon"),
+    "doctor": Case("sweep.csv", "sweep.csv --where model=m"),
+    "fit": Case("sweep.csv --draws 20", "sweep.csv --method spline"),
+    "audit": Case("sweep.csv", "sweep.csv --metric best@4"),
+    "backtest": Case("sweep.csv", "missing.csv"),
     "problems": Case("problems.jsonl --limit 2", "problems.jsonl --set a=1", ("train.jsonl",)),
     "launch": Case("plan.json --model m --dry-run", "plan.json --model m --change grup_size=8"),
     "run": Case("study.yaml --dry-run", "study.yaml --steps 20"),
-    "status": Case("runs.csv", "runs.csv --once"),
+    "status": Case("sweep.csv", "sweep.csv --once"),
     "stop": Case("study", "missing", ("study",)),
     "report": Case("plan.json", "plan.json --figure pie", ("report.html",)),
     "list": Case("backends", "planets"),
 }
 ALSO = {
-    "doctor": ("runs.csv --output table.csv", ("table.csv",)),
+    "doctor": ("sweep.csv --output table.csv", ("table.csv",)),
     "run": ("study.yaml --prepare", ("runs",)),
-    "report": ("runs.csv --figure evaluations", ("figure.png",)),
+    "report": ("sweep.csv --figure evaluations", ("figure.png",)),
     "list": ("notes extrapolation", ()),
     "launch": ("plan.json --model m", ("launch.sh",)),
 }
@@ -76,17 +102,53 @@ REFUSED = (
     "run study.yaml --probe --only n8-bp32-seed0",
     "fit missing.csv --set nonsense",
     "doctor",
-    "doctor runs.csv --map map.yaml",
-    "doctor runs.csv --output runs.txt",
-    "doctor runs.csv --seconds took",
-    "forecast runs.csv --run r8 --follow stop",
-    "report runs.csv --figure sensitivity-bp",
+    "doctor sweep.csv --map map.yaml",
+    "doctor sweep.csv --output sweep.txt",
+    "doctor sweep.csv --seconds took",
+    "forecast sweep.csv --run r8 --follow stop",
+    "report sweep.csv --figure sensitivity-bp",
     "report plan.json --problems-per-batch 8 --figure allocation",
     "list schema planet",
     "list notes no-such-code",
     "list published no/such",
     "list backends no-such",
+    "plan --budget '200 gpu_hours'",
+    "plan --budget '2B tokens' --rollouts-per-second 60 --step-overhead-seconds 25",
+    "plan --budget '500 usd' --rollouts-per-second 60 --step-overhead-seconds 25",
+    "plan --budget 3,5M",
+    "plan --budget 3M --update-steps 5",
+    "plan --budget 3M --spend most",
+    "plan --budget 3M --beyond-grid x",
+    "plan --budget 3M --evaluation 3by4",
+    "plan --budget 3M --published qwen2.5-7b-instruct/guru-math-easy --model org/other",
+    "plan --budget 3M --published qwen2.5-7b-instruct/guru-math-easy:fixed-batch",
+    "plan --budget 3M --spent pilot=4M",
+    "plan --budget 3M --compare n=1",
+    "plan --for-reward 0.7",
+    "plan",
+    "fit mixed.csv",
+    "fit no_n.csv",
+    "fit slip.csv",
+    "fit text.csv",
+    "fit twice.csv",
+    "fit alias.csv",
+    "fit no_step.csv",
+    "fit sets.csv",
+    "fit large.csv",
+    "fit odd.xyz",
+    "fit chart.csv",
+    "fit ok.csv --set n=16",
+    "fit ok.csv --set width=16",
+    "fit ok.csv --metric avg@8",
+    "fit ok.csv --pool width",
+    "fit ok.csv --method paper",
+    "audit ok.csv --metric best@4",
+    "doctor --speed ok.csv",
+    "doctor --speed ok.csv --seconds x",
+    "report ok.csv --outcome ok.csv",
+    "launch ok.csv",
 )
+"""Further uses that cannot work."""
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +160,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i, n in enumerate((8, 16, 32))
         for step in range(0, 200, 10)
     ]
-    (folder / "runs.csv").write_text("\n".join(["run,n,bp,step,avg@4", *rows]) + "\n")
-    fits = fit(RunSet.read(folder / "runs.csv"), draws=20)
+    (folder / "sweep.csv").write_text("\n".join(["run,n,bp,step,avg@4", *rows]) + "\n")
+    fits = fit(RunSet.read(folder / "sweep.csv"), draws=20)
     assert isinstance(fits, Fits)
     fits.save(folder / "fits.json")
     Planner(fits).allocate("400k").save(folder / "plan.json")
-    (folder / "study.yaml").write_text(STUDY)
+    for name, text in {**PROBLEMATIC, "study.yaml": STUDY}.items():
+        (folder / name).write_text(text)
     (folder / "study" / "a").mkdir(parents=True)
     (folder / "study" / "a" / "metrics.jsonl").write_text("")
     problems = [json.dumps({"id": str(i), "prompt": f"{i} + 1?", "answer": str(i + 1)}) for i in range(4)]
@@ -163,6 +226,8 @@ def test_bad_input_is_one_error_with_a_remedy(isocompute: Command, place: Path, 
     assert error.startswith("error: ")
     assert remedy.startswith("  ")
     assert "Traceback" not in done.stderr
+    # People in a shell get flags and commands, no Python.
+    assert not PYTHON.search(re.sub(r"--(set|rename|output) \S+", "", done.stderr.removeprefix("error: ")))
     assert contents(place) == before
 
 

@@ -1,4 +1,4 @@
-"""`isocompute ingest` and `isocompute doctor` as a newcomer and as a program meet them."""
+"""`isocompute doctor` as a newcomer and as a program meet them."""
 
 from __future__ import annotations
 

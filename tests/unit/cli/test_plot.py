@@ -1,4 +1,4 @@
-"""`isocompute plot`: figures of tables, saved fits and plans, and what it refuses."""
+"""`isocompute report --figure`: figures of tables, saved fits and plans, and what it refuses."""
 
 from __future__ import annotations
 

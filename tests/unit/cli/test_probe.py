@@ -1,4 +1,4 @@
-"""`isocompute probe`: a script for three batches, a real run of it, and a file that planning reads."""
+"""`isocompute run --probe`: a script for three batches, a real run of it, and a file that planning reads."""
 
 from __future__ import annotations
 

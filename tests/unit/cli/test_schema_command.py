@@ -1,4 +1,4 @@
-"""`isocompute schema`: every file that people write or commands save has a schema, and the files meet it."""
+"""`isocompute list schema`: every file that people write or commands save has a schema, and the files meet it."""
 
 from __future__ import annotations
 
