@@ -60,8 +60,8 @@ def audit(
     if reading.map is not None:
         runs = reading.read(None, reading.metric)
     else:
-        options = {"metric": reading.metric, **reading.arguments()}
-        runs = RunSet.read(logs or [], on_truncated="drop", left_out=left_out, **options)
+        given = reading.arguments()
+        runs = RunSet.read(logs or [], metric=reading.metric, on_truncated="drop", left_out=left_out, **given)
     found = conduct(
         runs, reading.metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )
