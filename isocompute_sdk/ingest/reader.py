@@ -127,11 +127,10 @@ def read(
         found = _logs_among(listings, format)
         rest = listings if found is None else found.tables
         files = dict.fromkeys(file for one in rest for file in find_files(one, format))
-        tables = _load_all([*files], asked)
+        tables, first = _load_all([*files], asked)
         charts = [one for one in tables if one.as_log]
         tables = [one for one in tables if not one.as_log]
         parts: list[RunSet] = []
-        first: RecordError | None = None
         if charts or (found is not None and found.sources):
             from isocompute_sdk.ingest.log_runs import LogRequest
 
@@ -142,36 +141,33 @@ def read(
                 parts.append(_read_logs(found, charts, request, seen, left_out))
             except RecordError as error:
                 asked.miss("logs", error)
-                first = error
+                first = first or error
             if not (tables or partly):
                 refuse_unknown_names([*renamed, *asked.ignore], list(seen))
         if tables:
             asked.paths.extend(str(one.path) for one in rest)
-            runs_of_tables = _read_tables(tables, asked, options, seen)
             notes = [note for one in rest if format == "auto" for note in _left_out(one)]
-            parts.append(RunSet(runs_of_tables.to_polars(), [*runs_of_tables.notes, *notes]))
+            parts.append(_read_tables(tables, asked, options, seen, notes))
         if not parts:
             raise first or RecordError(f"nothing to read in {source}", "Give files, folders or globs with runs.")
     if left_out is not None:
-        left_out |= {
-            file: note.message
-            for one in parts
-            for note in one.notes
-            if note.code == "files-not-read"
-            for file in note.data["files"]
-        }
-    if len(parts) == 1:
-        return parts[0]
+        unread = [note for one in parts for note in one.notes if note.code == "files-not-read"]
+        left_out |= {file: note.message for note in unread for file in note.data["files"]}
+    return parts[0] if len(parts) == 1 else _joined(parts, on_duplicate)
+
+
+def _joined(parts: Sequence[RunSet], on_duplicate: OnDuplicate) -> RunSet:
+    """Logs and tables as one; a run that is in both counts once."""
     from isocompute_sdk.records.run_ids import once, repeated
 
     frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    first_part, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
-    return RunSet(first_part.to_polars(), [*first_part.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
+    first, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
+    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
 
 
-def _load_all(files: Sequence[Path], asked: _Asked) -> list[_Table]:
-    """The files that can be read, as they stand; if none can, the first error is raised."""
+def _load_all(files: Sequence[Path], asked: _Asked) -> tuple[list[_Table], RecordError | None]:
+    """The files that can be read, as they stand, and why the first of the others cannot."""
     loaded: list[_Table] = []
     first: RecordError | None = None
     for file in files:
@@ -180,9 +176,7 @@ def _load_all(files: Sequence[Path], asked: _Asked) -> list[_Table]:
         except RecordError as error:
             asked.miss(file, error)
             first = first or error
-    if first is not None and not loaded:
-        raise first
-    return loaded
+    return loaded, first
 
 
 def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
@@ -335,7 +329,9 @@ def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table
     return _Table(path, names, table, tuple(ignore), rename)
 
 
-def _read_tables(loaded: Sequence[_Table], asked: _Asked, shared: Options, seen: dict[str, None]) -> RunSet:
+def _read_tables(
+    loaded: Sequence[_Table], asked: _Asked, shared: Options, seen: dict[str, None], beside: Sequence[Note] = ()
+) -> RunSet:
     files = [file.path for file in loaded]
     seen |= {name: None for file in loaded for name in file.names}
     if not asked.partly:
@@ -343,7 +339,7 @@ def _read_tables(loaded: Sequence[_Table], asked: _Asked, shared: Options, seen:
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
     loaded = [file for file in loaded if not (file.journal and not file.table.columns["value"])] or loaded
     frames: list[pl.DataFrame] = []
-    notes = [note for file in loaded for note in file.table.notes]
+    notes = [*(note for file in loaded for note in file.table.notes), *beside]
     read: list[_Table] = []
     first: RecordError | None = None
     for file in loaded:
