@@ -341,8 +341,11 @@ def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
         return [floor]
     levels = [bp for bp in seen if bp > floor]
     if limits.pricing.budget.timed:
-        # Near the only batch that was timed: the time of others would be a guess.
         most = 2 * max(seen, default=floor)
+        if throughput is not None and throughput.step_overhead_seconds > 0 and not limits.problems_from_runs:
+            # Larger batches take less time for the same rollouts: in octaves, up to one above the largest that was run.
+            levels += [floor * 2**i for i in range(1, 31) if floor * 2**i <= most]
+        # Near the only batch that was timed: the time of others would be a guess.
         if throughput is not None and throughput.measured is not None and not throughput.measured.separates_batches:
             batches = throughput.measured.rollouts_per_batch
             levels += [bp for n in sizes for batch in batches if floor < (bp := round(batch / n)) <= most]
