@@ -11,7 +11,7 @@ from isocompute_sdk.health.traces import REWARD, RunTraces
 
 LEVEL = 0.98
 """Coverage of the band at one evaluation. A run's own deviation persists, so waiting does not reduce false alarms: one
-healthy run in six would leave an 80 % band. Chosen on simulated sweeps (docs/health.md)."""
+healthy run in six would leave an 80 % band. Chosen on simulated sweeps (docs/checked.md)."""
 EVALUATIONS = 3
 """Evaluations in one mean, and means in a row that must lie outside."""
 

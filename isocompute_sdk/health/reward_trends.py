@@ -20,7 +20,7 @@ SCALES = (2, 4, 8, 16, 32)
 CERTAIN = 2.5
 """Standard errors that a fall must exceed, before the correction for repeated tests. The surface uses 4, for one test
 of a finished run with the noise of a whole sweep; here `levels.DOUBT` already enlarges the noise. Chosen on
-simulated runs (docs/health.md)."""
+simulated runs (docs/checked.md)."""
 DECAY_LOST = 0.12
 """A run has decayed when more than this share of its largest gain is lost."""
 LASTING_FALL = 3
