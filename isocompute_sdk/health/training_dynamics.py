@@ -11,7 +11,7 @@ import numpy as np
 
 from isocompute_sdk.health.diagnosis import Finding
 from isocompute_sdk.health.levels import WINDOW, Array, first_lasting, means, start_of
-from isocompute_sdk.health.traces import REWARD, RunTraces
+from isocompute_sdk.health.traces import REWARD, RunTraces, Trace
 from isocompute_sdk.notes import Severity
 
 ENTROPY_LEFT = 0.1
@@ -61,22 +61,28 @@ ENTROPY_GROWTH, ENTROPY_RISE = 2.0, 0.3
 
 def entropy_explosion(run: RunTraces) -> list[Finding]:
     """Entropy stays far above its start: `entropy-explosion`."""
-    return _grown(run, "entropy", "entropy-explosion", ENTROPY_GROWTH, ENTROPY_RISE)
+    grown = _grown(run, "entropy", ENTROPY_GROWTH, ENTROPY_RISE)
+    return [] if grown is None else [Finding.at("entropy-explosion", "warning", *grown)]
 
 
-def _grown(run: RunTraces, quantity: str, code: str, factor: float, rise: float = 0.0) -> list[Finding]:
-    """A quantity stays above a multiple of its start, and above its start by some amount."""
+def _grown(
+    run: RunTraces, quantity: str, factor: float, rise: float = 0.0
+) -> tuple[Trace, int, str, dict[str, float]] | None:
+    """Where a quantity begins to stay above a multiple of its start, and by some amount above it; else None.
+
+    Returns:
+        The trace, the place in it, the observation in words, and its numbers.
+    """
     trace = run.traces.get(quantity)
     if trace is None:
-        return []
+        return None
     level_T = trace.level_T
     start = start_of(level_T)
-    place = first_lasting((level_T > factor * start) & (level_T > start + rise)) if start > 0 else None
+    place = first_lasting((level_T > factor * start) & (level_T > start + rise)) if start > 0 or rise > 0 else None
     if place is None:
-        return []
+        return None
     seen = f"{quantity.replace('_', ' ')} {start:.3g} at the start, {level_T[place]:.3g} from {trace.at(place)} on"
-    values = {"start": start, "level": float(level_T[place])}
-    return [Finding.at(code, "warning", trace, place, seen, values)]
+    return trace, place, seen, {"start": start, "level": float(level_T[place])}
 
 
 KL_LIMIT = 0.5
@@ -203,4 +209,5 @@ GRADIENT_GROWTH = 5.0
 
 def gradient_growth(run: RunTraces) -> list[Finding]:
     """The gradient norm stays far above its start: `gradient-norm-growth`."""
-    return _grown(run, "gradient_norm", "gradient-norm-growth", GRADIENT_GROWTH)
+    grown = _grown(run, "gradient_norm", GRADIENT_GROWTH)
+    return [] if grown is None else [Finding.at("gradient-norm-growth", "warning", *grown)]
