@@ -196,18 +196,18 @@ def _alternatives(resolved: Resolved, choice: Choice, reward: float | None) -> t
         return tuple(Alternative.of("near-tie" if loss <= EQUAL else "other", c, None, loss) for c, loss in lost)
     kinds = _kinds(resolved, choice, reward)
     known = {one.candidate.group_size: one for one in rest}
-    ordered = [n for n in kinds if n in known] + [n for n in known if n not in kinds]
+    named = {n for n, _ in kinds}
     found: list[Alternative] = []
-    for n in ordered:
+    for n, kind in [*kinds, *((n, "other") for n in known if n not in named)]:
         one = known[n]
         loss = None if one.reward is None or reward is None else reward - one.reward
         odds = _odds_of(choice.odds, n)
-        found.append(replace(Alternative.of(kinds.get(n, "other"), one.candidate, one.reward, loss), odds=odds))
+        found.append(replace(Alternative.of(kind, one.candidate, one.reward, loss), odds=odds))
     return tuple(found)
 
 
-def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> dict[int, str]:
-    """What makes another n worth knowing about, by n, the most telling first."""
+def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tuple[int, str]]:
+    """What makes another n worth knowing about, the most telling first; the careful one may be named twice."""
     chosen, by_law, tie = choice.chosen, resolved.by_law, resolved.tolerances.equal
     largest, full = resolved.fits.group_size_range[1], choice.best
     rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
@@ -236,8 +236,8 @@ def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> dict[int
     if by_law is not None and rest:
         careful = by_law.best([one.candidate for one in choice.landmarks], careful=True).group_size
         if careful != chosen.group_size and kinds.get(careful) != "on-grid":
-            kinds[careful] = "conservative"
-    return kinds
+            return [*kinds.items(), (careful, "conservative")]
+    return [*kinds.items()]
 
 
 def _apart(difference_D: np.ndarray) -> bool:
