@@ -76,7 +76,8 @@ def about_laws(fits: Fits) -> Iterator[Note]:
             "best-group-size-at-grid-edge",
             "warning",
             f"At the largest compute the best n is the largest that was run ({largest}): the data do not show "
-            "where n* saturates, and the grid sets the plateau of a law. Run a larger n.",
+            "where n* saturates, and the grid sets the plateau of a law. isocompute next says whether a run of a "
+            "larger n is worth its cost.",
             {"group_size": best},
         )
     yield from _censored(fits)

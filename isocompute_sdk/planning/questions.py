@@ -376,7 +376,7 @@ class Marginal(Answer):
             return f"more budget is not worth it: {twice}, less than {least}; spend it on another recipe or other data"
         if self.verdict == "worth-it":
             return f"more budget pays: {twice}"
-        return f"these fits cannot tell whether more budget pays ({least} or more): {twice}"
+        return f"these runs do not show whether more budget is worth it ({least} or more): {twice}"
 
 
 MARGINAL = Document("marginal", 1, Marginal)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 FIRST_NOTES = 2
 """Notes that a plan shows unless more are asked for."""
-NOTE_LINES = 3
-"""Lines of such a note, its command included."""
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
 GRAVE = (
@@ -148,11 +146,10 @@ def _remedies(typed: Typed | None, plan: Plan) -> Callable[[Note], str | None]:
 
 
 def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
-    """The notes that matter most, shortened, each with a command that deals with it where there is one."""
+    """The notes that matter most, each with a command that deals with it where there is one."""
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
-    from isocompute_sdk.planning.summary import assumed_values
 
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
@@ -162,16 +159,10 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
     if typed is not None and _measure(plan):
         said.add(typed.asking("next"))
     shown = ordered[:FIRST_NOTES]
-    for i, note in enumerate(shown):
+    for note in shown:
         command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
-        lines = textwrap.wrap(
-            f"{note.code}: {note.message}",
-            width=max(console.width - len(note.severity) - 2, 20),
-            # What was assumed takes a line of the last one.
-            max_lines=NOTE_LINES - (command is not None or _measure(plan)) - (i > 0 and bool(assumed_values(plan))),
-            placeholder=" ...",
-        )
+        lines = textwrap.wrap(f"{note.code}: {note.message}", width=max(console.width - len(note.severity) - 2, 20))
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
         if command is not None:
             said.add(command)
