@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 
@@ -83,6 +83,15 @@ def test_a_file_of_the_same_name_from_another_tool_is_passed_over(tmp_path: Path
     assert (tmp_path / "run.json").read_text() == text
 
 
+def test_a_damaged_file_of_the_built_in_runner_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"kind": "torch-run"')
+    with pytest.raises(IsoComputeError, match=r"run\.json"):
+        store.read_spec(tmp_path)
+    (tmp_path / "run.json").write_text('{"kind": "torch-run", "schema_version": 99}')
+    with pytest.raises(IsoComputeError, match="99"):
+        store.read_spec(tmp_path)
+
+
 def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None:
     store.write_spec(tmp_path, make_run())
     watch = store.RunWatch(tmp_path)
@@ -95,6 +104,30 @@ def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None
     assert (watch.status().state, watch.status().step, watch.status().metrics) == ("finished", 10, {"avg@4": 1.0})
     assert watch.status() == store.RunWatch(tmp_path).status()
     assert store.is_finished(tmp_path)
+
+
+def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
+    append(tmp_path, START)
+    watch = store.RunWatch(tmp_path)
+    line = json.dumps(record("step", 7)) + "\n"
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(line[:20])
+        file.flush()
+        assert watch.status().step == 0
+        assert len(journal_records.read(tmp_path / "metrics.jsonl")) == 1
+        file.write(line[20:])
+    assert watch.status().step == 7
+
+
+def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:
+    append(tmp_path, START, evaluation(0, [0, 0]), record("step", 9), record("end", 9, status="failed", message="oops"))
+    watch = store.RunWatch(tmp_path)
+    assert (watch.status().state, watch.status().message) == ("failed", "oops")
+    new = tmp_path / "new"
+    new.mkdir()
+    append(new, START, evaluation(0, [0, 0]), record("step", 5))
+    os.replace(new / "metrics.jsonl", tmp_path / "metrics.jsonl")
+    assert (watch.status().state, watch.status().step) == ("stopped", 5)
 
 
 def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
@@ -139,6 +172,15 @@ def test_runs_are_found_at_any_depth_in_natural_order(tmp_path: Path) -> None:
         store.find_runs(tmp_path / "missing")
 
 
+def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    append(tmp_path, START)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("{broken\n")
+    with pytest.raises(RecordError, match=r"metrics.jsonl:2"):
+        journal_records.read(tmp_path / "metrics.jsonl")
+    assert journal_records.read(tmp_path / "missing" / "metrics.jsonl") == []
+
+
 @pytest.mark.parametrize("name", ["request.json", "log.txt", ".lock"])
 def test_a_pipe_beside_a_run_is_skipped(tmp_path: Path, name: str) -> None:
     """Nothing writes to the pipe, so that opening it would wait forever."""
@@ -158,6 +200,16 @@ def test_a_pipe_that_should_hold_the_run_is_refused(tmp_path: Path, name: str) -
     with pytest.raises(IsoComputeError) as refused:
         store.RunWatch(found).status()
     assert name in refused.value.message
+
+
+def test_the_headline_is_the_average_over_most_samples() -> None:
+    def headline(**metrics: float) -> object:
+        status = store.RunStatus(Path(), "r", 4, 16, 10, 0, 0, metrics, "running")
+        return status.headline
+
+    assert headline(**{"best@16": 0.9, "avg@2": 0.1, "avg@16": 0.3, "avg@4": 0.2}) == ("avg@16", 0.3)
+    assert headline(reward=0.5, other=0.1) == ("reward", 0.5)
+    assert headline() is None
 
 
 def test_records_of_starts_are_those_of_executors_only(tmp_path: Path) -> None:

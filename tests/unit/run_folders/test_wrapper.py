@@ -56,6 +56,22 @@ def test_the_end_of_the_command_is_recorded_with_the_attempt(
     assert not locks.is_running(tmp_path)
 
 
+def test_the_command_gets_its_environment_but_devices_only_from_the_executor(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    start('echo "$WORD $CUDA_VISIBLE_DEVICES $PWD"', env={"WORD": "hello", "CUDA_VISIBLE_DEVICES": "0"}).wait(
+        HANG_SECONDS
+    )
+    assert (tmp_path / "log.txt").read_text() == f"hello 5 {tmp_path}\n"
+
+
+def test_a_command_that_is_not_there_is_a_failure_with_its_name(start: Start, tmp_path: Path) -> None:
+    assert start("", argv=("no-such-program",)).wait(HANG_SECONDS) == 127
+    assert ended(tmp_path) == (127, 1, False)
+    assert "no-such-program" in (tmp_path / "log.txt").read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_requests_reach_the_command_and_what_it_started(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     # The code is that of the command itself: bash does not count an interrupted `wait`.
@@ -77,6 +93,14 @@ def test_a_command_that_ignores_the_request_is_killed_after_its_grace(start: Sta
     process.terminate()
     assert process.wait(HANG_SECONDS) == 137
     assert ended(tmp_path) == (-9, 1, True)
+
+
+def test_quit_kills_at_once(start: Start, tmp_path: Path) -> None:
+    process = start(STUBBORN, grace_seconds=10 * HANG_SECONDS)
+    wait_for((tmp_path / "ready").exists, process)
+    process.terminate()
+    process.send_signal(signal.SIGQUIT)
+    assert process.wait(HANG_SECONDS) == 137
 
 
 def test_a_time_limit_ends_the_command_and_says_so(start: Start, tmp_path: Path) -> None:

@@ -257,6 +257,25 @@ def test_a_run_that_met_its_time_limit_may_go_on(engine: Processes, tmp_path: Pa
     assert not store.stop_requested(tmp_path / "run")
 
 
+def test_a_job_that_the_engine_starts_again_waits(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    wait_for(lambda: process(tmp_path / "run", "command") is not None)
+    engine.jobs["0"].send_signal(signal.SIGTERM)
+    engine.says["0"] = EngineJob("waiting", "PENDING (BeginTime)")
+    wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
+    assert state(made, handle) == "waiting"
+
+
+def test_a_cancelled_run_that_waits_in_the_queue_ends(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    engine.accepts = False
+    handle = started(made, job(tmp_path / "run"))
+    assert state(made, handle) == "waiting"
+    made.cancel(handle)
+    assert state(made, handle) == "stopped"
+
+
 def test_a_job_that_did_not_hear_the_request_is_ended_when_its_time_is_over(
     engine: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +290,16 @@ def test_a_job_that_did_not_hear_the_request_is_ended_when_its_time_is_over(
     clock.pass_minutes(60)
     wait_for(lambda: state(made, handle) == "stopped")
     wait_for(lambda: not locks.is_running(tmp_path / "run"))
+
+
+def test_a_wait_does_not_ask_the_engine_at_every_look(engine: Processes, tmp_path: Path) -> None:
+    engine.accepts = False
+    made = ClusterExecutor(engine, ask_seconds=HANG_SECONDS)
+    handle = started(made, job(tmp_path / "run"))
+    engine.asked = 0
+    for _ in range(5):
+        assert state(made, handle) == "waiting"
+    assert engine.asked == 1
 
 
 def test_stop_ends_no_job_that_carries_the_label_of_another_run(

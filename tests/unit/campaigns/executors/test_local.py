@@ -16,6 +16,7 @@ import pytest
 from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs, stop_runs, stopping
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import Supervision
 from isocompute_sdk.training.backend import Launch
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -42,6 +43,23 @@ def lines(path: Path) -> list[str]:
 QUICK = LocalExecutor(max_parallel=2, poll_seconds=0.02, grace_seconds=HANG_SECONDS)
 
 
+def test_jobs_run_in_their_folder_with_environment_and_log(job: Callable[..., Job]) -> None:
+    one = job("one", 'echo "$GREETING from $PWD"; echo trouble >&2', GREETING="hello")
+    (result,) = run_jobs(QUICK, [one])
+    assert (result.exit_code, result.started) == (0, True)
+    assert lines(one.launch.folder / "log.txt") == [f"hello from {one.cwd}", "trouble"]
+    assert store.RunWatch(one.launch.folder).status().state == "finished"
+
+
+def test_a_failed_job_has_its_exit_code_and_stops_no_other(job: Callable[..., Job]) -> None:
+    jobs = [job("bad", "exit 3"), job("killed", "kill -KILL $$"), job("good", "true")]
+    results = run_jobs(QUICK, jobs, supervision=Supervision(retries=0))
+    assert [result.exit_code for result in results] == [3, -9, 0]
+    status = store.RunWatch(results[0].job.launch.folder).status()
+    assert status.state == "failed"
+    assert "exit code 3" in status.message
+
+
 def test_a_finished_job_is_not_started_again_and_a_failed_one_is(job: Callable[..., Job]) -> None:
     jobs = [job("good", 'echo x >> "$1/starts"'), job("bad", 'echo x >> "$1/starts"; exit 1')]
     run_jobs(QUICK, jobs)
@@ -60,6 +78,30 @@ def test_no_more_than_so_many_run_at_a_time(job: Callable[..., Job], tmp_path: P
         running += 1 if event == "+" else -1
         highest = max(highest, running)
     assert (running, highest) == (0, 2)
+
+
+def test_processes_share_the_cores_unless_told_otherwise(
+    job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    one, two = job("one", 'echo "$OMP_NUM_THREADS"'), job("two", 'echo "$OMP_NUM_THREADS"', OMP_NUM_THREADS="7")
+    run_jobs(LocalExecutor(max_parallel=10_000, poll_seconds=0.02), [one, two])
+    assert lines(one.launch.folder / "log.txt") == ["1"]
+    assert lines(two.launch.folder / "log.txt") == ["7"]
+
+
+def test_the_watcher_sees_jobs_while_they_run(job: Callable[..., Job]) -> None:
+    one = job("one", COUNTED)
+    states: list[str] = []
+
+    def watch() -> None:
+        states.append(store.RunWatch(one.launch.folder).status().state)
+        if states[-1] == "running":
+            (one.launch.folder / "go").touch()
+
+    run_jobs(QUICK, [one], watch)
+    assert "running" in states
+    assert states[-1] == "finished"
 
 
 def test_an_interrupt_stops_every_job_and_a_second_start_finishes_them(job: Callable[..., Job]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,6 +149,13 @@ def test_a_head_that_does_not_answer_is_silence(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineSilent):
         made.room(job(OWN_RAY))
     never.set()
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    with pytest.raises(BackendError) as refused:
+        RayEngine().check([Needs()])
+    assert "isocompute[ray]" in str(refused.value.hint)
 
 
 def test_the_address_of_the_study_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ class Bare(ExecutorSpec):
     name: str = "bare"
 """
 
+OWN = {"farm": "Spec", "bare": "Bare", "wrong": "LocalExecutor"}
+
 
 def study(lines: str) -> Study:
     return parse_spec(STUDY + lines, Study)
@@ -57,6 +59,11 @@ def test_the_executors_of_this_package_are_registered() -> None:
     assert {"local", "ray", "slurm"} <= set(available())
     assert isinstance(registry.load(None), LocalExecutor)
     assert registry.load("local").name == "local"
+
+
+@pytest.mark.parametrize("lines", ["executor: local\n", "executor: {name: local}\n", "executor:\n  name: local\n"])
+def test_a_name_alone_is_enough(lines: str) -> None:
+    assert study(lines).executor == study("executor: {name: local, grace_seconds: 15}\n").executor
 
 
 def test_options_reach_the_executor_and_survive_being_written(farm: str) -> None:

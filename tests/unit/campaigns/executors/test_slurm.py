@@ -168,6 +168,14 @@ def test_a_refusal_ends_the_campaign_and_a_full_or_silent_queue_does_not(
         SlurmEngine().submit(job(tmp_path), 1, ("true",))
 
 
+def test_the_id_is_read_behind_what_a_site_prints(answers: Answers, tmp_path: Path) -> None:
+    answers("sbatch", "Welcome to the cluster\n4711;main")
+    assert SlurmEngine().submit(job(tmp_path), 1, ("true",)) == "4711"
+    answers("sbatch", "Submitted")
+    with pytest.raises(BackendError):
+        SlurmEngine().submit(job(tmp_path), 1, ("true",))
+
+
 def test_a_campaign_inside_of_a_job_does_not_pass_that_jobs_variables_on(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,3 +233,19 @@ def test_what_fits_only_on_a_node_that_is_drained_waits_for_it(nodes: str, refus
             engine.check([Needs(6)])
         return
     engine.check([Needs(6)])
+
+
+def test_runs_that_can_train_on_a_cpu_ask_for_a_gpu_where_there_is_one(answers: Answers) -> None:
+    optional = Needs(1, or_cpu=True)
+    answers("sinfo", "cpu|1:00|(null)\ngpu*|infinite|gpu:2(S:0)")
+    assert "--gpus-per-node=1" in flags(SlurmSpec(), optional)
+    assert not [flag for flag in flags(SlurmSpec(partition="cpu"), optional) if flag.startswith("--gpus")]
+    answers("sinfo", "cpu*|1:00|(null)\ngpu|infinite|gpu:2(S:0)")
+    assert not [flag for flag in flags(SlurmSpec(), optional) if flag.startswith("--gpus")]
+    assert "--gpus-per-node=2" in flags(SlurmSpec(gpus_per_node=2), optional)
+
+
+def test_a_machine_without_slurm_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendError, match="sbatch"):
+        SlurmEngine().check([Needs()])

@@ -102,6 +102,37 @@ def test_a_run_that_hangs_once_goes_on(job: Callable[..., Job], clock: Clock) ->
     assert store.RunWatch(one.launch.folder).status().message == ""
 
 
+def test_a_slow_run_does_not_hang(job: Callable[..., Job], clock: Clock) -> None:
+    # Records 20 minutes apart, at a least silence of 30: three of its own steps are 60.
+    one = job("slow", "for i in 1 2 3; do steps $i; meet $i; done")
+    seen = [0]
+
+    def watch() -> None:
+        # The record of a round is looked at in the next one.
+        if lines(one) == len(seen) and seen.count(lines(one)) == 0:
+            seen.append(lines(one))
+        elif lines(one) == seen[-1] > 0 and not (go := one.launch.folder / f"go{seen[-1]}").exists():
+            clock.pass_minutes(20 if seen[-1] < 3 else 50)
+            go.touch()
+
+    (result,) = run([one], watch=watch, hung_after_steps=3)
+    assert (result.exit_code, starts(one)) == (0, 1)
+
+
+def test_start_up_counts_as_silence_and_hanging_can_be_allowed(job: Callable[..., Job], clock: Clock) -> None:
+    silent, patient = job("silent", "sleep 600"), job("patient", "meet")
+    (given_up,) = run([silent], watch=lambda: clock.pass_minutes(31 * starts(silent)), retries=0)
+    assert "hung" in given_up.reason
+
+    def wait() -> None:
+        clock.pass_minutes(1000 * starts(patient))
+        if clock.ahead > 300_000:
+            (patient.launch.folder / "go").touch()
+
+    (result,) = run([patient], watch=wait, retries=0, hung_after_steps=None)
+    assert (result.exit_code, starts(patient)) == (0, 1)
+
+
 @pytest.mark.parametrize("killing", ["kill -KILL $$", "exit 137"])
 def test_a_killed_run_is_retried_after_a_growing_time_and_then_fails(job: Callable[..., Job], killing: str) -> None:
     one = job("killed", f'date +%s.%N >> "$1/times"; {killing}')
@@ -112,6 +143,19 @@ def test_a_killed_run_is_retried_after_a_growing_time_and_then_fails(job: Callab
     assert len(times) == 3
     assert times[1] - times[0] >= 0.4
     assert times[2] - times[1] >= 0.8
+
+
+def test_a_run_that_fails_by_itself_is_not_retried(job: Callable[..., Job]) -> None:
+    one = job("fails", "steps 1; exit 3")
+    (result,) = run([one], retries=5)
+    assert (result.exit_code, result.reason, starts(one)) == (3, "", 1)
+
+
+def test_a_time_limit_is_retried_a_bounded_number_of_times_even_with_progress(job: Callable[..., Job]) -> None:
+    one = job("long", 'steps "$(wc -l < "$1/starts")"; sleep 600', limit_seconds=0.4)
+    (result,) = run([one], retries=2, hung_after_steps=None)
+    assert "time limit" in result.reason
+    assert attempts(one) == 3
 
 
 def test_a_run_that_is_taken_away_goes_on_as_long_as_it_gets_further(job: Callable[..., Job]) -> None:
@@ -138,6 +182,12 @@ def test_runs_that_fail_alike_before_their_first_record_end_the_rest(job: Callab
     assert [starts(one) for one in jobs] == [1, 1, 0, 0, 0]
     assert [result.exit_code for result in results] == [1, 1, None, None, None]
     assert all("same0 and same1" in result.reason for result in results[2:])
+
+
+def test_runs_that_fail_after_a_record_or_differently_end_no_other(job: Callable[..., Job]) -> None:
+    jobs = [job(f"alike{i}", 'steps 1; echo "out of memory" >&2; exit 1') for i in range(3)]
+    run(jobs, parallel=1)
+    assert [starts(one) for one in jobs] == [1, 1, 1]
 
 
 PROGRAM = """
@@ -202,4 +252,22 @@ def test_a_command_of_which_a_killed_wrapper_left_no_record_can_be_stopped(job: 
     beat.unlink()
     assert locks.is_running(one.launch.folder)
     assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
+    assert not locks.is_running(one.launch.folder)
+
+
+def test_a_script_that_closes_descriptors_keeps_the_lock_when_its_wrapper_is_killed(
+    job: Callable[..., Job],
+) -> None:
+    one = job("one", 'exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; touch "$1/closed"; sleep 600')
+    executor = LocalExecutor()
+    handle = executor.submit(one, 1)
+    assert handle is not None
+    wait_for((one.launch.folder / "closed").exists)
+    leader = int(json.loads((one.launch.folder / "beat.json").read_text())["process"].split()[0])
+    os.kill(leader, signal.SIGKILL)
+    wait_for(lambda: locks.process_ref(leader) is None)
+    (one.launch.folder / "beat.json").unlink()
+    assert executor.poll([handle])[0].state == "running"
+    executor.cancel(handle)
+    wait_for(lambda: executor.poll([handle])[0].state != "running")
     assert not locks.is_running(one.launch.folder)
