@@ -353,7 +353,7 @@ def _read_tables(
                 # One n for all files would be wrong for most of them.
                 where = " ".join(map(quote, asked.paths))
                 error.options = ()
-                error.in_shell(f"The files may differ: isocompute ingest {where} --propose map.yaml asks for each.")
+                error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
             if str(file.path) not in error.message:
                 error = error.restated(f"{file.path}: {error.message}")
             first = first or error

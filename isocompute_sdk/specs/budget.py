@@ -95,9 +95,6 @@ class Budget(Spec):
     """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
     None: nothing."""
 
-    def __init__(self, amount: Budget | str | float | None = None, /, **fields: Any) -> None:
-        super().__init__(**({} if amount is None else _fields(amount)), **fields)
-
     @model_validator(mode="before")
     @classmethod
     def _read_short_form(cls, value: Any) -> Any:
@@ -194,14 +191,6 @@ _UNIT_WORDS: dict[str, Unit] = {
     "dollars": "usd",
     "dollar": "usd",
 }
-
-
-def _fields(amount: Budget | str | float) -> dict[str, Any]:
-    return (
-        {name: getattr(amount, name) for name in amount.model_fields_set}
-        if isinstance(amount, Budget)
-        else _short_form(amount)
-    )
 
 
 def _short_form(value: object) -> dict[str, object]:

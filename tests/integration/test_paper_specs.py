@@ -149,18 +149,3 @@ def test_what_is_missing_is_named_with_the_command_that_writes_it(tmp_path: Path
     assert offline.returncode == 1
     assert f"hf download LLM360/guru-RL-92k {FILE} --repo-type dataset" in " ".join(offline.stderr.split())
     assert not (tmp_path / "data").exists()
-
-
-def test_a_model_that_only_the_hub_has_is_named_with_its_download(written: Path, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    refused = isocompute(
-        written,
-        "run",
-        str(SPECS / "paper_easy.yaml"),
-        HF_HUB_CACHE=str(tmp_path),
-        CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7",
-    )
-    assert refused.returncode == 1
-    assert "hf download Qwen/Qwen2.5-7B-Instruct" in " ".join(refused.stderr.split())

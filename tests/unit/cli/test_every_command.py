@@ -82,7 +82,7 @@ ALSO = {
     "doctor": ("sweep.csv --output table.csv", ("table.csv",)),
     "run": ("study.yaml --prepare", ("runs",)),
     "report": ("sweep.csv --figure evaluations", ("figure.png",)),
-    "list": ("notes extrapolation", ()),
+    "list": ("notes extrapolation-beyond-3x", ()),
     "launch": ("plan.json --model m", ("launch.sh",)),
 }
 """Second uses, with what they write."""

@@ -263,6 +263,6 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
     with pytest.raises(iso.IsoComputeError, match="how many GPUs"):
         planner.allocate("100 GPU-hours")
     with pytest.raises(PlanError, match="usd_per_gpu_hour"):
-        planner.allocate(Budget("$200", gpus=8))
+        planner.allocate(Budget(usd=200, gpus=8))
     with pytest.raises(PlanError, match="16"):
         Planner(planner.fits, Hardware(gpus=16)).allocate("100 GPU-hours on 8xH100")

@@ -32,7 +32,7 @@ def test_openrlhf_events_get_our_names_and_exact_best_at_k(tmp_path: Path) -> No
 
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--propose"):
+    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output"):
         RunSet.read(tmp_path)
     with pytest.raises(RecordError, match=r"'b' of runs=.* a"):
         RunSet.read(tmp_path, runs={"b": {"n": 8, "bp": 32}})
