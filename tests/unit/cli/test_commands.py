@@ -52,14 +52,6 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocomp
     for name in ("runs.csv", "fits.json", "plan.json", "launch.sh", "reward_curves.png", "allocation_law.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000, name
     subprocess.run(["bash", "-n", tmp_path / "out" / "launch.sh"], check=True)
-
-
-def test_the_readme_shows_what_its_first_command_prints(isocompute: Command, repository: Path) -> None:
-    readme = (repository / "README.md").read_text(encoding="utf-8")
-    text = succeeded(isocompute("allocate", repository / "docs/examples/runs.csv", "--budget", "900k"))
-    shown = readme[readme.index("\nverdict ") :]
-    for line in shown[1 : shown.index("```")].split("\n\n")[0].splitlines():
-        assert set(line.split()) <= set(text.split()), line
     # What it leaves is what the other commands take.
     again = json.loads(succeeded(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")))
     assert again["group_size"] == 512
@@ -73,6 +65,14 @@ def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> 
     document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
     assert document["group_size"] == 512
     assert document["schema_version"] == 3
+
+
+def test_the_readme_shows_what_its_first_command_prints(isocompute: Command, repository: Path) -> None:
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    text = succeeded(isocompute("allocate", repository / "docs/examples/runs.csv", "--budget", "900k"))
+    shown = readme[readme.index("\nverdict ") :]
+    for line in shown[1 : shown.index("```")].split("\n\n")[0].splitlines():
+        assert set(line.split()) <= set(text.split()), line
 
 
 def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:
