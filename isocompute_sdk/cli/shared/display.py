@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import NextRun, Plan
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
-FIRST_NOTES = 2
-"""Notes that a plan shows unless more are asked for."""
+NOTE_LINES = 4
+"""Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
 GRAVE = (
@@ -158,16 +158,20 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
     remedy, said = _remedies(typed, plan), set[str]()
     if typed is not None and _measure(plan):
         said.add(typed.asking("next"))
-    shown = ordered[:FIRST_NOTES]
-    for note in shown:
+    shown = used = 0
+    for note in ordered:
         command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
         lines = textwrap.wrap(f"{note.code}: {note.message}", width=max(console.width - len(note.severity) - 2, 20))
+        used += len(lines) + (command is not None)
+        if shown and used > NOTE_LINES:
+            break
+        shown += 1
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
         if command is not None:
             said.add(command)
             console.print(f"  {command}", soft_wrap=True)
-    more = len(plan.notes) - len(shown)
+    more = len(plan.notes) - shown
     if more > 0:
         where = "in the plan's file" if typed is None else "add -v"
         console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: {where}")
