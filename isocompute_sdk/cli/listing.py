@@ -81,7 +81,7 @@ INPUTS = (
     "reward (data.reward): a Python file with",
     "  def reward(prompt, response, answer): return float(response.strip().endswith(str(answer)))",
     "  isocompute problems SOURCE --reward reward.py   writes one for mathematics (pip install 'isocompute[math]')",
-    "docs/backends.md has the study file and an example of each",
+    "docs/data_and_rewards.md has the study file and an example of each",
 )
 """What every backend that trains a model reads."""
 
@@ -164,8 +164,7 @@ def _models(name: str | None, *, json: bool) -> None:
 
 def notes() -> dict[str, tuple[str, str, str]]:
     """Severity, what happened and what to do, by code, from docs/notes.md."""
-    packaged = resources("isocompute_sdk") / "notes.md"
-    file = packaged if packaged.is_file() else Path(__file__).parents[2] / "docs" / "notes.md"
+    file = resources("isocompute_sdk") / "notes.md"
     found: dict[str, tuple[str, str, str]] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
