@@ -421,7 +421,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         )
         return Verdict("hardly-matters", sentence, doubts), False
     largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
-    lost = f"n = {n} is expected to lose {float(odds.expected_regret[here]):.3f} against the best n"
+    lost = f"we expect n = {n} to lose {float(odds.expected_regret[here]):.3f} against the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
         sentence = f"n = {best} is best of those that were run; n = {2 * largest} may be better, probability "

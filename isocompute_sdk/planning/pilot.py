@@ -237,7 +237,7 @@ def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp:
             t,
             budget,
             saving / len(first.trials),
-            f"where the curve of n = {t.group_size} lies; one of {len(first.trials)} that only tell together",
+            f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first.trials)}",
         )
         for t in first.trials
     )

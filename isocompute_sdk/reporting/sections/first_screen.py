@@ -142,7 +142,7 @@ def _open_decision(material: Material, plan: Plan, cost: str) -> str:
     first, lost = material.next_runs, None if plan.odds is None else plan.odds.expected_loss
     bet = f"accept n = {plan.group_size} as a bet"
     if lost is not None:
-        bet += f", which is expected to lose {lost:.3f} of {plan.metric} against the best n"
+        bet += f", which we expect to lose {lost:.3f} of {plan.metric} against the best n"
     if first is not None and first.runs:
         return (
             f"Approve {say.plural(len(first.runs), 'run')} first, {say.amount(first.cost, first.unit)} "
