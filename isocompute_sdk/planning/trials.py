@@ -376,7 +376,7 @@ def _joined(before: tuple[Array, Array], shown: tuple[Array, Array]) -> tuple[Ar
 LOOKS = (0.2, 0.5)
 """Parts of a run's way at which it is judged; each look costs a restart."""
 CHANCE = 0.07
-"""Probability to be the best at the target below which a run is hopeless (benchmarks/decisions/early_stopping.py)."""
+"""Probability to be the best at the target below which a run is hopeless."""
 TIED = 0.003
 """Share of the metric's range: a configuration has a share of a draw in proportion to exp(-loss / `TIED`)."""
 
