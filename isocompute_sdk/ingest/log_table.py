@@ -16,6 +16,7 @@ from isocompute_sdk.ingest.attempts import (
     RunLog,
     ScalarSeries,
     attempt_at,
+    by_clock,
     running_total,
     wasted_before,
 )
@@ -100,6 +101,8 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, _paths(log, updates, pieces, counter, scale))
     measured = _measured(log, known)
+    if Measure(STEP_SECONDS, TRAIN_SET) not in measured and (clocked := _clocked(measured)) is not None:
+        measured[Measure(STEP_SECONDS, TRAIN_SET)] = clocked
     if scale != 1.0:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
@@ -139,6 +142,17 @@ def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, Scalar
     """Every quantity: as it was logged, or exactly where single samples were kept."""
     found = {m.measure: log.measured(tag, m.measure, m.factor) for tag, m in known.items()}
     return found | {m: log.measured(None, m) for m in log.exact_measures if m not in found}
+
+
+def _clocked(measured: Mapping[Measure, ScalarSeries]) -> ScalarSeries | None:
+    """Seconds per update by the clock of the log, where the framework logs none; None without a clock."""
+    of_updates = [series for measure, series in measured.items() if measure.eval_set == TRAIN_SET]
+    if not of_updates:
+        return None
+    longest = max(of_updates, key=lambda series: len(series.step_T))
+    seconds_T = by_clock(longest.step_T, longest.wall_time_T)
+    kept_T = np.isfinite(seconds_T)
+    return replace(longest.where(kept_T), value_T=seconds_T[kept_T]) if kept_T.any() else None
 
 
 def _filtered(log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], scale: float) -> Filtered | None:

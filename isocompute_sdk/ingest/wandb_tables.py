@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,12 @@ from isocompute_sdk.ingest.attempts import (
     RunLog,
     ScalarSeries,
     attempts_from_columns,
+    by_clock,
     one_per_step,
     scalar_series,
 )
 from isocompute_sdk.ingest.find import refuse_supervised
-from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
+from isocompute_sdk.ingest.formats.log_format import STEP_SECONDS, TRAIN_SET, LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.paths import format_of as kind_of
 from isocompute_sdk.ingest.tables import RawTable, read_table, unpacked
@@ -90,6 +92,7 @@ def melt_history(
     at = [next((cell for cell in cells if _filled(cell)), None) for cells in zip(*counted, strict=True)]
     read = [tag for tag in tags if tag in known or tag in rename or tag in named]
     meant = [_named(tag, known, rename) for tag in read]
+    timed = {} if (STEP_SECONDS, TRAIN_SET) in meant else _by_clock(table, at, [*constant])
     # Row by row, so that steps go back only where a run begins anew.
     for index, cells in enumerate(zip(*(table.columns[tag] for tag in read), strict=True)):
         for (metric, eval_set), value in zip(meant, cells, strict=True):
@@ -99,8 +102,26 @@ def melt_history(
                 for key, cell in (("step", at[index]), ("metric", metric), ("eval_set", eval_set), ("value", value)):
                     long[key].append(cell)
                 origin.append(index)
+        if index in timed:
+            for name, field in constant.items():
+                long[field].append(table.columns[name][index])
+            spent = {"step": at[index], "metric": STEP_SECONDS, "eval_set": TRAIN_SET, "value": timed[index]}
+            for key, cell in spent.items():
+                long[key].append(cell)
+            origin.append(index)
     notes = (*table.notes, *_calls(path, form, steps[0]))
     return RawTable(long, lambda index: table.locate(origin[index]), notes)
+
+
+def _by_clock(table: RawTable, at: Sequence[Any], constant: Sequence[str]) -> dict[int, float]:
+    """Seconds per update by W&B's clock, for the rows that end a stretch of one run; empty without a clock."""
+    clock = next((table.columns[name] for name in ("_runtime", "_timestamp") if name in table.columns), None)
+    if clock is None:
+        return {}
+    rows = [i for i in range(len(at)) if _filled(at[i]) and _filled(clock[i])]
+    same = [True, *(all(table.columns[c][a] == table.columns[c][b] for c in constant) for a, b in pairwise(rows))]
+    each = by_clock([float(at[i]) for i in rows], [float(clock[i]) for i in rows])
+    return {row: float(value) for row, value, one in zip(rows, each, same, strict=True) if one and np.isfinite(value)}
 
 
 def _is_own(tag: str, table: RawTable, form: LogFormat) -> bool:
@@ -269,13 +290,15 @@ def _of_run(
         for tag in metric.drop_nulls().unique(maintain_order=True):
             here = (metric == tag).fill_null(False).to_numpy() & ~np.isnan(at)
             series[str(tag)] = np.flatnonzero(here), scalar_series(at[here], values[here])
+    clock = next((_floats(frame[name]) for name in INTERNAL if name in frame.columns and name != "_wandb"), None)
     for column in frame.columns:
         if column in apart:
             continue
         values = _floats(frame[column])
         there = ~np.isnan(values) & ~np.isnan(at)
         if there.any():
-            series[column] = np.flatnonzero(there), scalar_series(at[there], values[there])
+            one = scalar_series(at[there], values[there])
+            series[column] = np.flatnonzero(there), one if clock is None else replace(one, wall_time_T=clock[there])
     if not series:
         raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
     attempts = attempts_from_columns(path, series)

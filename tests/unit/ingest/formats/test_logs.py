@@ -23,7 +23,7 @@ def test_openrlhf_events_get_our_names_and_exact_best_at_k(tmp_path: Path) -> No
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
     runs = RunSet.read(tmp_path, n=8, bp=32)
     assert runs.run_ids == ("a",)
-    assert runs.metrics == ("avg@4", "best@4", "entropy", "learning_rate", "loss", "train_reward")
+    assert runs.metrics == ("avg@4", "best@4", "entropy", "learning_rate", "loss", "step_seconds", "train_reward")
     (series,) = runs.series("avg@4", "math")
     assert series.step_T.tolist() == [10, 20, 30]
     assert series.rollouts_T.tolist() == [2560, 5120, 7680]
