@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 SEPARATOR = " - "
 STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
 BOUNDS = ("__MIN", "__MAX")
-INTERNAL = ("_runtime", "_timestamp", "_wandb")
+CLOCKS = ("_runtime", "_timestamp")
+"""Columns in which W&B counts seconds."""
+INTERNAL = (*CLOCKS, "_wandb")
 """Columns of a history that are W&B's own and no metric."""
 
 
@@ -95,27 +97,21 @@ def melt_history(
     timed = {} if (STEP_SECONDS, TRAIN_SET) in meant else _by_clock(table, at, [*constant])
     # Row by row, so that steps go back only where a run begins anew.
     for index, cells in enumerate(zip(*(table.columns[tag] for tag in read), strict=True)):
-        for (metric, eval_set), value in zip(meant, cells, strict=True):
+        clocked = ((STEP_SECONDS, TRAIN_SET), timed.get(index))
+        for (metric, eval_set), value in (*zip(meant, cells, strict=True), clocked):
             if _filled(value) and at[index] is not None:
                 for name, field in constant.items():
                     long[field].append(table.columns[name][index])
                 for key, cell in (("step", at[index]), ("metric", metric), ("eval_set", eval_set), ("value", value)):
                     long[key].append(cell)
                 origin.append(index)
-        if index in timed:
-            for name, field in constant.items():
-                long[field].append(table.columns[name][index])
-            spent = {"step": at[index], "metric": STEP_SECONDS, "eval_set": TRAIN_SET, "value": timed[index]}
-            for key, cell in spent.items():
-                long[key].append(cell)
-            origin.append(index)
     notes = (*table.notes, *_calls(path, form, steps[0]))
     return RawTable(long, lambda index: table.locate(origin[index]), notes)
 
 
 def _by_clock(table: RawTable, at: Sequence[Any], constant: Sequence[str]) -> dict[int, float]:
     """Seconds per update by W&B's clock, for the rows that end a stretch of one run; empty without a clock."""
-    clock = next((table.columns[name] for name in ("_runtime", "_timestamp") if name in table.columns), None)
+    clock = next((table.columns[name] for name in CLOCKS if name in table.columns), None)
     if clock is None:
         return {}
     rows = [i for i in range(len(at)) if _filled(at[i]) and _filled(clock[i])]
@@ -290,7 +286,7 @@ def _of_run(
         for tag in metric.drop_nulls().unique(maintain_order=True):
             here = (metric == tag).fill_null(False).to_numpy() & ~np.isnan(at)
             series[str(tag)] = np.flatnonzero(here), scalar_series(at[here], values[here])
-    clock = next((_floats(frame[name]) for name in INTERNAL if name in frame.columns and name != "_wandb"), None)
+    clock = next((_floats(frame[name]) for name in CLOCKS if name in frame.columns), None)
     for column in frame.columns:
         if column in apart:
             continue

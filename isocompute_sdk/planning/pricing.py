@@ -49,10 +49,7 @@ DEFAULT_EVALUATION = Evaluation()
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
 _MEASURE = "or measure the speed: isocompute run STUDY --probe, or isocompute doctor LOGS --speed"
-TIMED_IN_SHELL = (
-    "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute run STUDY --probe, or "
-    "isocompute doctor LOGS --speed."
-)
+TIMED_IN_SHELL = f"Add --rollouts-per-second and --step-overhead-seconds, {_MEASURE}."
 """What to do at a command line without a throughput."""
 
 
