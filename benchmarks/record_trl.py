@@ -39,8 +39,8 @@ TASKS: dict[str, tuple[int, Callable[[str], str], bool]] = {
 """Letters of a word, the answer, and whether only a whole answer counts."""
 
 
-def trained(task: str, group_size: int, seed: int, rollouts: int) -> list[dict[str, Any]]:
-    """Train one run; one row for each of its evaluations."""
+def trained(task: str, group_size: int, seed: int, rollouts: int, updates: int, rate: float) -> list[dict[str, Any]]:
+    """Train one run, with `updates` steps on equal parts of each batch; one row for each of its evaluations."""
     import torch
     from datasets import Dataset
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -80,21 +80,22 @@ def trained(task: str, group_size: int, seed: int, rollouts: int) -> list[dict[s
         bos_token_id=None,
     )
     batch = group_size * PROBLEMS_PER_BATCH
-    steps = rollouts // batch
+    steps = rollouts // batch * updates
     with tempfile.TemporaryDirectory() as folder:
         config = trl.GRPOConfig(
             output_dir=folder,
             num_generations=group_size,
             num_generations_eval=ANSWERS,
-            per_device_train_batch_size=batch,
+            per_device_train_batch_size=batch // updates,
+            steps_per_generation=updates,
             max_completion_length=length,
             max_steps=steps,
-            learning_rate=LEARNING_RATE,
+            learning_rate=rate,
             lr_scheduler_type="constant",
             beta=0.0,
             seed=seed,
             eval_strategy="steps",
-            eval_steps=max(steps // EVALUATIONS, 1),
+            eval_steps=max(steps // EVALUATIONS // updates, 1) * updates,
             eval_on_start=True,
             per_device_eval_batch_size=256,
             save_strategy="no",
@@ -115,16 +116,24 @@ def trained(task: str, group_size: int, seed: int, rollouts: int) -> list[dict[s
         found = {int(row["step"]): row["eval_reward"] for row in trainer.state.log_history if "eval_reward" in row}
     return [
         {
-            "run_id": f"trl-{task}-n{group_size}-s{seed}",
+            "run_id": run_id(task, group_size, seed, updates, rate),
             "group_size": group_size,
             "problems_per_batch": PROBLEMS_PER_BATCH,
             "seed": seed,
-            "step": step,
-            "rollouts": step * batch,
+            "step": step // updates,
+            "rollouts": step // updates * batch,
+            "updates_per_batch": updates,
+            "learning_rate": rate,
             f"avg@{ANSWERS}": round(float(value), 4),
         }
         for step, value in sorted(found.items())
     ]
+
+
+def run_id(task: str, group_size: int, seed: int, updates: int, rate: float) -> str:
+    """Name of a run."""
+    name = f"trl-{task}-n{group_size}-s{seed}"
+    return name + (f"-u{updates}" if updates > 1 else "") + (f"-lr{rate:g}" if rate != LEARNING_RATE else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,12 +144,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="n")
     parser.add_argument("--seeds", nargs="+", type=int, default=(0,))
     parser.add_argument("--rollouts", type=int, default=80_000, help="of each run")
+    parser.add_argument("--updates", nargs="+", type=int, default=(1,), help="optimiser steps per batch")
+    parser.add_argument("--rates", nargs="+", type=float, default=(LEARNING_RATE,), help="learning rates")
     options = parser.parse_args(arguments)
     table = pl.read_csv(options.out) if options.out.exists() else pl.DataFrame()
     known = set(table["run_id"].to_list()) if len(table) else set[str]()
-    for task, seed, size in itertools.product(options.tasks, options.seeds, options.sizes):
-        if f"trl-{task}-n{size}-s{seed}" not in known:
-            table = pl.concat([table, pl.DataFrame(trained(task, size, seed, options.rollouts))])
+    axes = (options.tasks, options.seeds, options.sizes, options.updates, options.rates)
+    for task, seed, size, updates, rate in itertools.product(*axes):
+        if run_id(task, size, seed, updates, rate) not in known:
+            rows = pl.DataFrame(trained(task, size, seed, options.rollouts, updates, rate))
+            table = pl.concat([table, rows], how="diagonal")
             partial = options.out.with_suffix(".part")
             table.write_csv(partial)
             partial.replace(options.out)
