@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Make a release: sdist and wheel in dist/, checked. Nothing leaves this machine; the last lines say what to run then.
+#
+#     scripts/release.sh          builds and checks the commit that is checked out
+#
+# Checked: the changelog names the version; the wheel is built from the sdist and holds our packages and nothing else;
+# it plans from a table and from the prior where nothing of this repository is, with the oldest dependencies that
+# pyproject.toml allows, with the pinned ones and with the newest; the pinned ones have no known flaws, if the index that
+# lists them answers.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+python3 -m venv "$work/tools"
+"$work/tools/bin/pip" install -q build twine uv pip-audit
+tool() { "$work/tools/bin/$1" "${@:2}"; }
+
+rm -rf dist
+tool python -m build --outdir dist . > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+wheel=$(ls dist/*.whl)
+version=$(basename "$wheel" | cut -d- -f2)
+grep -q "^## \[$version\]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$version]" >&2; exit 1; }
+tool twine check --strict dist/*
+
+# Packages, their data, and the metadata; no tests, no caches.
+strangers=$(tool python -m zipfile -l "$wheel" | awk 'NR > 1 {print $1}' |
+  grep -Ev '^(isocompute_(sdk|openrlhf|simulator|torch|trl|verl)/|isocompute-[^/]*\.dist-info/)' || true)
+caches=$(tool python -m zipfile -l "$wheel" | grep -E '__pycache__|\.pyc|/tests?/' || true)
+[[ -z "$strangers$caches" ]] || { printf 'not of this package:\n%s\n%s\n' "$strangers" "$caches" >&2; exit 1; }
+
+for which in oldest pinned newest; do
+  tool uv venv -q --python 3.11 "$work/$which"
+  install() { tool uv pip install -q --python "$work/$which/bin/python" "$@"; }
+  case $which in
+    oldest) install --resolution lowest-direct -r pyproject.toml ;;
+    pinned) install -c constraints.txt -r pyproject.toml ;;
+    newest) install -r pyproject.toml ;;
+  esac
+  install --no-deps "$wheel"
+  echo "with the $which dependencies:"
+  (
+    cd "$work"
+    "$which/bin/isocompute" --version
+    "$which/bin/isocompute" plan --budget 3M > plan.txt
+    "$which/bin/isocompute" allocate "$root/docs/examples/runs.csv" --budget 900k --output "$which.json" > allocate.txt
+    "$which/bin/isocompute" report "$root/docs/examples/runs.csv" --budget 900k --output "$which.html" > report.txt
+    grep -E '^(plan|predicted)' allocate.txt
+  )
+done
+
+tool pip-audit -r constraints.txt --no-deps --disable-pip ||
+  echo "not settled: the index of known flaws did not answer, or names one above" >&2
+
+cat << END
+dist/ holds isocompute $version. To publish it:
+  git tag v$version && git push origin v$version
+  twine upload dist/*
+END
