@@ -21,7 +21,7 @@ rm -rf dist
 tool python -m build --outdir dist . > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 wheel=$(ls dist/*.whl)
 version=$(basename "$wheel" | cut -d- -f2)
-grep -q "^## \[$version\]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$version]" >&2; exit 1; }
+grep -qF "## [$version]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$version]" >&2; exit 1; }
 tool twine check --strict dist/*
 
 # Packages, their data, and the metadata; no tests, no caches.
