@@ -31,7 +31,7 @@ def fit(
         int | None, opt.count("--rollouts-per-batch", "Fixed batch B of the laws in steps.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(help="Draws from the posterior (surface), or bootstrap replicates (paper).", min=0)
+        int, typer.Option(help="Draws from the posterior of a surface.", min=0)
     ] = 200,
     output: opt.Save = None,
     plot: opt.Plot = None,

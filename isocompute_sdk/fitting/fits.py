@@ -27,21 +27,16 @@ from isocompute_sdk.fitting.arguments import (
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
     Configuration,
-    CurveDraws,
     Kind,
     Method,
     Prediction,
     SurfacePoints,
     by_configuration,
-    check_draws,
     check_law_name,
     check_laws,
-    draws_by_configuration,
     fitted_curves,
-    list_of_draws,
 )
-from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
-from isocompute_sdk.fitting.paper.bootstrap import between_levels
+from isocompute_sdk.fitting.frontier import Frontier, Handover, between_levels, frontier, handovers
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.curves import curve_of
@@ -91,12 +86,8 @@ class Fits(Saved):
     """Largest batch B_max of the sweep; None if unknown."""
     grid: tuple[Count, Count] | None = None
     """Smallest and largest n of the sweep, for published laws; None: those of the curves."""
-    curve_draws: Annotated[
-        Mapping[Configuration, Array], Converted(list_of_draws, draws_by_configuration, tuple[CurveDraws, ...])
-    ] = field(default_factory=dict[Configuration, Array], repr=False)
-    """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
     law_draws: Mapping[str, Matrix] = field(default_factory=dict[str, Array], repr=False)
-    """Bootstrap replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
+    """Draws of the laws of a prior: L, k, midpoint, b; shape (draws, 4)."""
     surface: Surface | None = field(default=None, repr=False)
     """Joint model of all runs, for `method="surface"`."""
     surface_points: tuple[SurfacePoints, ...] | None = field(default=None, repr=False)
@@ -116,7 +107,6 @@ class Fits(Saved):
         if self.grid is not None and self.grid[0] > self.grid[1]:
             raise FieldError("grid", self.grid, "smallest and largest group size, increasing")
         check_laws(self.laws, self.law_draws, self.compute)
-        check_draws(self.curve_draws, self.curves)
         parts = (self.surface, self.surface_points or None, self.passport)
         if self.method == "paper" and not self.curves:
             raise FieldError("curves", self.curves, "at least one, since the method is 'paper'")
@@ -294,8 +284,7 @@ class Fits(Saved):
             group_size: within the levels that were run; for a surface up to one octave above.
             problems_per_batch: None for the smallest that was run. A surface takes any B_p up to an octave outside
                 the range that was run; the paper's method takes the nearest level, in octaves.
-            level: coverage asked for. Intervals of a surface are checked in simulation, those of the paper's method
-                are too narrow.
+            level: coverage asked for. Only a surface gives intervals; `low` and `high` of other methods are NaN.
             kind: `mean`, the noise-free reward of the best checkpoint up to C; `at`, the reward at C itself, lower
                 after a decline (the curves of the paper's method only rise: both are the same); `run`, one new
                 measurement.
@@ -310,8 +299,8 @@ class Fits(Saved):
             place = self._within_reach(at, sizes, problems_per_batch)
             return Prediction(*(part.reshape(at.shape) for part in self.surface.interval(kind, level, *place)))
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
-        drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
-        return Prediction(*between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds))
+        mean = between_levels(curves, at, sizes, self.bounds)
+        return Prediction(mean, np.full(mean.shape, np.nan), np.full(mean.shape, np.nan))
 
     def expected_reward(
         self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import frontier, log_grid, span
-from isocompute_sdk.fitting.paper.bootstrap import best_draws, law_draws
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
 from isocompute_sdk.notes import Note
@@ -30,7 +28,7 @@ levels fall where the true best n rises: laws that fell whenever least squares a
 simulated sweeps."""
 
 
-def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[Array]) -> Fits:
+def with_group_size_law(fits: Fits, curves: list[RewardCurve]) -> Fits:
     """The fits with n*(C), or with the reason for its absence.
 
     The law rises, as in the paper (section 4), unless the best n clearly falls with compute.
@@ -38,7 +36,6 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[A
     Args:
         fits: fits with curves.
         curves: one curve per n, whose envelope the law follows.
-        drawn: replicates of each curve's parameters; empty without any.
     """
     low, high = span(curves)
     if high <= low:
@@ -50,11 +47,7 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[A
     sizes_T = np.array([curve.group_size for curve in curves], dtype=float)[best_T]
     rising = not _clearly_falls(np.log2(sizes_T))
     law = AllocationLaw.fit(grid, sizes_T, fits.compute, rising=rising)
-    draws = dict(fits.law_draws)
-    if drawn:
-        octaves = _best_octaves(curves, drawn, grid, whole=True)[0]
-        draws["group_size"] = law_draws(grid, octaves, fits.compute, rising=rising)
-    return replace(fits, laws={**fits.laws, "group_size": law}, law_draws=draws)
+    return replace(fits, laws={**fits.laws, "group_size": law})
 
 
 def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
@@ -99,18 +92,9 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     if not monotone(steps, np.log2(best.group_size[seen])):
         reason = f"at B = {batch} the best n is not monotone in M"
         return without(reason, _not_monotone(batch))
-    laws, draws = dict(fits.laws), dict(fits.law_draws)
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
-    drawn = (
-        _best_octaves(curves, [fits.curve_draws[c.group_size, c.problems_per_batch] for c in curves], grid[seen])
-        if fits.curve_draws
-        else None
-    )
-    for index, name in enumerate(names):
-        laws[name] = AllocationLaw.fit(steps, values[index], "update_steps")
-        if drawn is not None:
-            draws[name] = law_draws(steps, drawn[index], "update_steps")
-    return replace(fits, laws=laws, law_draws=draws, rollouts_per_batch=batch)
+    laws = {name: AllocationLaw.fit(steps, sizes, "update_steps") for name, sizes in zip(names, values, strict=True)}
+    return replace(fits, laws={**fits.laws, **laws}, rollouts_per_batch=batch)
 
 
 def monotone(x: Array, octaves: Array) -> bool:
@@ -143,16 +127,6 @@ def _not_monotone(batch: int) -> Note:
         "The paper reports the same for its Hard set.",
         {"law": "group_size_vs_steps", "rollouts_per_batch": batch},
     )
-
-
-def _best_octaves(
-    curves: list[RewardCurve], drawn: Sequence[Array], grid: Array, *, whole: bool = False
-) -> tuple[Array, Array]:
-    """log2 of the best n and of the best B_p, each of shape (draws, T)."""
-    winners = best_draws(curves, drawn, grid, whole=whole)
-    sizes = np.log2([c.group_size for c in curves])
-    problems = np.log2([c.problems_per_batch or np.nan for c in curves])
-    return sizes[winners], problems[winners]
 
 
 POINTS_PER_DECADE = 24

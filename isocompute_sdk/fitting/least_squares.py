@@ -287,53 +287,44 @@ def _less(total: Array, first: Sequence[Array], second: Sequence[Array]) -> Arra
 
 
 class Projection(NamedTuple):
-    """Best grid point per batch row."""
+    """The best grid point."""
 
-    plateau: Array
-    """Shape (D,)."""
-    rise: Array
-    """Shape (D,), at least 0."""
-    grid_index: np.ndarray
-    """Shape (D,), row of the grid."""
+    plateau: float
+    rise: float
+    """At least 0."""
+    grid_index: int
+    """Row of the grid."""
 
 
-def project(
-    missing_GT: Array,
-    y_DT: Array,
-    weights_DT: Array,
-    bounds: tuple[float, float],
-    floor: float | None = None,
-) -> Projection:
-    """Weighted least squares of plateau and rise for every grid row, then the best row per batch row.
+def project(missing_GT: Array, y_T: Array, bounds: tuple[float, float], floor: float | None = None) -> Projection:
+    """Least squares of plateau and rise for every grid row, then the best row.
 
     Args:
         missing_GT: 1 - S on the grid, in [0, 1].
-        y_DT: data, one row per batch member, or a single row shared by all.
-        weights_DT: non-negative weights, one row per batch member, or a single row shared by all.
+        y_T: data.
         bounds: plateau and floor (plateau - rise) are kept inside.
         floor: known value of plateau - rise; None to fit it.
     """
-    wy = weights_DT * y_DT
+    ones_T = np.ones(len(y_T))
     sums = _Sums(
-        w=weights_DT.sum(axis=1, keepdims=True),
-        s1=weights_DT @ missing_GT.T,
-        s2=weights_DT @ (missing_GT**2).T,
-        y1=wy.sum(axis=1, keepdims=True),
-        sy=wy @ missing_GT.T,
+        w=float(len(y_T)),
+        s1=ones_T @ missing_GT.T,
+        s2=ones_T @ (missing_GT**2).T,
+        y1=float(y_T.sum()),
+        sy=y_T @ missing_GT.T,
     )
-    plateau, rise = _free_floor(sums, bounds) if floor is None else _known_floor(sums, bounds, floor)
-    best = np.argmin(_loss(sums, plateau, rise), axis=1)
-    rows = np.arange(len(best))
-    return Projection(plateau[rows, best], rise[rows, best], best)
+    plateau_G, rise_G = _free_floor(sums, bounds) if floor is None else _known_floor(sums, bounds, floor)
+    best = int(np.argmin(_loss(sums, plateau_G, rise_G)))
+    return Projection(float(plateau_G[best]), float(rise_G[best]), best)
 
 
 class _Sums(NamedTuple):
-    """Weighted sums of 1, missing, missing^2, y and y * missing; shapes (D, 1) or (D, G)."""
+    """Number of data, and by grid row the sums of missing, missing^2 and y * missing; y1 is the sum of y."""
 
-    w: Array
+    w: float
     s1: Array
     s2: Array
-    y1: Array
+    y1: float
     sy: Array
 
 

@@ -207,7 +207,7 @@ def _alternatives(resolved: Resolved, choice: Choice, reward: float | None) -> t
 
 
 def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tuple[int, str]]:
-    """What makes another n worth knowing about, the most telling first; the careful one may be named twice."""
+    """What makes another n worth knowing about, the most telling first."""
     chosen, by_law, tie = choice.chosen, resolved.by_law, resolved.tolerances.equal
     largest, full = resolved.fits.group_size_range[1], choice.best
     rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
@@ -233,10 +233,6 @@ def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tup
         if by_law is not None:
             here = by_law.best([one.candidate for one in on_grid])
         kinds[here.group_size] = "on-grid"
-    if by_law is not None and rest:
-        careful = by_law.best([one.candidate for one in choice.landmarks], careful=True).group_size
-        if careful != chosen.group_size and kinds.get(careful) != "on-grid":
-            return [*kinds.items(), (careful, "conservative")]
     return [*kinds.items()]
 
 

@@ -81,7 +81,7 @@ class Alternative(Sized):
 
     kind: str
     """`near-tie`; `close`: within a tie too, but never run, or ahead or behind by the 80 % interval of the difference;
-    `on-grid`, `beyond-grid`, `conservative`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
+    `on-grid`, `beyond-grid`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
     changed `before-change`."""
     group_size: int
     problems_per_batch: int

@@ -199,7 +199,7 @@ class Planner:
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
             mode: `expected` or `conservative`. From a surface: largest expected reward (conservative: no n above those
-                that were run); from a law: its n (its lower end); from a prior: smallest expected (90 % worst) regret.
+                that were run); from a law: its n; from a prior: smallest expected (90 % worst) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface of two n or more.
             n_problems: distinct training problems D, for epochs and warnings.
             min_update_steps: fewest updates allowed; by default twice the recipe's warm-up.

@@ -18,7 +18,7 @@ from isocompute_sdk.planning.pricing import Pricing
 Mode = Literal["expected", "conservative"]
 
 CONSERVATIVE_QUANTILE = 0.1
-"""Conservative: the law's lower 10 % bound; for a prior, the n whose 90 % worst regret is least."""
+"""Conservative, by a prior: the n whose 90 % worst regret is least."""
 _LOSS_OCTAVES = (0.0, 1.0, 2.0, 4.0, 6.0)
 _LOSS_SHARE = (0.0, 0.03, 0.17, 0.28, 0.33)
 """Share of the reward gain lost when n is that many octaves off: fitted Easy curves of the paper's fig. 6 at 3 M
@@ -40,7 +40,7 @@ class LawPreference:
     mode: Mode
     pricing: Pricing
 
-    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None, *, careful: bool = False) -> Candidate:
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
         """The candidate nearest to the law, the smaller n of two equal ones.
 
         The law is evaluated at the largest compute of any candidate: at its own compute, an n that spends little
@@ -50,33 +50,22 @@ class LawPreference:
         Args:
             candidates: at least one.
             fixed: what the caller fixed.
-            careful: as in conservative mode, whatever the mode is.
         """
         at = max(candidates, key=lambda c: c.rollouts)
         if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:
             useful = [c for c in candidates if c.group_size <= self.fits.law(self.law).saturation * 2**0.5]
             return max(useful or candidates, key=lambda c: c.group_size)
-        careful = careful or self.mode == "conservative"
-        return min(candidates, key=lambda c: (round(self._distance(c.group_size, at, careful), 9), c.group_size))
+        return min(candidates, key=lambda c: (round(self.distance(c.group_size, at), 9), c.group_size))
 
     def distance(self, n: int, at: Candidate) -> float:
         """Octaves from the law's n at that candidate's compute; for a prior, the expected regret."""
-        return self._distance(n, at, self.mode == "conservative")
-
-    def _distance(self, n: int, at: Candidate, careful: bool) -> float:
-        value, octave = self.value(at), float(np.log2(n))
-        drawn_D = None
-        if self.law in self.fits.law_draws:
-            draws_D4 = self.fits.law_draws[self.law]
-            drawn_D = sigmoid(self.fits.law(self.law).to_x(value), *(draws_D4[:, i] for i in range(4)))
-        if self.fits.method == "prior":
-            regret_D = mismatch_loss(octave - np.asarray(drawn_D))
-            return float(np.quantile(regret_D, 1.0 - CONSERVATIVE_QUANTILE)) if careful else float(np.mean(regret_D))
-        wanted = float(self.fits.law(self.law).log2(value))
-        if careful and drawn_D is not None:
-            # Draws may lie above the law on the whole; careful never means more than expected.
-            wanted = min(float(np.quantile(drawn_D, CONSERVATIVE_QUANTILE)), wanted)
-        return abs(octave - wanted)
+        value, octave, law = self.value(at), float(np.log2(n)), self.fits.law(self.law)
+        if self.fits.method != "prior":
+            return abs(octave - float(law.log2(value)))
+        draws_D4 = self.fits.law_draws[self.law]
+        regret_D = mismatch_loss(octave - sigmoid(law.to_x(value), *(draws_D4[:, i] for i in range(4))))
+        careful = self.mode == "conservative"
+        return float(np.quantile(regret_D, 1.0 - CONSERVATIVE_QUANTILE)) if careful else float(np.mean(regret_D))
 
     def value(self, at: Candidate) -> float:
         """The law's raw x for a candidate: compute, or steps."""

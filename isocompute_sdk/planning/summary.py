@@ -26,7 +26,6 @@ ALTERNATIVES = {
     "close": "close",
     "on-grid": "best of those that were run",
     "beyond-grid": "predicted better, never run",
-    "conservative": "cautious choice",
     "best-by-curves": "best by the curves alone",
     "next-power-of-two": "next power of two",
     "before-change": "before the change",

@@ -123,7 +123,6 @@ def test_the_raw_scatter_is_fitted_and_what_it_cannot_show_is_said(points: str, 
     codes = {note.code: note for note in fits.notes}
     assert [512, 32] in codes["plateau-unidentified"].data["configurations"]
     assert "best-group-size-at-grid-edge" in codes
-    assert "interval-uncalibrated" in codes
     # n = 16 was measured to 0.29 M only: no plateau above what any n reached may be quoted as seen.
     for curve in fits.curves.values():
         if curve.plateau_identified:

@@ -25,7 +25,6 @@ MOST_CLOSE = 2
 GRAVE = (
     "recipe-differs-from-runs",
     "batch-limit-moves-n",
-    "interval-uncalibrated",
     "decline-within-budget",
     "extrapolation-beyond-3x",
 )

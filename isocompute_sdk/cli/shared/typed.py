@@ -60,7 +60,7 @@ LOOK = (
 )
 """Notes whose remedy is to look at the runs."""
 
-ONLY_PAPER = ("interval-uncalibrated", "law-and-curves-disagree")
+ONLY_PAPER = ("law-and-curves-disagree",)
 """Notes that the default method does not have."""
 PAPER = ("--method", "--points", "--bin-width", "--curve")
 NOT_NEXT = (*PAPER, "--update-steps", "--rollouts-per-batch")

@@ -228,20 +228,3 @@ def test_a_batch_limit_that_moves_n_says_what_it_costs_and_what_avoids_it(source
     assert f"--problems-per-batch {smaller})" in note.message
     again = planner(limits[0]).allocate("3M", spend="all", problems_per_batch=smaller)
     assert again.group_size == free.group_size
-
-
-def test_interval_notes_say_that_they_are_not_calibrated(source: dict[str, Fits]) -> None:
-    plan = Planner(source["data"]).allocate("3M")
-    assert plan.reward_interval is not None
-    assert plan.group_size_interval is not None
-    (note,) = found(plan, "interval-uncalibrated")
-    assert note.data["measured_coverage"] == [0.25, 0.34]
-
-
-def test_reward_predictions_lie_in_their_interval(source: dict[str, Fits]) -> None:
-    for budget in np.geomspace(1e5, 1e8, 10):
-        plan = Planner(source["data"]).allocate(float(budget))
-        assert plan.predicted_reward is not None
-        assert plan.reward_interval is not None
-        low, high = plan.reward_interval
-        assert low <= plan.predicted_reward <= high

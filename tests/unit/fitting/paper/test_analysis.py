@@ -147,9 +147,6 @@ def test_fixed_batch_laws_in_steps_rise_for_n_and_fall_for_problems(make_runs: M
     steps = np.array([10.0, 2000.0])
     assert by_n.predict(steps)[0] < by_n.predict(steps)[1]
     np.testing.assert_allclose(by_n.predict(steps) * by_problems.predict(steps), 8192, rtol=0.35)
-    interval = fits.law_interval(steps, name="group_size_vs_steps")
-    assert interval is not None
-    assert np.all(interval[0] <= interval[1])
 
 
 def test_a_best_n_that_goes_up_and_down_with_steps_is_not_forced_into_a_law(make_runs: Make) -> None:
@@ -238,9 +235,8 @@ def test_metrics_of_any_range_give_the_same_frontier(make_runs: Make, bounds: tu
     reference = fit(make_runs(THREE, levels), method="paper")
     for ours, theirs in zip(fits.handovers(), reference.handovers(), strict=True):
         assert ours.compute == pytest.approx(theirs.compute, rel=1e-4)
-    predicted = fits.predict(np.geomspace(1e3, 1e9, 50), 64)
-    for part in predicted:
-        assert np.all((part >= low) & (part <= high))
+    predicted = fits.predict(np.geomspace(1e3, 1e9, 50), 64).mean
+    assert np.all((predicted >= low) & (predicted <= high))
 
 
 @pytest.mark.parametrize("levels", [(5, 12, 48, 100), (3, 7, 21), (1, 2), (1000, 2000, 3000)])
@@ -349,32 +345,9 @@ def test_a_batch_limit_that_the_grid_shows_is_found_without_being_told(make_runs
     assert note.data == {"configurations": [[512, 32], [128, 128]], "max_rollouts_per_batch": 16_384}
 
 
-def test_bootstrap_intervals_are_labelled_with_their_measured_coverage(make_runs: Make) -> None:
-    fits = fit(make_runs(), draws=20, method="paper")
-    (note,) = [n for n in fits.notes if n.code == "interval-uncalibrated"]
-    assert note.severity == "warning"
-    assert note.data == {"measured_coverage": [0.25, 0.34], "nominal": 0.8}
-    assert "25% to 34%" in note.message
-
-
-def test_without_draws_there_are_no_intervals_and_no_note_about_them(make_runs: Make) -> None:
+def test_the_papers_method_gives_no_intervals(make_runs: Make) -> None:
     fits = fit(make_runs(), draws=0, method="paper")
-    assert "interval-uncalibrated" not in codes(fits)
     assert fits.law_interval(1e6) is None
     predicted = fits.predict([1e5, 1e6], 8)
     assert np.all(np.isnan(predicted.low) & np.isnan(predicted.high))
-    assert fits.curve_draws == {}
     assert np.all(np.isfinite(predicted.mean))
-
-
-def test_the_truth_lies_outside_the_interval_more_often_than_it_claims(make_runs: Make) -> None:
-    # Runs differ by more than their evaluation noise; a bootstrap over evaluations cannot see it.
-    levels = [(8, 32), (64, 32), (512, 32)]
-    hits = []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        luck = {n: rng.normal(0, 0.02) for n in (8, 64, 512)}
-        runs = make_runs(lambda n, bp, c: THREE(n, bp, c) + luck[n] + rng.normal(0, 0.005), levels)  # noqa: B023
-        low, high = fit(runs, points="all", draws=40, method="paper").predict(1e6, 64)[1:]
-        hits.append(float(low) <= THREE(64, 32, 1e6) <= float(high))
-    assert np.mean(hits) < 0.6
