@@ -30,9 +30,7 @@ def fit(
     rollouts_per_batch: Annotated[
         int | None, opt.count("--rollouts-per-batch", "Fixed batch B of the laws in steps.")
     ] = None,
-    draws: Annotated[
-        int, typer.Option(help="Draws from the posterior of a surface.", min=0)
-    ] = 200,
+    draws: Annotated[int, typer.Option(help="Draws from the posterior of a surface.", min=0)] = 200,
     output: opt.Save = None,
     plot: opt.Plot = None,
     verbose: opt.Verbose = False,
