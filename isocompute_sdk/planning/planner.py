@@ -295,7 +295,7 @@ class Planner:
         equal: Equal | None = None,
         reference: Configuration | None = None,
         plan: Plan | None = None,
-        pilot_cost: float | None = None,
+        pilot_cost: float = 0.0,
         level: float = 0.8,
         **options: Unpack[Options],
     ) -> PlanComparison:
@@ -312,7 +312,7 @@ class Planner:
             reference: another configuration to compare with, in place of the best plan.
             plan: a plan of this planner for the same budget, in place of the best plan.
             pilot_cost: what a pilot cost that only the plan needs, in the budget's unit: the configuration gets it as
-                well, and the answer says from which budget on the pilot pays for itself. None: no such question.
+                well.
             level: coverage of the intervals, which are paired.
             **options: as of `allocate`; `spend` is `all` by default.
 

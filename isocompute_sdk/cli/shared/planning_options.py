@@ -244,7 +244,7 @@ class PlanningOptions(BudgetOptions):
                 amount,
                 equal=equal,
                 reference=self.reference,
-                pilot_cost=(amount.spent or {}).get("pilot"),
+                pilot_cost=(amount.spent or {}).get("pilot", 0.0),
                 **self._spending(),
             )
             self.say_answer(found, found.plan)
