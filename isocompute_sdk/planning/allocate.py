@@ -39,8 +39,8 @@ SEEN_TO_FALL, MAY_FALL = 0.8, 0.5
 """Probability that the onset of a decline lies within the data from which the decline counts as seen; and probability
 that the recipe declines from which flat curves show no plateau: a fall, a dip and a plateau then look alike."""
 
-SLOTS = 2
-"""Runs to make first that a plan names unless asked for more."""
+SLOTS = 1
+"""Runs to make first that a plan, and `Planner.next_runs`, name unless asked for more."""
 
 Spend = Literal["worthwhile", "all"]
 

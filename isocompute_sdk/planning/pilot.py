@@ -28,13 +28,11 @@ from isocompute_sdk.planning.next_runs import (
     PilotDesign,
     ShareRegret,
     advised,
-    far_note,
     named,
 )
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial
 from isocompute_sdk.specs import Hardware
-from isocompute_sdk.tolerances import FAR
 
 SIZES = (8, 1024)
 """Smallest and largest n of the belief."""
@@ -253,8 +251,6 @@ def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp:
         )
     else:
         reason = f"{start}; of the pilots that could be run, {NONE_WORTH_IT}"
-    target = _rollouts(pricing, bp)
-    notes = far_note(target, max((float(r.rollouts) for r in runs), default=target / FAR))
     return NextRuns(
         runs=runs,
         unit=unit,
@@ -265,5 +261,4 @@ def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp:
         regret_now=float(regret),
         saving=float(saving if runs else 0.0),
         reason=reason,
-        notes=tuple(notes),
     )

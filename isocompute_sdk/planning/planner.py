@@ -12,7 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.planning.allocate import AllocateOptions, Options, Request, whole_number
+from isocompute_sdk.planning.allocate import SLOTS, AllocateOptions, Options, Request, whole_number
 from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
 from isocompute_sdk.planning.decide import decide, plan_for
@@ -239,7 +239,7 @@ class Planner:
         level: float = 0.8,
         rng: np.random.Generator | int | None = None,
     ) -> Replan:
-        """What to do with the rest of a run's budget: go on, roll back with another recipe or n, or stop.
+        """What to do with the rest of a run's budget: go on, roll back with another recipe, or stop.
 
         Args:
             runs: the run, alone or among others.
@@ -325,7 +325,7 @@ class Planner:
     def next_runs(
         self,
         budget: Budget | float | str | None = None,
-        slots: int = 1,
+        slots: int = SLOTS,
         *,
         most: float | None = None,
         going: Mapping[str, int] | None = None,

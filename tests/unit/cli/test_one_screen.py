@@ -112,7 +112,7 @@ def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Com
     text = isocompute("allocate", "pilot.csv", "--budget", "30M", "--json").stdout
     (tmp_path / "plan.json").write_text(text)
     plan = iso.Plan.load(tmp_path / "plan.json")
-    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--slots", "2", "--json").stdout)
+    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--json").stdout)
     assert plan.next_runs is not None
     assert [run.rollouts for run in plan.next_runs.runs] == [
         run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]

@@ -142,7 +142,7 @@ ON_RECIPES = {
     "recipe-differs-from-runs",
 }
 """Notes on runs and their recipe, which test_inheritance.py covers."""
-ELSEWHERE = {"changed-by-hand", "target-beyond-10x"}
+ELSEWHERE = {"changed-by-hand"}
 """Notes that test_changes.py and experiment/test_next_runs.py cover."""
 ON_RUNS_IN_TROUBLE = {
     "checkpoint-needs-converting",
