@@ -14,8 +14,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
-from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.fits_set import FitsSet
+from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper

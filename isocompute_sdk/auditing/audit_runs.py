@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.auditing.grouping import Group, differences, group_runs
-from isocompute_sdk.auditing.measure_choice import Measure, choose_measure, kin
+from isocompute_sdk.auditing.grouping import Group, Measure, choose_measure, differences, group_runs, kin
 from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit, Standing
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_number

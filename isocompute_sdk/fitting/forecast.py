@@ -528,10 +528,10 @@ def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> li
             "begins later. Run another n to plan."
         )
         notes.append(Note("forecast-of-one-run", "info", text))
+    doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
     if furthest > BELIEVED:
-        text = f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)."
-        notes.append(Note("forecast-beyond-4x", "warning", text, {"factor": furthest}))
-    if evaluations < FEW:
-        text = f"{evaluations} evaluations: the forecast is mostly its prior. Evaluate more often."
-        notes.append(Note("forecast-from-few", "warning", text, {"evaluations": evaluations}))
+        doubts.append(f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
+    if doubts:
+        numbers = {"factor": furthest, "evaluations": evaluations}
+        notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))
     return notes

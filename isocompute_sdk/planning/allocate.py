@@ -20,10 +20,17 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
-from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
+from isocompute_sdk.planning.candidates import (
+    Candidate,
+    Fixed,
+    LawPreference,
+    Limits,
+    Mode,
+    Rejection,
+    enumerate_candidates,
+)
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Stopping
-from isocompute_sdk.planning.preference import LawPreference, Mode
 from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances

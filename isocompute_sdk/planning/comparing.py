@@ -267,7 +267,7 @@ def compare(
         notes=(
             *([] if plan.extrapolation is None else caveats.extrapolation(plan.extrapolation)),
             *caveats.beyond_grid(n, largest, smallest),
-            *caveats.problems_not_observed(problems, fits.problems_per_batch),
+            *caveats.batch_not_observed(problems, fits.problems_per_batch),
         ),
         group_size=n,
         problems_per_batch=problems,

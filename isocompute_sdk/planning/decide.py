@@ -296,17 +296,15 @@ def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> 
     smallest, largest = fits.group_size_range
     notes += caveats.beyond_grid(chosen.group_size, largest, smallest)
     notes += caveats.problem_set(chosen, plan.n_problems)
-    notes += caveats.batch(chosen, planner.recipe, fits.problems_per_batch)
+    in_steps = resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps"
+    fitted = fits.rollouts_per_batch if in_steps else None
+    notes += caveats.batch(chosen, planner.recipe, fits.problems_per_batch, fitted)
     notes += caveats.steps(chosen, planner.recipe)
-    if resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps":
-        notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
-    notes += caveats.evaluation(
-        plan.breakdown, pricing.evaluation_share, counted=pricing.evaluation_counts, timed=timed
-    )
+    notes += caveats.evaluation(plan.breakdown, pricing.evaluation_share)
     if throughput is not None:
-        given = "gpus" in planner.hardware.model_fields_set and timed
-        notes += caveats.gpus(throughput, planner.hardware, given)
-        notes += caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts, planner.throughput)
+        offered = planner.hardware.gpu_counts if "gpus" in planner.hardware.model_fields_set and timed else ()
+        size = plan.rollouts_per_batch, plan.rollouts
+        notes += caveats.speed(throughput, pricing.budget, size, planner.throughput, tuple(offered))
     notes += [
         caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
         for a in plan.alternatives

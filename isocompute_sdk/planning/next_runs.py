@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -232,20 +233,16 @@ class Question:
     n_problems: int | None = None
     """Distinct training problems, which no batch exceeds; None if unknown."""
 
-    def compute(self, rollouts: float) -> float:
-        """Rollouts on the axis of the fits."""
-        return self.pricing.compute(rollouts, self.fits.compute)
-
     def steps(self, amount: float, batch: int) -> int:
         """Update steps that an amount buys of a batch, within the deadline."""
-        steps, deadline = self.pricing.most_steps(self.pricing.budget.unit, amount, batch), self.pricing.deadline
+        steps, deadline = self.pricing.most_steps(self.pricing.unit, amount, batch), self.pricing.deadline
         return steps if deadline is None else min(steps, self.pricing.most_steps("wall_hours", deadline, batch))
 
     def lengthened(self, run: Trial, steps: int) -> Trial:
         """A run up to so many steps, at the cost of what is added."""
-        cost, batch = self.pricing.cost, run.group_size * run.problems_per_batch
-        spent = cost(batch, run.begins) if run.begins else 0.0
-        return replace(run, update_steps=steps, cost=cost(batch, steps) - spent)
+        batch = run.group_size * run.problems_per_batch
+        spent = self.pricing.cost(batch, run.begins) if run.begins else 0.0
+        return replace(run, update_steps=steps, cost=self.pricing.cost(batch, steps) - spent)
 
 
 def ask(question: Question, search: Search) -> NextRuns:
@@ -259,13 +256,15 @@ def ask(question: Question, search: Search) -> NextRuns:
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
     powers = {2**i for i in range(1, 41) if first <= 2**i <= last}
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
+    in_rollouts = fits.compute == "log10_rollouts"
+    compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)
     choices = Choices.of(
         surface,
         [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None],
         question.steps,
         question.min_update_steps,
         budget.available,
-        compute=question.compute,
+        compute=compute,
         planned=question.planned_sizes,
         plan=question.plan,
     )
@@ -276,7 +275,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     points = [int(np.count_nonzero(one.compute_T > 0)) for one in fits.surface_points or ()]
     evaluations = max(4, min(int(np.median(points)) if points else 20, 60))
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
-    outlook = Outlook(surface, choices, rng, question.compute, evaluations)
+    outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
     made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues in going]
     asked = [
@@ -340,11 +339,12 @@ def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps
     trials = dict[int, Trial]()
     one = max(question.lengthened(run, run.begins + min_steps).cost, 1e-12) / min_steps
     for amount in amounts:
-        steps = run.begins + math.floor(amount / one)
-        while steps > run.begins and question.lengthened(run, steps).cost > amount * (1 + 1e-9):
-            steps -= max(1, (steps - run.begins) // 50)
-        if steps - run.begins >= min_steps:
-            trials[steps] = question.lengthened(run, steps)
+        trial = question.lengthened(run, run.begins + math.floor(amount / one))
+        while trial.update_steps > run.begins and trial.cost > amount * (1 + 1e-9):
+            shorter = trial.update_steps - max(1, (trial.update_steps - run.begins) // 50)
+            trial = question.lengthened(run, shorter)
+        if trial.update_steps - run.begins >= min_steps:
+            trials[trial.update_steps] = trial
     return list(trials.values())
 
 
@@ -418,17 +418,20 @@ def _without(trials: list[Trial], taken: int) -> tuple[list[Trial], list[int]]:
 
 def runs_of(fits: Fits) -> list[Trial]:
     """The runs behind fits; without their table one for each configuration, which cannot be continued by name."""
-    from isocompute_sdk.records import RunSet
-
     if fits.runs is not None:
-        named = [
-            Trial(run.group_size, bp, steps, run.seed or 0, 0.0, run.run_id, steps)
-            for run in RunSet.from_dict(fits.runs).runs()
-            if (bp := run.problems_per_batch) is not None and (run.group_size, bp) in fits.curves and run.rollouts > 0
-            for steps in [max(1, round(run.rollouts / (run.group_size * bp)))]
-        ]
+        columns, constants = fits.runs["columns"], fits.runs["constants"]
+        names = ("run_id", "group_size", "problems_per_batch", "seed", "rollouts")
+        count = len(columns["rollouts"])
+        rows = zip(*(columns.get(name, [constants.get(name)] * count) for name in names), strict=True)
+        named: dict[str, Trial] = {}
+        for run_id, n, bp, seed, rollouts in rows:
+            steps = round(rollouts / (n * (bp or 1)))
+            if (n, bp) in fits.curves and bp is not None and rollouts > 0:
+                known = named.get(run_id)
+                steps = max(1, steps, 0 if known is None else known.begins)
+                named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, run_id, steps)
         if named:
-            return named
+            return sorted(named.values(), key=lambda one: one.continues or "")
     known = {key: curve.last_compute for key, curve in fits.curves.items()}
     return [Trial(n, bp, max(1, round(last / (n * bp))), 0, 0.0) for (n, bp), last in known.items() if bp is not None]
 

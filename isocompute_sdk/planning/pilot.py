@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
+from isocompute_sdk.fitting.surface.beyond import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 from isocompute_sdk.planning.next_runs import (

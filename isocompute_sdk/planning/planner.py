@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.fits_set import FitsSet
+from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.planning.allocate import SLOTS, AllocateOptions, Options, Request, whole_number
 from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare

@@ -416,5 +416,5 @@ def _notes(
         notes.append(Note("checkpoint-needs-converting", "info", text, {"path": str(checkpoint.path)}))
     if factor > FURTHEST:
         text = f"What is left is {factor - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
-        notes.append(Note("remaining-beyond-forecast", "warning", text, {"factor": factor}))
+        notes.append(Note("forecast-uncertain", "warning", text, {"factor": factor}))
     return notes

@@ -10,12 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier_laws import with_group_size_law, with_step_laws
+from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_group_size_law, with_step_laws
 from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
 from isocompute_sdk.notes import Note, unique
 
@@ -99,7 +98,7 @@ def fit_paper(
     along = [fit_curve(p, options.curve, bounds) for p in _per_group_size(points, standing)]
     fits = with_group_size_law(fits, along)
     fits = with_step_laws(fits, options.rollouts_per_batch)
-    notes = unique([*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)])
+    notes = unique([*dropped, *fits.notes, *about_curves(fits), *about_laws(fits)])
     return replace(fits, notes=notes)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
+from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_law, with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Prior
@@ -93,8 +92,8 @@ def fit_joint(
         *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
         *found.notes,
-        *findings.about_curves(found),
-        *findings.about_laws(found),
+        *about_curves(found),
+        *about_laws(found),
     ]
     return replace(found, notes=unique(notes))
 

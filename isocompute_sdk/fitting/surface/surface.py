@@ -14,11 +14,19 @@ from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
+from isocompute_sdk.fitting.surface.beyond import (
+    NEVER,
+    OPEN,
+    Declines,
+    Onsets,
+    SecondRise,
+    best_rises,
+    sample_declines,
+    shift,
+)
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, LEARNED, UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
-from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
 
 DEFAULT_PRIOR = Prior.learned()
 DEFAULT_DRAWS = 200

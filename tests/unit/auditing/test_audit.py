@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.auditing.audit_runs import best_level, grouped
-from isocompute_sdk.auditing.grouping import BASE_GAP
-from isocompute_sdk.auditing.measure_choice import Measure
+from isocompute_sdk.auditing.grouping import BASE_GAP, Measure
 from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.fitting.surface.data import DEFAULT_NOISE, SMALLEST_NOISE, noise_scale
 from isocompute_sdk.plots import plot_group

@@ -50,7 +50,7 @@ def screen(isocompute: Command, command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "commands"),
     [
-        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 2),
+        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 1),
         ("allocate pilot.csv --budget 10M", 2),
         ("plan --budget 3M", 2),
     ],

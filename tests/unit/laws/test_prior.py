@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.laws.prior import MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES
+from isocompute_sdk.laws.catalogue import MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES
 from tests.unit.cli.test_commands import Command
 
 

@@ -140,7 +140,7 @@ def test_with_a_fixed_batch_n_divides_it_and_the_unused_share_is_reported(
     assert plan.rollouts_per_batch == batch
     assert plan.rollouts <= rollouts
     codes = {note.code for note in plan.notes}
-    assert ("fixed-batch-of-another-size" in codes) == (batch != 8192)
+    assert ("batch-not-observed" in codes) == (batch != 8192)
 
 
 def test_few_steps_favour_many_problems_and_many_steps_large_groups() -> None:

@@ -315,7 +315,7 @@ def test_numpy_whole_numbers_are_whole_numbers(fitted: Fits) -> None:
 
 def test_least_expected_regret_is_what_the_prior_chooses() -> None:
     from isocompute_sdk.fitting.allocation import sigmoid
-    from isocompute_sdk.planning.preference import mismatch_loss
+    from isocompute_sdk.planning.candidates import mismatch_loss
 
     prior = iso.published_prior()
     for budget in (1e5, 1e6, 3e6, 1e8):

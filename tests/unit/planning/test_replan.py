@@ -212,7 +212,7 @@ def test_too_little_left_and_far_too_much_left_are_told(of_fallen: Planner) -> N
     with pytest.raises(iso.PlanError, match="less than one update"):
         of_fallen.replan(runs_of(), 100)
     far = of_fallen.replan(runs_of(), "100M", checkpoints=saved(600))
-    assert "remaining-beyond-forecast" in {note.code for note in far.notes}
+    assert "forecast-uncertain" in {note.code for note in far.notes}
 
 
 def test_only_folders_with_weights_are_checkpoints(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
+from isocompute_sdk.fitting.surface.beyond import best_rises
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import backtest
-from isocompute_sdk.fitting.surface.second_rise import best_rises
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.records.rewards import best_beside
 
