@@ -1,4 +1,4 @@
-"""Laws through the best sizes along the frontier (n*(C); n*(M), B_p*(M) at a fixed batch), and notes on their limits."""
+"""Laws through the best sizes along the frontier (n*(C); n*(M), B_p*(M) at a fixed batch), and notes on limits."""
 
 from __future__ import annotations
 

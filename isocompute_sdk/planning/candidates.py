@@ -1,4 +1,4 @@
-"""Executable allocations (n, B_p, M) for a budget, one or a reason against it per group size, and which a law prefers."""
+"""Executable allocations (n, B_p, M) for a budget, one or a reason against it per n; which of them a law prefers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ accident, and a whole recipe may have no decline at all: both have a prior proba
     R -> R + w H(u) (top - R),    H(u) = (s(h (u - m)) - s(-h m)) / (1 - s(-h m)),    u = ln(C / C_seen) > 0
 
 w is the share of the remaining room that a second rise wins in the end, m the distance at which half of it is won, s
-the logistic function. Nothing in a sweep of one shape says that it comes, so that its probability is a prior's, the same
+the logistic function. Nothing in a sweep of one shape says that it comes, so that its probability is a prior's, equal
 for all n; best@k beside avg@k changes it: a problem is solved now and then before it is solved each time.
 """
 
