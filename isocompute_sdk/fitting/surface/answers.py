@@ -91,7 +91,6 @@ def group_size_odds(
     group_sizes: npt.ArrayLike,
     problems_per_batch: float | None,
     largest_on_grid: int,
-    compute_of_each: npt.ArrayLike | None = None,
 ) -> GroupSizeOdds:
     """Ask the surface about several n at once.
 
@@ -101,11 +100,9 @@ def group_size_odds(
         group_sizes: candidates, increasing.
         problems_per_batch: B_p of all of them; None for the smallest that was run.
         largest_on_grid: largest n that was run.
-        compute_of_each: what each candidate really spends, where that is not `compute`.
     """
     sizes = np.asarray(group_sizes, dtype=np.int64)
-    spent = np.full(len(sizes), compute) if compute_of_each is None else np.asarray(compute_of_each, dtype=float)
-    drawn_DN = surface.draws(spent, sizes, problems_per_batch)
+    drawn_DN = surface.draws(np.full(len(sizes), compute), sizes, problems_per_batch)
     return odds_of_draws(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, FitsSet, RunSet, fit, published, published_prior
-from isocompute_sdk.fitting.allocation import AllocationLaw
 
 Make = Callable[..., RunSet]
 
@@ -126,30 +124,6 @@ def test_narrow_intervals_hold_what_they_are_about(make_runs: Make, level: float
     assert np.all(size <= interval[1] * (1 + 1e-9), where=inside)
 
 
-def test_an_interval_of_a_law_has_the_shape_that_was_asked_for(make_runs: Make) -> None:
-    found = fit(make_runs(), draws=8)
-    at = np.geomspace(1e5, 1e6, 6)
-    flat, table = found.law_interval(at), found.law_interval(at.reshape(2, 3))
-    assert flat is not None
-    assert table is not None
-    np.testing.assert_array_equal(np.stack(table), np.stack(flat).reshape(2, 2, 3))
-
-
-@pytest.mark.parametrize("method", ["surface", "paper"])
-def test_a_b_p_beyond_any_number_is_answered_by_the_nearest(make_runs: Make, method: Any) -> None:
-    found = fit(make_runs(), method=method, draws=8)
-    assert found.predict(1e6, 32, 10**400).mean == found.predict(1e6, 32, 10**9).mean
-
-
-@pytest.mark.parametrize("method", ["surface", "paper"])
-def test_no_budgets_have_no_answers(make_runs: Make, method: Any) -> None:
-    fits = fit(make_runs(), method=method, draws=5)
-    assert fits.frontier(rollouts=[]).group_size.shape == (0,)
-    assert all(part.shape == (0,) for part in fits.predict([], []))
-    if method == "surface":
-        assert fits.best_group_size([]).shape == (0,)
-
-
 @pytest.mark.parametrize("source", [published("qwen2.5-7b-instruct/guru-math-easy:joint"), published_prior()])
 def test_laws_without_curves_predict_no_reward(source: Fits) -> None:
     for call in (lambda: source.predict(1e6, 64), lambda: source.frontier(1e6), source.handovers, source.select):
@@ -173,15 +147,6 @@ def test_fits_come_back_from_a_file_bit_for_bit(name: str, request: pytest.Fixtu
     assert after.handovers() == before.handovers()
     again = after.save(tmp_path / "again.json")
     assert again.read_bytes() == (tmp_path / "fits.json").read_bytes()
-
-
-def test_fits_differ_where_anything_differs(fits: Fits, many: Fits) -> None:
-    from dataclasses import replace
-
-    assert fits != many
-    assert fits != replace(fits, model="other")
-    assert fits != "fits"
-    assert fits == replace(fits)
 
 
 def test_the_summary_names_law_handovers_curves_and_notes(fits: Fits, many: Fits) -> None:
@@ -211,10 +176,3 @@ def test_a_fits_set_is_a_mapping_whose_first_metric_decides(fits: Fits, many: Fi
     assert caught.value.hint
     with pytest.raises(FitError):
         FitsSet({})
-
-
-def test_the_largest_compute_is_that_of_the_data(fits: Fits) -> None:
-    assert fits.largest_compute == pytest.approx(4e6)
-    assert published("qwen2.5-7b-instruct/guru-math-easy").largest_compute == pytest.approx(9.94e6, rel=0.01)
-    assert published("qwen2.5-7b-instruct/guru-math-easy:joint").largest_compute is None
-    assert Fits(metric="m", method="prior", laws={"group_size": AllocationLaw(1, 1, 6, 3)}).largest_compute is None

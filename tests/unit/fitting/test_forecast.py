@@ -13,8 +13,6 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
 
-BATCH = 8 * 32
-
 
 def run_of(
     reward: np.ndarray, steps: np.ndarray, run_id: str = "live", metric: str = "avg@4", eval_set: str = "validation"
@@ -183,11 +181,6 @@ def test_fits_without_a_surface_forecast_the_run_alone(make_runs: Callable[..., 
     found = iso.forecast(iso.fit(runs, method="paper", draws=0), runs.run_ids[0])
     assert found.borrowed == ()
     assert found.low <= found.reward <= found.high
-
-
-def test_published_fits_hold_no_run_to_forecast() -> None:
-    with pytest.raises(iso.FitError):
-        iso.forecast(iso.published(iso.list_published()[0]), "any")
 
 
 def test_best_of_4_that_still_rises_lifts_the_forecast_of_a_flat_average() -> None:

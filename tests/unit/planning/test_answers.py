@@ -13,7 +13,6 @@ import isocompute_sdk as iso
 from isocompute_sdk.laws import measured_easy
 
 EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
-QWEN = "Qwen/Qwen2.5-7B-Instruct"
 
 
 def codes(plan: iso.Plan) -> set[str]:
@@ -115,11 +114,6 @@ def test_a_result_that_cannot_be_saved_says_why_and_leaves_nothing(tmp_path: Pat
     assert not list(tmp_path.parent.glob(f".{tmp_path.name}*"))
 
 
-def test_laws_in_steps_need_a_fixed_batch() -> None:
-    with pytest.raises(iso.PlanError, match="rollouts_per_batch"):
-        iso.Planner(iso.published(f"{EASY}:fixed-batch")).allocate("3M")
-
-
 @settings(max_examples=60)
 @given(
     batch=st.sampled_from([1024, 4096, 8192, 16_384]),
@@ -141,11 +135,3 @@ def test_with_a_fixed_batch_n_divides_it_and_the_unused_share_is_reported(
     assert plan.rollouts <= rollouts
     codes = {note.code for note in plan.notes}
     assert ("batch-not-observed" in codes) == (batch != 8192)
-
-
-def test_few_steps_favour_many_problems_and_many_steps_large_groups() -> None:
-    planner = iso.Planner(iso.published(f"{EASY}:fixed-batch"))
-    short = planner.allocate(8192 * 30, rollouts_per_batch=8192)
-    long = planner.allocate(8192 * 400, rollouts_per_batch=8192)
-    assert short.problems_per_batch > long.problems_per_batch
-    assert short.group_size < long.group_size

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published
 from isocompute_sdk.planning.comparing import COMPARISON, parse_configuration
 from isocompute_sdk.planning.questions import BUDGET_FOR, MARGINAL
 from isocompute_sdk.specs import Evaluation
@@ -153,11 +153,6 @@ def test_curves_without_draws_answer_without_intervals() -> None:
     assert found.difference.mean > 0
     assert found.to_dict()["difference"]["low"] is None
     assert json.dumps(curves.marginal("3M").to_dict(), allow_nan=False)
-
-
-def test_without_rewards_there_is_no_answer() -> None:
-    with pytest.raises(PlanError):
-        Planner(published_prior()).marginal("3M")
 
 
 @pytest.mark.parametrize(

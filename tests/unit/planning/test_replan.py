@@ -203,11 +203,6 @@ def test_a_replan_survives_saving_and_keeps_its_plan(fallen: Replan, tmp_path: P
     assert again.plan.recipe.kl_coef == 0.0
 
 
-def test_the_same_question_gives_the_same_bits(of_fallen: Planner, fallen: Replan) -> None:
-    again = of_fallen.replan(runs_of(), "1M", checkpoints=saved(200, 400, 600, 800, 1000))
-    assert again.to_dict() == fallen.to_dict()
-
-
 def test_too_little_left_and_far_too_much_left_are_told(of_fallen: Planner) -> None:
     with pytest.raises(iso.PlanError, match="less than one update"):
         of_fallen.replan(runs_of(), 100)

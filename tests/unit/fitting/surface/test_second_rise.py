@@ -154,12 +154,3 @@ def test_best_at_k_drawn_with_replacement_leads_where_there_is_no_other(pilot: i
     assert {run: name for run, (name, _) in found.items()} == dict.fromkeys(pilot.run_ids, "best@4:bootstrap")
     both = iso.RunSet.from_frame(pl.concat([table, drawn.filter(metric="best@4:bootstrap")]))
     assert {name for name, _ in best_beside(both, "avg@4", None).values()} == {"best@4"}
-
-
-def test_saved_fits_keep_what_best_at_k_said(fits: iso.Fits, tmp_path: Path) -> None:
-    again = iso.Fits.load(fits.save(tmp_path / "fits.json"))
-    assert again.draws(6e5, 8, 16).tobytes() == fits.draws(6e5, 8, 16).tobytes()
-    assert again.surface is not None
-    assert fits.surface is not None
-    without = replace(again.surface, second_rise=None)
-    assert np.all(without.predict(6e5, LEVELS) <= again.surface.predict(6e5, LEVELS))
