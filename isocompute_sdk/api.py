@@ -206,7 +206,7 @@ class _Question:
         rng = np.random.default_rng(DEFAULT_SEED if self.rng is None else self.rng)
         metric, bounds, axis = measured.metric, self.bounds, self.settings.compute
         if isinstance(self.settings, PaperOptions):
-            return fit_paper(measured.for_paper(axis), metric, bounds, self.settings)
+            return fit_paper(measured.for_surface(axis), metric, bounds, self.settings)
         try:
             return fit_joint(measured.for_surface(axis), metric, bounds, self.settings, self.draws, rng)
         except np.linalg.LinAlgError as error:

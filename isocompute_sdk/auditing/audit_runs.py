@@ -165,7 +165,7 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
-    prepared = prepare([_surface_run(one) for one in members], fits.bounds[1] - fits.bounds[0])
+    prepared = prepare([SurfaceRun.of(one) for one in members], fits.bounds[1] - fits.bounds[0])
     field = Field.of(fits, prepared)
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
     if field.fits.surface is None or field.fits.surface.layout.set_reference is None:
@@ -248,10 +248,6 @@ def best_level(rollouts_T: Array, value_T: Array) -> float:
     means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
     averaged = np.arange(len(value)) - start + 1
     return float(np.max(means[averaged >= np.median(averaged)]))
-
-
-def _surface_run(one: RunSeries) -> SurfaceRun:
-    return SurfaceRun(one.run_id, one.group_size, one.problems_per_batch, one.rollouts_T, one.value_T)
 
 
 def _has_base(one: RunSeries) -> bool:

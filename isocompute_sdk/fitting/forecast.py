@@ -251,11 +251,11 @@ class LiveRun:
         best = None
         if self.best is not None:
             best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
-        run = as_surface_run(self.one, best)
+        run = SurfaceRun.of(self.one, best=best)
         if until is not None:
             kept = run.compute_T <= until * 1.0001
             run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-        others = [as_surface_run(one) for one in self.series[1:]]
+        others = [SurfaceRun.of(one) for one in self.series[1:]]
         return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
 
 
@@ -500,13 +500,6 @@ class _Answer:
         if gain < self.worth:
             return Card("stop-here", missed, keep)
         return Card("go-on", expected, keep)
-
-
-def as_surface_run(series: RunSeries, best: BestAtK | None = None) -> SurfaceRun:
-    """A run in the form of the fits."""
-    sizes, problems = (series.group_size, series.problems_per_batch), series.context.get("n_problems")
-    known = None if problems is None else int(problems)
-    return SurfaceRun(series.run_id, *sizes, series.rollouts_T, series.value_T, known, best=best)
 
 
 def _place(rollouts: float, step: float | None) -> str:

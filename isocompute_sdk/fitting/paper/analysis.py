@@ -16,20 +16,8 @@ from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_group_size_law, with_step_laws
 from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
+from isocompute_sdk.fitting.surface.data import SurfaceRun
 from isocompute_sdk.notes import Note, unique
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run's evaluations on one metric."""
-
-    run_id: str
-    group_size: int
-    problems_per_batch: int | None
-    compute_T: Array
-    """Rollouts or tokens used so far, increasing; 0 for the base model."""
-    reward_T: Array
-
 
 Standing = defaultdict[Configuration, list[tuple[Array, Array]]]
 """Compute and reward of records that stood to the end of their run, each as an array of one."""
@@ -60,7 +48,7 @@ class PaperOptions(MethodOptions):
 
 
 def fit_paper(
-    runs: Sequence[Run],
+    runs: Sequence[SurfaceRun],
     metric: str,
     bounds: tuple[float, float],
     options: PaperOptions,
@@ -102,7 +90,7 @@ def fit_paper(
     return replace(fits, notes=notes)
 
 
-def _refuse_partly_known(runs: Sequence[Run]) -> None:
+def _refuse_partly_known(runs: Sequence[SurfaceRun]) -> None:
     unknown = [run.run_id for run in runs if run.problems_per_batch is None]
     if unknown and len(unknown) < len(runs):
         raise FitError(
@@ -113,7 +101,7 @@ def _refuse_partly_known(runs: Sequence[Run]) -> None:
 
 
 def _pool(
-    runs: Sequence[Run], options: PaperOptions, bounds: tuple[float, float]
+    runs: Sequence[SurfaceRun], options: PaperOptions, bounds: tuple[float, float]
 ) -> tuple[dict[Configuration, Points], Standing, list[Note]]:
     """Evaluations pooled by configuration, after the selection of record-breaking points run by run.
 

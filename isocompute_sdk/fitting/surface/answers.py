@@ -194,32 +194,6 @@ class Estimate(NamedTuple):
     high: float
 
 
-class Place(NamedTuple):
-    """Where a surface is asked: compute, group size, problems per batch and problem set (None: the surface's own)."""
-
-    compute: float
-    group_size: float
-    problems_per_batch: float | None = None
-    n_problems: float | None = None
-
-
-def draws_at(surface: Surface, place: Place) -> Array:
-    """Noise-free reward at one place, shape (draws,)."""
-    return surface.draws(*place)[:, 0]
-
-
-def difference(surface: Surface, first: Place, second: Place, level: float = 0.8) -> Estimate:
-    """Reward at `first` less reward at `second`, with the interval of the difference.
-
-    Args:
-        surface: the fit.
-        first: one place.
-        second: the other.
-        level: coverage asked for.
-    """
-    return estimate(draws_at(surface, first) - draws_at(surface, second), level)
-
-
 def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
     """Mean and interval of draws.
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
-from isocompute_sdk.auditing.audit_runs import best_level, grouped
-from isocompute_sdk.auditing.grouping import BASE_GAP, Measure
+from isocompute_sdk.auditing.audit_runs import best_level
 from isocompute_sdk.errors import FitError, IsoComputeError
-from isocompute_sdk.fitting.surface.data import DEFAULT_NOISE, SMALLEST_NOISE, noise_scale
 from isocompute_sdk.plots import plot_group
 
 END = 4e6
@@ -168,34 +163,6 @@ def test_ranges_and_evaluation_sets_are_chosen_and_said() -> None:
 def in_units(runs: RunSet, low: float, high: float) -> RunSet:
     """The same rewards of 0 to 1 as those of another range."""
     return RunSet(runs.to_polars().with_columns(pl.col("value") * (high - low) + low))
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.floats(0, 1), min_size=2, max_size=5),
-    st.integers(1, 5),
-    st.sampled_from([(0.0, 100.0), (-1.0, 1.0), (-3.0, -2.99), (0.0, 1e6)]),
-)
-def test_the_same_rewards_in_other_units_are_grouped_alike(
-    bases: list[float], evaluations: int, bounds: tuple[float, float]
-) -> None:
-    rows = [(f"r{i}", base, step) for i, base in enumerate(bases) for step in range(evaluations + 1)]
-    columns = {"run_id": [r[0] for r in rows], "C": [r[2] * 1e4 for r in rows], "avg@4": [r[1] for r in rows]}
-    runs = RunSet.from_columns(columns, n=8, problems_per_batch=32)
-
-    def names(runs: RunSet, bounds: tuple[float, float]) -> list[list[str]]:
-        series = {one.run_id: one for one in runs.series("avg@4")}
-        found = grouped(runs.runs(), series, Measure("avg@4", "validation", bounds))
-        return [[run.run_id for run in group.runs] for group in found]
-
-    # Gaps that are as large as what separates groups, to the last bit, may fall on either side.
-    assume(all(abs(b - a - limit) > 1e-6 for a, b in pairwise(sorted(bases)) for limit in gaps(np.array(bases))))
-    assert names(in_units(runs, *bounds), bounds) == names(runs, (0.0, 1.0))
-
-
-def gaps(bases: np.ndarray) -> list[float]:
-    scale = noise_scale([bases], 1.0)
-    return [BASE_GAP * DEFAULT_NOISE * scale, BASE_GAP * SMALLEST_NOISE * scale]
 
 
 def test_the_same_rewards_in_other_units_give_the_same_statements() -> None:

@@ -121,18 +121,8 @@ def test_a_start_that_cannot_be_evaluated_stays_and_is_marked() -> None:
     assert found.converged_N[[0, 2]].all()
 
 
-def test_iterations_that_run_out_are_not_called_converged() -> None:
-    found = solve(sigmoid_problems(10, seed=10), max_iterations=2)
-    assert not found.converged_N.any()
-
-
 def test_parameters_that_cannot_move_stay() -> None:
     data = sigmoid_problems(5, seed=11)
     found = solve(data, lower=[0.0, 0.0, 0.5, 0.05], upper=[1.0, 1.0, 0.5, 10.0])
     assert np.all(found.parameters_NP[:, 2] == 0.5)
     assert found.converged_N.all()
-
-
-def test_no_problems_are_no_problem() -> None:
-    found = least_squares_batch(lambda p, i: p, lambda p, i: np.zeros((len(p), 2, 2)), np.empty((0, 2)))
-    assert found.parameters_NP.shape == (0, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -33,25 +33,6 @@ def test_curves_of_known_truth_are_recovered_by_both_kinds_of_points(make_runs: 
             curve = fits.curves[n, 32]
             assert curve.plateau == pytest.approx(plateau, abs=1e-6)
             assert 10 ** curve.parameters[0] == pytest.approx(tau, rel=1e-5)
-
-
-def test_records_keep_fewer_points_and_all_keeps_every_one(make_runs: Make) -> None:
-    runs = make_runs(THREE, [(8, 32), (64, 32)])
-    every = fit(runs, points="all", draws=0, method="paper").curves[8, 32]
-    records = fit(runs, bin_width=0.02, draws=0, method="paper").curves[8, 32]
-    assert every.compute_T.tolist() == COMPUTE.tolist()
-    assert set(records.compute_T) < set(every.compute_T)
-    assert records.compute_T[0] == COMPUTE[0]
-    assert np.all(np.diff(np.floor(records.reward_T / 0.02 + 1e-9)) > 0)
-
-
-def test_the_bin_width_is_a_share_of_the_metrics_range(make_runs: Make) -> None:
-    levels = [(8, 32), (64, 32)]
-    unit = fit(make_runs(THREE, levels), bin_width=0.02, draws=0, method="paper")
-    percent = fit(
-        make_runs(lambda *a: 100 * THREE(*a), levels), bin_width=0.02, draws=0, bounds=(0, 100), method="paper"
-    )
-    assert percent.curves[8, 32].compute_T.tolist() == unit.curves[8, 32].compute_T.tolist()
 
 
 def test_every_run_is_reduced_on_its_own_before_its_seeds_are_pooled(make_runs: Make) -> None:
@@ -169,21 +150,6 @@ def test_a_best_n_that_goes_up_and_down_with_steps_is_not_forced_into_a_law(make
     assert fits.law() is not None
 
 
-def test_monotone_data_carry_no_note_about_monotony(make_runs: Make) -> None:
-    fits = fit(
-        make_runs(fixed_batch({8: 0, 64: 1, 512: 2}), FIXED, np.geomspace(4e4, 2e7, 60)), draws=0, method="paper"
-    )
-    assert "not-monotone" not in codes(fits)
-
-
-def test_laws_in_steps_need_configurations_of_one_batch(make_runs: Make) -> None:
-    fits = fit(make_runs(THREE, [(8, 32), (64, 32)]), draws=0, method="paper")
-    with pytest.raises(FitError, match=r"'group_size_vs_steps'.*rollouts_per_batch"):
-        fits.law("group_size_vs_steps")
-    with pytest.raises(FitError, match=r"rollouts_per_batch = 512.*none"):
-        fit(make_runs(THREE, [(8, 32), (64, 32)]), rollouts_per_batch=512, draws=0, method="paper")
-
-
 def test_the_batch_of_the_step_laws_can_be_chosen(make_runs: Make) -> None:
     levels = [(8, 64), (64, 8), (8, 512), (64, 64), (512, 8)]
     runs = make_runs(THREE, levels)
@@ -191,17 +157,6 @@ def test_the_batch_of_the_step_laws_can_be_chosen(make_runs: Make) -> None:
     assert fit(runs, draws=0, rollouts_per_batch=512, method="paper").rollouts_per_batch == 512
     with pytest.raises(FitError, match=r"rollouts_per_batch = 1024.*\[512, 4096\]"):
         fit(runs, draws=0, rollouts_per_batch=1024, method="paper")
-
-
-def test_one_common_budget_gives_curves_but_no_law(make_runs: Make) -> None:
-    for levels in ([(8, 32), (16, 32)], [(8, 64), (16, 32)]):
-        fits = fit(make_runs(lambda n, bp, c: 0.3 + 0.1 * (c > 0), levels, [0.0, 2e5]), method="paper")
-        assert len(fits.curves) == 2
-        assert set(fits.unsupported) >= {"group_size"}
-        with pytest.raises(FitError, match="'group_size'"):
-            fits.law()
-        with pytest.raises(FitError):
-            fits.law("group_size_vs_steps")
 
 
 def test_a_token_axis_is_fitted_in_tokens(make_runs: Make) -> None:
@@ -217,16 +172,6 @@ def test_a_token_axis_is_fitted_in_tokens(make_runs: Make) -> None:
     assert float(in_tokens.law().predict(1500 * 1e6)) == pytest.approx(float(in_rollouts.law().predict(1e6)), rel=1e-3)
 
 
-@pytest.mark.parametrize("factor", [5e-5, 1.0, 2.5e5])
-def test_compute_of_any_size_gives_the_same_plan_of_work(make_runs: Make, factor: float) -> None:
-    levels = [(8, 32), (64, 32), (512, 32)]
-    fits = fit(make_runs(lambda n, bp, c: THREE(n, bp, c / factor), levels, COMPUTE * factor), draws=20, method="paper")
-    reference = fit(make_runs(THREE, levels), draws=20, method="paper")
-    for ours, theirs in zip(fits.handovers(), reference.handovers(), strict=True):
-        assert ours.compute == pytest.approx(theirs.compute * factor, rel=1e-5)
-    assert codes(fits) == codes(reference)
-
-
 @pytest.mark.parametrize("bounds", [(0.0, 100.0), (-1.0, 1.0)])
 def test_metrics_of_any_range_give_the_same_frontier(make_runs: Make, bounds: tuple[float, float]) -> None:
     low, high = bounds
@@ -237,13 +182,6 @@ def test_metrics_of_any_range_give_the_same_frontier(make_runs: Make, bounds: tu
         assert ours.compute == pytest.approx(theirs.compute, rel=1e-4)
     predicted = fits.predict(np.geomspace(1e3, 1e9, 50), 64).mean
     assert np.all((predicted >= low) & (predicted <= high))
-
-
-@pytest.mark.parametrize("levels", [(5, 12, 48, 100), (3, 7, 21), (1, 2), (1000, 2000, 3000)])
-def test_levels_need_not_be_powers_of_two(make_runs: Make, levels: Collection[int]) -> None:
-    fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=20, method="paper")
-    assert fits.group_sizes == tuple(levels)
-    assert set(fits.frontier(COMPUTE).group_size.tolist()) <= set(levels)
 
 
 def test_runs_without_problems_per_batch_are_fitted_and_say_so() -> None:
@@ -294,16 +232,6 @@ def test_a_configuration_without_a_curve_is_dropped_with_a_note(make_runs: Make)
     (note,) = [n for n in fits.notes if n.code == "configuration-without-curve"]
     assert note.data["group_size"] == 64
     assert "configuration-without-curve" not in codes(fit(make_runs(), draws=0, method="paper"))
-
-
-def test_falling_rewards_give_flat_curves_when_all_points_count(make_runs: Make) -> None:
-    fits = fit(
-        make_runs(lambda n, bp, c: 0.6 - 0.05 * np.log10(c) + n * 1e-4, [(8, 32), (64, 32)]),
-        points="all",
-        method="paper",
-    )
-    assert "at_bound" in next(n for n in fits.notes if n.code == "plateau-unidentified").data["status"]
-    assert all(c.rise < 1e-6 for c in fits.curves.values())
 
 
 def test_too_few_evaluations_are_said_to_prove_nothing(make_runs: Make) -> None:
