@@ -12,7 +12,7 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.arrays import Array, Count, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.curves import SurfaceCurve
+from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:

@@ -39,9 +39,8 @@ from isocompute_sdk.fitting.fit_parts import (
 from isocompute_sdk.fitting.frontier import Frontier, Handover, between_levels, frontier, handovers
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
-from isocompute_sdk.fitting.surface.curves import curve_of
 from isocompute_sdk.fitting.surface.passport import Passport
-from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.records.comparable import RunSettings

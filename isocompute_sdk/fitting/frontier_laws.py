@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import frontier, log_grid, span
 from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
-from isocompute_sdk.fitting.surface.curves import SEEN
+from isocompute_sdk.fitting.surface.surface import SEEN
 from isocompute_sdk.notes import Note
 from isocompute_sdk.tolerances import FAR, LEVEL
 

@@ -109,8 +109,8 @@ def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
         return fixed.problems_per_batch
     unit = _unit_problems(n, limits.hardware)
     smallest = math.ceil(limits.floor / unit) * unit
-    if limits.n_problems is not None and smallest > limits.n_problems >= unit:
-        smallest = limits.n_problems // unit * unit
+    if limits.n_problems is not None:
+        smallest = min(smallest, limits.n_problems // unit * unit) or smallest
     if fixed.update_steps is None:
         return smallest
     refused = _refused_by_hardware(n, smallest, limits) or _unaffordable(n, smallest, fixed.update_steps, limits)

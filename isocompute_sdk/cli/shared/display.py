@@ -87,7 +87,7 @@ def print_plan(
         plan_file: file that the plan was saved to; None if it was not.
         saved: all files that were written.
     """
-    from isocompute_sdk.planning.summary import answer, details
+    from isocompute_sdk.planning.plan import answer, details
 
     console = terminal()
     first, rows = plan.next_runs, answer(plan)
