@@ -100,23 +100,23 @@ class Choices:
             plan: (n, B_p) of the present plan.
             from_trials: as the field.
         """
-        base_D1 = surface.parameters_DP[:, :1]
-        kept: list[tuple[int, int]] = []
-        columns: list[Array] = []
-        for n, bp in pairs:
-            steps = np.array([steps_of(budget * float(f), n * bp) for f in FRACTIONS])
-            if steps[-1] >= least:
-                spent = np.array([compute(float(max(m, 1) * n * bp)) for m in steps])
-                columns.append(np.where(steps >= least, surface.draws(spent, float(n), float(bp)), base_D1))
-                kept.append((n, bp))
+        every_JF = np.array([[steps_of(budget * float(f), n * bp) for f in FRACTIONS] for n, bp in pairs])
+        kept = [pair for pair, steps_F in zip(pairs, every_JF, strict=True) if steps_F[-1] >= least]
         if not kept:
             return None
+        steps_JF = every_JF[every_JF[:, -1] >= least]
         sizes_J, problems_J = np.array(kept, dtype=np.int64).T
+        rollouts_JF = np.maximum(steps_JF, 1) * (sizes_J * problems_J)[:, None]
+        spent = np.array([compute(float(one)) for one in rollouts_JF.ravel()])
+        places = (np.repeat(one_J.astype(float), len(FRACTIONS)) for one_J in (sizes_J, problems_J))
+        reward_DJF = surface.draws(spent, *places).reshape(-1, *steps_JF.shape)
+        # What is too little for a plan leaves the base model.
+        reward_DJF = np.where(steps_JF >= least, reward_DJF, surface.parameters_DP[:, :1, None])
         planned_J = np.isin(sizes_J, sizes_J if planned is None else list(planned))
         return cls(
             sizes_J,
             problems_J,
-            np.stack(columns).transpose(2, 1, 0),
+            reward_DJF.transpose(2, 0, 1),
             planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
             budget,
             surface.layout.top - surface.layout.floor,
