@@ -69,11 +69,6 @@ class Options(TypedDict, total=False):
     powers_of_two: bool
     evaluation_share: float
     continued: Mapping[tuple[int, int], float] | None
-
-
-class AllocateOptions(Options, total=False):
-    """The same, with those of `allocate` alone."""
-
     slots: int
 
 
@@ -119,21 +114,20 @@ class Request:
             )
 
     @classmethod
-    def of(cls, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Request:
+    def of(cls, budget: Budget | float | str, **options: Unpack[Options]) -> Request:
         """The request of the arguments of `Planner.allocate`.
 
         Raises:
             PlanError: an invalid value.
         """
         given: dict[str, Any] = {**options}
-        fixed = Fixed(*(whole(name, given.pop(name, None)) for name in FIXED))
-        counts = {name: whole(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
+        fixed = Fixed(*(_count(name, given.pop(name, None)) for name in FIXED))
+        counts = {name: _count(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
         continued = given.pop("continued", None) or {}
         return cls(Budget.parse(budget), fixed, continued=continued, **counts, **given)
 
 
-def whole(name: str, value: object) -> int | None:
-    """As `whole_number`; None stays None."""
+def _count(name: str, value: object) -> int | None:
     return None if value is None else whole_number(name, value)
 
 

@@ -89,7 +89,17 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
 
 
 def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
-    """The plan of an allocation that the caller chose; see `Planner.plan_for`."""
+    """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
+
+    Args:
+        planner: fits, hardware, recipe and throughput.
+        candidate: the allocation.
+        request: budget and options as of `allocate`.
+        pricing: its prices; None for those of the planner.
+
+    Raises:
+        FieldError: it costs more than the budget, or the hardware cannot take its batch.
+    """
     resolved = resolve(planner, replace(request, spend="all"), pricing)
     choice = choice_of(resolved, Setup(resolved.limits, [candidate], []), candidate, [candidate])
     plan, notes = _plan_of(planner, resolved, replace(choice, pricing=resolved.limits.pricing))
@@ -467,7 +477,13 @@ def _first(
         return None
     chosen, budget = choice.chosen, resolved.limits.pricing.budget
     if fits.surface is None:
-        return planner.first_pilot(request, search)
+        asked = {name: getattr(request, name) for name in ("n_problems", "min_update_steps")}
+        problems = request.fixed.problems_per_batch
+        try:
+            return planner.design_pilot(request.budget, rng=search.rng, problems_per_batch=problems, **asked).first
+        except PlanError:
+            # The budget pays for no pilot.
+            return None
     assert choice.odds is not None, "a surface has odds"
     odds = _odds_of(choice.odds, chosen.group_size)
     assert odds is not None, "a surface has odds"

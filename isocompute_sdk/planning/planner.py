@@ -11,10 +11,9 @@ import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
-from isocompute_sdk.planning.allocate import SLOTS, AllocateOptions, Options, Request, whole_number
-from isocompute_sdk.planning.candidates import Candidate
+from isocompute_sdk.planning.allocate import SLOTS, Options, Request, whole_number
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
-from isocompute_sdk.planning.decide import decide, plan_for
+from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign, Search
 from isocompute_sdk.planning.pilot import SHARES, design_pilot
@@ -186,7 +185,7 @@ class Planner:
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         return planner
 
-    def allocate(self, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Plan:
+    def allocate(self, budget: Budget | float | str, **options: Unpack[Options]) -> Plan:
         """The best executable allocation within the budget.
 
         For a budget in GPU-hours or money, or with a deadline, n, B_p and the number of GPUs are chosen together, by
@@ -214,19 +213,6 @@ class Planner:
         """
         request = Request.of(budget, **options)
         return decide(self._on(request.budget), request)
-
-    def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
-        """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
-
-        Args:
-            candidate: the allocation.
-            request: budget and options as of `allocate`.
-            pricing: its prices; None for those of this planner.
-
-        Raises:
-            FieldError: it costs more than the budget, or the hardware cannot take its batch.
-        """
-        return plan_for(self, candidate, request, pricing)
 
     def replan(
         self,
@@ -376,19 +362,6 @@ class Planner:
         if found is None:
             raise PlanError(f"a budget of {amount} is too small for a plan with a pilot", "Raise the budget.")
         return found
-
-    def first_pilot(self, request: Request, search: Search) -> NextRuns | None:
-        """The first round of a pilot for a request; None if its budget pays for none."""
-        try:
-            return self.design_pilot(
-                request.budget,
-                rng=search.rng,
-                problems_per_batch=request.fixed.problems_per_batch,
-                n_problems=request.n_problems,
-                min_update_steps=request.min_update_steps,
-            ).first
-        except PlanError:
-            return None
 
     def design_pilot(
         self,

@@ -14,6 +14,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
+from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, logistic
 from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR
 from isocompute_sdk.health.live_run import in_sweep, live_run
@@ -21,6 +22,7 @@ from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.candidates import Candidate
+from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, Verdict
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
@@ -288,12 +290,9 @@ def _options(
 
     def option(name: Name, title: str, basis: Basis, why: str, drawn_D: Array, changes: dict[str, Change]) -> Option:
         own = 0 if name == "stop" else steps
-        drawn_D = np.clip(drawn_D, *bounds)
-        low, high = np.quantile(drawn_D, [(1 - level) / 2, (1 + level) / 2])
-        mean = float(drawn_D.mean())
+        reward = estimate(np.clip(drawn_D, *bounds), level)
         start = None if name == "go-on" or keep.path is None else keep
-        ends = min(float(low), mean), max(float(high), mean)
-        return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), mean, *ends)
+        return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
     why = f"The run's own curve; probability that it falls {forecast.falling:.2f}."
     on_D = np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D)
@@ -379,7 +378,7 @@ def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
     """The run's own sizes for what is left. Without predictions: those of a plan begin at the base model."""
     text = "continues a run from a checkpoint; its rewards are predicted by the replan, not by the plan"
     return replace(
-        planner.plan_for(candidate, Request(budget, min_update_steps=1)),
+        plan_for(planner, candidate, Request(budget, min_update_steps=1)),
         predicted_reward=None,
         reward_interval=None,
         group_size_interval=None,

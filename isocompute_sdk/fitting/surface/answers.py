@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.arrays import Array, mean_and_interval
 from isocompute_sdk.fitting.least_squares import Mask
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
@@ -201,11 +201,7 @@ def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
         drawn_D: draws of one number, shape (D,).
         level: coverage asked for.
     """
-    values = np.asarray(drawn_D, dtype=float)
-    mean = float(values.mean())
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    # Of skewed draws the mean may lie outside their quantiles.
-    return Estimate(mean, min(float(low), mean), max(float(high), mean))
+    return Estimate(*(float(one) for one in mean_and_interval(np.asarray(drawn_D, dtype=float), level)))
 
 
 def estimate_of_cost(cost_D: Array, level: float) -> Estimate:

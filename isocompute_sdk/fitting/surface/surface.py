@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
-from isocompute_sdk.fitting.arrays import Array, FitStatus, Matrix, NotNegative, Positive
+from isocompute_sdk.fitting.arrays import Array, FitStatus, Matrix, NotNegative, Positive, mean_and_interval
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.beyond import (
     NEVER,
@@ -176,19 +176,15 @@ class Surface:
         departure: float = DEPARTURE,
     ) -> tuple[Array, Array, Array]:
         """Mean and quantiles of `draws`, wider beyond the data; for `run` of one new run's measured value."""
-        tails = [(1 - level) / 2, (1 + level) / 2]
         drawn_DQ = self.draws(compute, group_size, problems_per_batch, at=kind == "at")
-        mean_Q = drawn_DQ.mean(axis=0)
-        low, high = np.quantile(drawn_DQ, tails, axis=0)
-        # Of skewed draws the mean may lie outside their quantiles.
-        low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
+        mean_Q, low, high = mean_and_interval(drawn_DQ, level)
         gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
         beyond = np.log(np.asarray(compute, dtype=float) / self.largest_compute)
         lower, high = with_departure((mean_Q, low, high), gain, beyond, level, departure)
         if kind != "at":
             # The best checkpoint up to C is at least that of the data.
             seen_DQ = self.draws(np.minimum(compute, self.largest_compute), group_size, problems_per_batch)
-            lower = np.maximum(lower, np.minimum(low, np.quantile(seen_DQ, tails[0], axis=0)))
+            lower = np.maximum(lower, np.minimum(low, np.quantile(seen_DQ, (1 - level) / 2, axis=0)))
         low = lower
         if kind == "run":
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)

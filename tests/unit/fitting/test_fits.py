@@ -67,15 +67,6 @@ def test_the_nearest_b_p_in_octaves_answers(many: Fits, wanted: int | None, answ
     assert many.predict(1e6, 8, wanted).mean == many.predict(1e6, 8, answers).mean
 
 
-def test_frontier_over_all_b_p_is_at_least_that_at_each(many: Fits) -> None:
-    at = np.geomspace(2e4, 4e6, 100)
-    whole = many.frontier(at).reward
-    for bp in (32, 128, 1024):
-        assert np.all(whole >= many.frontier(at, bp).reward)
-    for (_, _), curve in many.curves.items():
-        assert np.all(whole >= curve.predict(at) - 1e-15)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -105,15 +105,6 @@ def test_a_fast_riser_that_has_levelled_off_is_not_expected_to_rise_on(evaluatio
     assert found.at(2).low <= reward[-1] <= found.at(2).high
 
 
-def test_other_ranges_are_forecast_within_their_bounds() -> None:
-    runs = run_of(8.0 * noisy(saturating(STEPS)) - 2.0, STEPS)
-    with pytest.raises(iso.FitError):
-        iso.forecast(runs)
-    found = iso.forecast(runs, bounds=(-2.0, 6.0))
-    assert all(-2 <= one.low <= one.high <= 6 for one in found.ahead)
-    assert abs(found.reward - (8 * float(saturating(STEPS)[-1]) - 2)) < 0.15
-
-
 def test_intervals_widen_with_distance_and_level() -> None:
     runs = run_of(noisy(saturating(STEPS)), STEPS)
     found = iso.forecast(runs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,13 +49,6 @@ def test_a_law_without_curves_predicts_no_reward_and_names_the_neighbour() -> No
     assert {a.kind for a in plan.alternatives} <= {"next-power-of-two", "conservative", "other"}
 
 
-def test_epochs_are_passes_over_the_problems() -> None:
-    planner = iso.Planner(iso.published(EASY))
-    few = planner.allocate("3M", n_problems=500)
-    assert few.epochs == pytest.approx(few.update_steps * few.problems_per_batch / 500)
-    assert planner.allocate("3M").epochs is None
-
-
 def test_fewer_steps_than_twice_the_warm_up_need_consent() -> None:
     planner = iso.Planner(iso.published(EASY))
     with pytest.raises(iso.PlanError, match="min_update_steps"):
@@ -97,21 +89,6 @@ def test_a_planner_takes_fits_and_nothing_else(fits: Any) -> None:
 def test_what_a_planner_cannot_use_is_refused_at_once(argument: dict[str, Any]) -> None:
     with pytest.raises(iso.PlanError, match=next(iter(argument))):
         iso.Planner(iso.published(EASY), **argument)
-
-
-def test_a_result_that_cannot_be_saved_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    plan = iso.Planner(iso.published(EASY)).allocate("3M")
-    (tmp_path / "file").write_text("here")
-    for target in (tmp_path, tmp_path / "file" / "plan.json", tmp_path / ("x" * 300), Path("/proc/none/plan.json")):
-        for result in (plan, iso.published(EASY)):
-            with pytest.raises(iso.IsoComputeError):
-                result.save(target)
-    for none in (None, "", 5, "a\0b"):
-        for call in (plan.save, iso.published(EASY).save, iso.Plan.load, iso.Fits.load, iso.load_study):
-            with pytest.raises(iso.IsoComputeError, match="path"):
-                call(none)  # pyright: ignore[reportArgumentType]
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert not list(tmp_path.parent.glob(f".{tmp_path.name}*"))
 
 
 @settings(max_examples=60)

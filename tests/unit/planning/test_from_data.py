@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,14 +80,6 @@ def test_the_same_budget_in_any_unit_is_the_same_plan(fitted: Fits) -> None:
         assert plan.cost == reference.costs[unit]
         assert plan.costs == reference.costs
     assert planner.allocate("10M") == planner.allocate(1e7) == planner.allocate(Budget(rollouts=10_000_000))
-
-
-def test_the_overhead_of_a_step_makes_small_batches_dear(fitted: Fits) -> None:
-    # At 500 s a step, GPU-hours hardly depend on the batch: large groups buy more rollouts.
-    slow = Throughput(step_overhead_seconds=500, rollouts_per_second=1000, gpus=8)
-    by_hours = Planner(fitted, throughput=slow).allocate(Budget(gpu_hours=300))
-    by_rollouts = Planner(fitted).allocate(by_hours.rollouts)
-    assert by_hours.group_size >= by_rollouts.group_size
 
 
 def test_a_token_law_plans_on_the_token_axis() -> None:
@@ -184,21 +175,6 @@ def test_a_second_metric_without_a_law_does_not_stop_the_first(fitted: Fits) -> 
         Planner(FitsSet({"best@4": bare, "avg@4": fitted})).allocate("5M")
 
 
-def test_alternatives_are_ordered_answers_to_the_same_question(fitted: Fits) -> None:
-    for budget in ("500k", "2M", "10M"):
-        plan = Planner(fitted).allocate(budget)
-        assert plan.predicted_reward is not None
-        for a in plan.alternatives:
-            assert a.group_size != plan.group_size
-            assert a.rollouts <= plan.budget.amount
-            assert a.predicted_reward is not None
-            assert a.expected_loss is not None
-            assert a.predicted_reward == pytest.approx(float(fitted.predict(a.rollouts, a.group_size).mean))
-            assert a.expected_loss == pytest.approx(plan.predicted_reward - a.predicted_reward)
-            if a.kind == "near-tie":
-                assert abs(a.expected_loss) <= 0.01
-
-
 def test_beyond_the_grid_the_on_grid_answer_stands_beside(fitted: Fits) -> None:
     law = replace(fitted.law(), L=0.0, b=11.0)
     fits = replace(fitted, laws={"group_size": law}, law_draws={})
@@ -211,23 +187,6 @@ def test_beyond_the_grid_the_on_grid_answer_stands_beside(fitted: Fits) -> None:
     stays = Planner(fits).allocate("100M")
     assert stays.group_size == 512
     assert "group_size_grid" in stays.binding
-
-
-def test_plans_come_back_from_a_file_with_everything(fitted_many: Fits, tmp_path: Path) -> None:
-    recipe = Recipe.preset("hard", kl_coef=0.002)
-    machine = Hardware(max_rollouts_per_batch=65_536, gpus=(4, 6))
-    plan = Planner(fitted_many, machine, recipe, SPEED).allocate(
-        Budget(usd=5000, deadline_hours=400), n_problems=6000, mode="conservative"
-    )
-    again = Plan.load(plan.save(tmp_path / "plan.json"))
-    assert again == plan
-    assert again.to_dict() == plan.to_dict()
-    assert (again.hardware, again.recipe, again.throughput) == (machine, recipe, SPEED)
-    assert again.fits is not None
-    assert again.fits.predict(1e6, 32).mean == fitted_many.predict(1e6, 32).mean
-    assert again.summary() == plan.summary()
-    assert again._repr_html_() == plan._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert again.learning_rate == recipe.learning_rate(plan.rollouts_per_batch)
 
 
 def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
@@ -291,21 +250,6 @@ def test_bad_arguments_are_refused_with_what_is_accepted(
 ) -> None:
     with pytest.raises(PlanError, match=message):
         Planner(fitted).allocate("10M", **arguments)  # type: ignore[arg-type]
-
-
-def test_least_expected_regret_is_what_the_prior_chooses() -> None:
-    from isocompute_sdk.fitting.allocation import sigmoid
-    from isocompute_sdk.planning.candidates import mismatch_loss
-
-    prior = iso.published_prior()
-    for budget in (1e5, 1e6, 3e6, 1e8):
-        plan = Planner(prior).allocate(budget)
-        draws = prior.law_draws["group_size"]
-        best = sigmoid(np.log10(budget), *draws.T)
-        regret = {n: float(np.mean(mismatch_loss(np.log2(n) - best))) for n in (8, 16, 32, 64, 128, 256, 512)}
-        assert regret[plan.group_size] <= min(regret.values()) + 1e-3
-        for a in plan.alternatives:
-            assert a.expected_loss == pytest.approx(regret[a.group_size] - regret[plan.group_size], abs=2e-3)
 
 
 def test_fixed_steps_and_batch_of_b_p_buy_the_largest_useful_group(fitted: Fits) -> None:

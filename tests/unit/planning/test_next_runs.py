@@ -58,11 +58,6 @@ def test_more_slots_never_save_less(planner: Planner, budget: float) -> None:
     assert savings[0] >= 0
 
 
-def test_the_same_generator_gives_the_same_runs(planner: Planner) -> None:
-    assert planner.next_runs(BUDGET, 2, rng=5) == planner.next_runs(BUDGET, 2, rng=np.random.default_rng(5))
-    assert planner.next_runs(BUDGET, 2) == planner.next_runs(BUDGET, 2)
-
-
 def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:
     rollouts = planner.next_runs("3M", slots=1)
     hours = planner.next_runs("200 gpu_hours", slots=1)

@@ -202,14 +202,6 @@ def test_a_start_is_paid_for_and_growing_responses_leave_fewer_steps(fits: Fits)
     assert steps(bare.replace(length_growth=0.5)) < steps(bare)
 
 
-def test_another_model_chooses_its_batch_as_it_chooses_its_group(fits: Fits) -> None:
-    budget = Budget(gpu_hours=30)
-    own = Planner(fits, None, RECIPE, SLOW).allocate(budget, spend="all")
-    foreign = Planner(fits, None, RECIPE, SLOW, model="org/other").allocate(budget, spend="all")
-    assert foreign.predicted_reward is None
-    assert (foreign.group_size, foreign.problems_per_batch) == (own.group_size, own.problems_per_batch)
-
-
 def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
     steps = np.arange(0, 400, 20)
     rows = [

@@ -172,18 +172,6 @@ def test_a_token_axis_is_fitted_in_tokens(make_runs: Make) -> None:
     assert float(in_tokens.law().predict(1500 * 1e6)) == pytest.approx(float(in_rollouts.law().predict(1e6)), rel=1e-3)
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 100.0), (-1.0, 1.0)])
-def test_metrics_of_any_range_give_the_same_frontier(make_runs: Make, bounds: tuple[float, float]) -> None:
-    low, high = bounds
-    levels = [(8, 32), (64, 32), (512, 32)]
-    fits = fit(make_runs(lambda *a: low + (high - low) * THREE(*a), levels), bounds=bounds, method="paper")
-    reference = fit(make_runs(THREE, levels), method="paper")
-    for ours, theirs in zip(fits.handovers(), reference.handovers(), strict=True):
-        assert ours.compute == pytest.approx(theirs.compute, rel=1e-4)
-    predicted = fits.predict(np.geomspace(1e3, 1e9, 50), 64).mean
-    assert np.all((predicted >= low) & (predicted <= high))
-
-
 def test_runs_without_problems_per_batch_are_fitted_and_say_so() -> None:
     columns = {
         "n": [8] * 25 + [64] * 25,
@@ -205,15 +193,6 @@ def test_runs_with_and_without_problems_per_batch_are_not_mixed(make_runs: Make)
     )
     with pytest.raises(FitError, match="1 of 3 runs"):
         fit(known.concat(unknown), method="paper")
-
-
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_rewards_that_are_all_equal_give_flat_curves_and_a_flat_law(make_runs: Make, value: float) -> None:
-    fits = fit(make_runs(lambda *_: value, [(8, 32), (64, 32)]), points="all", method="paper")
-    assert {"law-at-bound", "plateau-unidentified"} <= codes(fits)
-    assert fits.law().L == 0
-    np.testing.assert_allclose(fits.predict(COMPUTE, 8).mean, value, atol=1e-9)
-    assert fits.handovers() == ()
 
 
 def test_rewards_that_never_break_a_record_are_refused_with_the_way_out(make_runs: Make) -> None:

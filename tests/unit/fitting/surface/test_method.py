@@ -43,22 +43,6 @@ def table(runs: RunSet) -> dict[str, list[Any]]:
     return {short: frame[name].to_list() for short, name in names.items()}
 
 
-@pytest.mark.parametrize("smooth", [False, True])
-@pytest.mark.parametrize("scale", [1e-3, 100.0, 1e6])
-def test_the_unit_of_a_reward_does_not_matter(make_runs: Make, scale: float, smooth: bool) -> None:
-    def clean(n: int, bp: int, c: float) -> float:
-        return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (2e4 * n**0.7)))
-
-    shape = clean if smooth else reward
-    one, scaled = (
-        fit(make_runs(lambda n, bp, c, by=by: by * shape(n, bp, c), LEVELS, COMPUTE), draws=20, bounds=(0.0, by))
-        for by in (1.0, scale)
-    )
-    at = np.array([1e5, 1e6, 5e6])
-    for found, expected in zip(scaled.predict(at, 16), one.predict(at, 16), strict=True):
-        np.testing.assert_allclose(found / scale, expected, rtol=2e-3)
-
-
 def test_the_order_of_runs_and_rows_changes_no_bit(runs: RunSet, fits: Fits) -> None:
     columns = table(runs)
     for seed in range(3):

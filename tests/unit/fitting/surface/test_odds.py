@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -57,19 +55,6 @@ def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     assert low < high
 
 
-def test_the_choice_has_the_largest_expected_reward_whatever_most_draws_prefer() -> None:
-    known = surface(0.0, draws=10)
-    torn = known.parameters_DP.copy()
-    # Six draws of ten prefer small n by a little, four large n by much.
-    torn[:, 1:7] = np.where(
-        np.arange(10)[:, None] < 6, [0.05, 0.0, 0.0, 0.0, 0.0, 0.0], [-0.5, -0.3, 0.0, 0.3, 0.5, 0.5]
-    )
-    odds = group_size_odds(replace(known, parameters_DP=torn), 1e9, SIZES, None, 64)
-    assert odds.group_size[int(np.argmax(odds.probability_best))] == 4
-    assert odds.group_size[odds.best()] == 64
-    assert odds.best() == int(np.argmax(odds.reward))
-
-
 def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_it_is_not() -> None:
     certain = group_size_odds(surface(0.05), 1e9, SIZES[:3], None, 8)
     assert certain.group_size[certain.best()] == 16
@@ -87,15 +72,6 @@ def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_
     assert short.probability_above == 0
     falling = group_size_odds(surface(0.05), 1e9, SIZES, None, 32)
     assert falling.group_size[falling.best()] == 16
-
-
-def test_regret_is_what_is_expected_behind_the_best_of_each_draw() -> None:
-    one = surface(0.5)
-    odds = group_size_odds(one, 1e9, SIZES, None, 64)
-    drawn = one.draws(np.full(6, 1e9), np.append(SIZES, 128))
-    np.testing.assert_allclose(odds.expected_regret, (drawn.max(axis=1)[:, None] - drawn).mean(axis=0)[:5])
-    # Two n differ by what their expected rewards do.
-    np.testing.assert_allclose(np.diff(odds.expected_regret), -np.diff(odds.reward))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.2, 0.6])

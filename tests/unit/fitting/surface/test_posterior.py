@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
@@ -86,17 +86,6 @@ def test_without_noise_or_run_effects_the_curves_are_found(make_sweep: MakeSweep
         assert np.sqrt(np.mean((found - run.reward_T[1:]) ** 2)) < 0.01
 
 
-def test_more_seeds_narrow_the_mean_and_less_so_a_single_run(make_sweep: MakeSweep) -> None:
-    one, many = fitted(make_sweep(LEVELS)), fitted(make_sweep(LEVELS, seeds=6))
-
-    def width(surface: Surface, kind: str) -> float:
-        _, low, high = surface.interval(kind, 0.8, np.full(4, 1e6), np.array(LEVELS, dtype=float))  # type: ignore[arg-type]
-        return float(np.mean(high - low))
-
-    assert width(many, "mean") < 0.8 * width(one, "mean")
-    assert width(many, "run") > width(many, "mean")
-
-
 def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:
     runs = make_sweep(LEVELS)
     wild = runs[1].reward_T.copy()
@@ -104,14 +93,6 @@ def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:
     hit = [*runs[:1], replace(runs[1], reward_T=wild), *runs[2:]]
     at, n = np.full(4, 1e6), np.array(LEVELS, dtype=float)
     assert np.max(np.abs(fitted(hit).predict(at, n) - fitted(runs).predict(at, n))) < 0.015
-
-
-def test_runs_without_an_evaluation_after_step_0_give_their_base_reward(make_sweep: MakeSweep) -> None:
-    runs = [replace(run, compute_T=run.compute_T[1:], reward_T=run.reward_T[1:]) for run in make_sweep(LEVELS)]
-    base = SurfaceRun("base", 8, 32, np.zeros(50), np.full(50, 0.35))
-    prepared: tuple[PreparedRun, ...] = prepare([*runs, base])
-    surface = fit_surface(prepared, (0.0, 1.0), 30, np.random.default_rng(0))
-    assert float(surface.parameters_DP[:, 0].mean()) == pytest.approx(0.35, abs=0.01)
 
 
 def test_the_sweep_decides_of_which_kind_it_is(make_sweep: MakeSweep) -> None:
