@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     )
     from isocompute_sdk.fitting.allocation import AllocationLaw
     from isocompute_sdk.fitting.arrays import FitStatus
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.fitting.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.ingest.reader import read
@@ -91,8 +90,7 @@ _HOMES = {
         "SpecError",
     ),
     "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
-    "isocompute_sdk.fitting.fits": ("Fits",),
-    "isocompute_sdk.fitting.fits_set": ("FitsSet",),
+    "isocompute_sdk.fitting.fits": ("Fits", "FitsSet"),
     "isocompute_sdk.fitting.forecast": ("Forecast",),
     "isocompute_sdk.fitting.arrays": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),

@@ -14,8 +14,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
-from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.fits_set import FitsSet
+from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
@@ -106,7 +105,7 @@ def fit(
             `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
         rng: generator or seed of the draws; None for a fixed seed. `refit` repeats a seed, and uses the fixed one
             after a generator, whose state it does not know.
-        draws: draws from the posterior (surface; at least 1) or bootstrap replicates (paper; 0 for no intervals).
+        draws: draws from the posterior of a surface, at least 1. The paper's method has no draws and no intervals.
         bounds: range of the metric; a value outside is an error.
         pool: context fields that may differ between the runs, e.g. `("learning_rate",)`. `n_problems` needs no
             mention for a surface if it varies at one group size or more: it is then an input.
@@ -207,7 +206,7 @@ class _Question:
         rng = np.random.default_rng(DEFAULT_SEED if self.rng is None else self.rng)
         metric, bounds, axis = measured.metric, self.bounds, self.settings.compute
         if isinstance(self.settings, PaperOptions):
-            return fit_paper(measured.for_paper(axis), metric, bounds, self.settings, self.draws, rng)
+            return fit_paper(measured.for_surface(axis), metric, bounds, self.settings)
         try:
             return fit_joint(measured.for_surface(axis), metric, bounds, self.settings, self.draws, rng)
         except np.linalg.LinAlgError as error:

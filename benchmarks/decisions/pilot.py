@@ -39,10 +39,9 @@ import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.surface.answers import group_size_odds
-from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import passport
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface, surface_curves
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design

@@ -1,28 +1,45 @@
-"""`audit`: group runs that may be compared, fit each group, and judge every run against the fit."""
+"""`audit`: group runs that may be compared, fit each group, and judge every run against the fit.
+
+Configurations are compared, not single runs: a surface gives rewards averaged over runs, so the luck of one run is not
+read as an effect of its n. Differences are paired over the surface's draws.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.auditing.grouping import Group, differences, group_runs
-from isocompute_sdk.auditing.measure_choice import Measure, choose_measure, kin
-from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
-from isocompute_sdk.auditing.size_comparison import compare_sizes
-from isocompute_sdk.auditing.standing import Field, judge, total_cost
-from isocompute_sdk.errors import FitError
+from isocompute_sdk.auditing.grouping import Group, Measure, choose_measure, differences, group_runs, kin
+from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit, Standing
+from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_number
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.measured_runs import check_bounds
-from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import short
+from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
 from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
+from isocompute_sdk.tolerances import Tolerances
+
+SURE = 2.0
+"""A tie needs an interval of the difference that ends below this many ties."""
+FORECAST = 3.0
+"""A configuration is compared up to this many times the compute of its last evaluation (docs/allocation.md)."""
+SEEN = 1.25
+"""A configuration counts as measured up to this many times the compute of its last evaluation."""
+ABOVE = 4.0
+"""Equal rewards are searched up to this many times the largest compute."""
+PER_OCTAVE = 8
 
 CARRIED = (
     "avg-at-another-k",
@@ -148,26 +165,48 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
-    prepared = prepare([_surface_run(one) for one in members], fits.bounds[1] - fits.bounds[0])
-    known = Field.of(fits, prepared, level)
-    varied = known.surface.layout.set_reference is not None
+    prepared = prepare([SurfaceRun.of(one) for one in members], fits.bounds[1] - fits.bounds[0])
+    field = Field.of(fits, prepared)
+    sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
+    if field.fits.surface is None or field.fits.surface.layout.set_reference is None:
+        sets = [None] * len(sets)
+    paths = {n_problems: field.path(n_problems) for n_problems in set(sets)}
     judged = [
-        judge(known, run, ready, _problem_set(info) if varied else None)
-        for run, ready, info in zip(plain, prepared, group.runs, strict=True)
+        _judge(field, run, ready, n_problems, paths[n_problems], level)
+        for run, ready, n_problems in zip(plain, prepared, sets, strict=True)
     ]
-    audited = tuple(run for run, _ in judged)
-    comparisons = compare_sizes(known, audited)
+    plan = _decided(fits)
+    several, equal_RD = len(field.reach) > 1, np.array([equal_D for _, equal_D in judged])
     return GroupAudit(
         name=name,
         context=group.context,
-        runs=audited,
-        comparisons=comparisons,
-        sentence=comparisons[0].sentence if comparisons else _one_size(known),
+        runs=tuple(run for run, _ in judged),
+        decided_at=None if plan is None else float(plan.rollouts),
+        verdict=None if plan is None else plan.verdict,
+        sizes=() if plan is None else plan.alternatives,
+        sentence=_sentence(fits, plan),
         spent=spent,
-        equal_reward=total_cost([equal_D for _, equal_D in judged], level) if len(known.reach) > 1 else None,
-        notes=unique([*group.notes, *_about_runs(audited), *(note for note in fits.notes if _carried(note, group))]),
+        equal_reward=estimate_of_cost(equal_RD.sum(axis=0), level) if several else None,
+        notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group))]),
         fits=fits,
     )
+
+
+def _decided(fits: Fits) -> Plan | None:
+    """The plan for the largest compute of these runs, all of it spent and no n above them; None if it pays for none."""
+    planner = Planner(fits, allow_off_policy=True)
+    try:
+        return planner.allocate(
+            fits.largest_compute or 0.0, min_update_steps=1, spend="all", mode="conservative", beyond_grid=0, slots=0
+        )
+    except PlanError:
+        return None
+
+
+def _sentence(fits: Fits, plan: Plan | None) -> str:
+    if len(fits.group_sizes) == 1:
+        return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
+    return "no n can be compared" if plan is None else f"at {short(plan.rollouts)} rollouts {plan.verdict.sentence}"
 
 
 def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:
@@ -211,47 +250,13 @@ def best_level(rollouts_T: Array, value_T: Array) -> float:
     return float(np.max(means[averaged >= np.median(averaged)]))
 
 
-def _surface_run(one: RunSeries) -> SurfaceRun:
-    return SurfaceRun(one.run_id, one.group_size, one.problems_per_batch, one.rollouts_T, one.value_T)
-
-
 def _has_base(one: RunSeries) -> bool:
     return bool(np.any(one.rollouts_T == 0))
-
-
-def _problem_set(info: RunInfo) -> float | None:
-    size = info.context["n_problems"]
-    return None if size is None else float(size)
-
-
-def _one_size(known: Field) -> str:
-    sizes = known.fits.group_sizes
-    if len(sizes) == 1:
-        return f"only n = {sizes[0]} was run, so it cannot be compared with another n"
-    return "no two group sizes were run to a common compute"
 
 
 def _carried(note: Note, group: Group) -> bool:
     # A field on which the stated values agree is covered by the note context-taken-for-granted.
     return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)
-
-
-def _about_runs(runs: Sequence[RunAudit]) -> list[Note]:
-    """`run-off-its-curve`: runs that the fit does not describe."""
-    off = [run for run in runs if run.off_curve is not None]
-    if not off:
-        return []
-    listed = ", ".join(f"{run.run_id} by {run.off_curve:+.3f}" for run in off[:5])
-    return [
-        Note(
-            "run-off-its-curve",
-            "warning",
-            f"{len(off)} run(s) ended further from the reward fitted for their n and B_p than chance explains for one "
-            f"run: {listed}. Either another setting differs, or rewards are not smooth in n here. These runs get no "
-            "verdict; check their settings first.",
-            {"runs": {run.run_id: run.off_curve for run in off}},
-        )
-    ]
 
 
 def _apart(groups: Sequence[Group]) -> list[str]:
@@ -272,3 +277,102 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return " and ".join(map(_value, value))
     return "not stated" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """The best known configuration at every compute of a grid, with its drawn rewards."""
+
+    compute_G: Array
+    best_G: Sequence[Configuration]
+    reward_DG: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """The fitted configurations of a group, against which its runs are judged."""
+
+    fits: Fits
+    reach: Mapping[Configuration, tuple[float, float]]
+    """First and last compute at which each configuration was evaluated after step 0."""
+
+    @classmethod
+    def of(cls, fits: Fits, prepared: Sequence[PreparedRun]) -> Field:
+        """Build it from a group's fits and prepared runs; evaluations after a collapse do not count."""
+        last: dict[Configuration, float] = {}
+        for run in prepared:
+            key = (run.group_size, run.problems_per_batch)
+            end = run.fault_compute if run.fault == "collapse" else run.last_compute
+            last[key] = max(last.get(key, 0.0), end or 0.0)
+        return cls(fits, {key: (curve.first_compute, last[key]) for key, curve in fits.curves.items()})
+
+    def known_at(self, compute: float) -> list[Configuration]:
+        """Configurations whose evaluations reach this compute, or come within `FORECAST` of it; else all."""
+        begun = max(compute, min(first for first, _ in self.reach.values()))
+        known = [key for key, (first, last) in self.reach.items() if first <= begun and compute <= FORECAST * last]
+        return known or list(self.reach)
+
+    def draws(self, compute_G: Array, keys: Sequence[Configuration], n_problems: float | None) -> Array:
+        """Rewards of configurations, shape (D, G, K)."""
+        assert self.fits.surface is not None, "an audit fits a surface"
+        sizes = np.array([n for n, _ in keys], dtype=float)
+        problems = np.array([np.nan if bp is None else bp for _, bp in keys], dtype=float)
+        shape = (len(compute_G), len(keys))
+        at, n, bp = (np.broadcast_to(a, shape).ravel() for a in (compute_G[:, None], sizes, problems))
+        return self.fits.surface.draws(at, n, bp, n_problems).reshape(-1, *shape)
+
+    def path(self, n_problems: float | None) -> Path:
+        """The configuration with the largest expected reward at every compute.
+
+        Not the best of each draw: nobody could have chosen that one.
+        """
+        keys = list(self.reach)
+        low = min(first for first, _ in self.reach.values()) / 2
+        high = ABOVE * max(last for _, last in self.reach.values())
+        compute_G = np.geomspace(low, high, int(np.ceil(np.log2(high / low) * PER_OCTAVE)) + 1)
+        reward_DGK = self.draws(compute_G, keys, n_problems)
+        allowed_GK = np.array([[key in known for key in keys] for known in map(self.known_at, compute_G)])
+        best = np.argmax(np.where(allowed_GK, np.round(reward_DGK.mean(axis=0), 12), -np.inf), axis=1)
+        reward_DG = np.take_along_axis(reward_DGK, best[None, :, None], axis=2)[:, :, 0]
+        return Path(compute_G, [keys[k] for k in best], reward_DG)
+
+
+def _judge(
+    field: Field, run: RunAudit, prepared: PreparedRun, n_problems: float | None, path: Path, level: float
+) -> tuple[RunAudit, Array]:
+    """One run with its standing in its group, and draws of the rollouts that reach its reward at the best known n."""
+    own = (run.group_size, run.problems_per_batch)
+    useful = run.rollouts if prepared.fault is None else prepared.fault_compute or run.rollouts
+    known = field.known_at(run.rollouts)
+    reward_DK = field.draws(np.array([run.rollouts]), known, n_problems)[:, 0]
+    place = int(np.argmax(np.round(reward_DK.mean(axis=0), 12)))
+    best, there_D = known[place], reward_DK[:, place]
+    here_D = field.draws(np.array([useful]), [own], n_problems)[:, 0, 0]
+    behind = estimate(there_D - here_D, level)
+    equal_D = np.full(len(here_D), useful)
+    if best != own:
+        equal_D = np.exp(first_reach(np.log(path.compute_G), path.reward_DG, here_D)[0])
+    tie = Tolerances(field.fits.bounds[1] - field.fits.bounds[0]).equal
+    standing: Standing = "undecided"
+    if len(field.reach) == 1 and prepared.fault is None:
+        standing = "alone"
+    elif own == best and prepared.fault != "collapse":
+        standing = "best"
+    elif behind.low > 0 and behind.mean > tie:
+        standing = "behind"
+    elif behind.mean <= tie and behind.high <= SURE * tie:
+        standing = "level"
+    judged = replace(
+        run,
+        standing=standing,
+        expected=float(here_D.mean()),
+        best_group_size=best[0],
+        best_problems_per_batch=best[1],
+        best_reward=float(there_D.mean()),
+        behind=behind,
+        equal_reward=estimate_of_cost(equal_D, level),
+        forecast=field.reach[best][1] * SEEN < run.rollouts,
+        fault=prepared.fault,
+        fault_rollouts=prepared.fault_compute,
+    )
+    return judged, equal_D

@@ -18,7 +18,7 @@ import numpy as np
 
 from isocompute_sdk import api
 from isocompute_sdk.auditing.audit_runs import grouped
-from isocompute_sdk.auditing.measure_choice import choose_measure
+from isocompute_sdk.auditing.grouping import choose_measure
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits

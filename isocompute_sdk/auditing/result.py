@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
@@ -14,10 +14,8 @@ from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import listed, short
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from isocompute_sdk.phrases import short
+from isocompute_sdk.planning.plan import Alternative, Verdict
 
 _SAVED_INTERVAL = {
     "type": "object",
@@ -31,13 +29,8 @@ Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict), WithJsonSchema
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
 """`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
-SizeVerdict = Literal["ahead", "tie", "hardly-matters", "undecided", "one-size"]
-"""Result of a comparison of group sizes; `one-size`: only one n was run."""
-
 COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
 """Columns of the table of runs."""
-FLAT = 0.01
-"""Share of the metric's range: a second half of a run that gained less bought nothing."""
 ALWAYS = ("model", "train_data", "n_problems")
 """Context fields that the title of a group always shows."""
 STANDINGS: dict[Standing, str] = {
@@ -79,17 +72,11 @@ class RunAudit:
     """Fitted reward of the best known configuration minus that of this run's."""
     equal_reward: Interval | None = None
     """Rollouts with which the best known configurations reach the same reward: median and interval."""
-    equal_reward_bounded: bool = True
-    """False if an end of that interval lies outside the range that was searched."""
-    last_half: Interval | None = None
-    """Reward gained in the second half of its compute."""
     forecast: bool = False
     """True if the best known configuration was not run this far."""
     fault: Literal["collapse", "decay"] | None = None
     fault_rollouts: float | None = None
     """Compute after which it collapsed or decayed."""
-    off_curve: float | None = None
-    """Measured minus fitted reward at its end, if larger than chance explains for one run; else None."""
 
     @property
     def compared(self) -> bool:
@@ -119,36 +106,7 @@ class RunAudit:
         if self.equal_reward is None or not self.compared:
             return ""
         share = Estimate(*(value / self.rollouts for value in self.equal_reward))
-        about = "" if self.equal_reward_bounded else "~"
-        return f"{about}{share.mean:.0%} ({share.low * 100:.0f} to {share.high * 100:.0f}%)"
-
-
-@dataclass(frozen=True)
-class SizeAudit:
-    """One group size in a comparison, at its best B_p."""
-
-    group_size: int
-    problems_per_batch: int | None
-    runs: int
-    """Runs with this n that reached the compute of the comparison."""
-    reward: Interval
-    """Fitted reward."""
-    behind: Interval
-    """Reward of the n with the largest expected reward minus that of this n; zeros for that n itself."""
-    probability_best: float
-
-
-@dataclass(frozen=True)
-class SizeComparison:
-    """Every group size that was run as far as one compute."""
-
-    rollouts: float
-    """That compute."""
-    sizes: tuple[SizeAudit, ...]
-    """In increasing n."""
-    verdict: SizeVerdict
-    sentence: str
-    """The verdict with its numbers."""
+        return f"{share.mean:.0%} ({share.low * 100:.0f} to {share.high * 100:.0f}%)"
 
 
 def _no_fits(value: object) -> None:
@@ -164,8 +122,12 @@ class GroupAudit:
     context: Mapping[str, Any]
     """Context fields on which all runs agree."""
     runs: tuple[RunAudit, ...]
-    comparisons: tuple[SizeComparison, ...] = ()
-    """At the largest compute that two group sizes reached, then at the largest that all of them reached."""
+    decided_at: float | None = None
+    """Rollouts that the verdict is about: about the largest compute of these runs; None without a verdict."""
+    verdict: Verdict | None = None
+    """How decisively the runs support one n there, as of a plan; None without fits."""
+    sizes: tuple[Alternative, ...] = ()
+    """The other n there, with reward, loss and odds."""
     sentence: str = ""
     """The main finding, or why there is none."""
     reason: str | None = None
@@ -181,10 +143,8 @@ class GroupAudit:
     """Fits of the group, not saved; None if it could not be fitted."""
 
     def findings(self) -> Iterator[str]:
-        """The findings, one sentence each: comparison of sizes, cost of equal reward, flat ends, faults."""
+        """The findings, one sentence each: verdict on n, cost of equal reward, faults."""
         yield f"{_capital(self.sentence)}."
-        for comparison in self.comparisons[1:]:
-            yield f"{_capital(comparison.sentence)}."
         if self.equal_reward is not None:
             cost = self.equal_reward
             end = "In a sweep the difference is the price of learning this."
@@ -195,27 +155,11 @@ class GroupAudit:
             )
         if self.fits is not None and self.fits.passport is not None:
             yield f"{_capital(self.fits.passport.lines()[0])}."
-        flat = self.flat_runs()
-        if flat:
-            half = sum(run.rollouts for run in flat) / 2
-            yield (
-                f"{len(flat)} run(s) gained less than {self._flat_gain():g} in their second half, {short(half)} "
-                f"rollouts in all: {listed([run.run_id for run in flat], 4)}."
-            )
         faults = [run for run in self.runs if run.fault is not None and run.fault_rollouts is not None]
         for run in faults[:5]:
             word = "collapsed" if run.fault == "collapse" else "fell from its peak"
             lost = 1.0 - (run.fault_rollouts or 0.0) / run.rollouts
             yield f"{run.run_id} {word} after {short(run.fault_rollouts or 0.0)}: the last {lost:.0%} bought nothing."
-
-    def flat_runs(self) -> list[RunAudit]:
-        """Runs without a fault whose second half surely gained less than `FLAT` of the metric's range."""
-        least = self._flat_gain()
-        halves = [run for run in self.runs if run.last_half is not None and run.fault is None]
-        return [run for run in halves if run.last_half is not None and run.last_half.high < least]
-
-    def _flat_gain(self) -> float:
-        return FLAT if self.fits is None else FLAT * (self.fits.bounds[1] - self.fits.bounds[0])
 
 
 @dataclass(frozen=True)
@@ -238,23 +182,6 @@ class Audit(Saved):
         runs = sum(len(group.runs) for group in self.groups)
         groups = f"{len(self.groups)} group(s) of comparable runs"
         return f"{runs} run(s) in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
-
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw one group of this audit with matplotlib.
-
-        Args:
-            kind: `runs` or `costs`. None: runs.
-            **options: arguments of that function in `isocompute_sdk.plots`, and `group`, by default the first.
-
-        Returns:
-            The axes, of several panels the first; the figure is `axes.figure`.
-
-        Raises:
-            FitError: another kind, an unknown group, or one that was not fitted.
-        """
-        from isocompute_sdk.plots import plot
-
-        return plot(self, kind, **options)
 
     def __repr__(self) -> str:
         return f"Audit({self.headline()}; summary() has the findings)"

@@ -219,7 +219,7 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, or an audit of several."""
-    from isocompute_sdk.auditing.measure_choice import choose_measure
+    from isocompute_sdk.auditing.grouping import choose_measure
     from isocompute_sdk.records.columns import TRAIN_SETS
 
     try:

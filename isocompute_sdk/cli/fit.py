@@ -15,8 +15,7 @@ from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
 
 
 @with_option_groups
@@ -30,9 +29,7 @@ def fit(
     rollouts_per_batch: Annotated[
         int | None, opt.count("--rollouts-per-batch", "Fixed batch B of the laws in steps.")
     ] = None,
-    draws: Annotated[
-        int, typer.Option(help="Draws from the posterior (surface), or bootstrap replicates (paper).", min=0)
-    ] = 200,
+    draws: Annotated[int, typer.Option(help="Draws from the posterior of a surface.", min=0)] = 200,
     output: opt.Save = None,
     plot: opt.Plot = None,
     verbose: opt.Verbose = False,

@@ -155,7 +155,7 @@ def _to_edit(text: str) -> tuple[list[str], str]:
 def _assumed(plan: Plan) -> list[str]:
     """What the script trains with although neither the runs nor a person gave it."""
     from isocompute_sdk.planning.inheritance import assumed
-    from isocompute_sdk.planning.summary import assumed_values
+    from isocompute_sdk.planning.plan import assumed_values
 
     lines = [f"assumed, since neither runs nor you gave them: {text}" for text in (assumed_values(plan),) if text]
     if any(row.name == "learning_rate" for row in assumed(plan.settings)):

@@ -24,8 +24,7 @@ from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import PlanError, SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
     from isocompute_sdk.specs import Allocation, Study

@@ -41,7 +41,7 @@ def plan(
 def _source(published: str | None, prior: bool, fits: Path | None, planning: PlanningOptions) -> Fits:
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.laws.prior import of_model
+    from isocompute_sdk.laws.catalogue import of_model
 
     given = [name for name, on in (("--published", published), ("--prior", prior), ("--fits", fits)) if on]
     if len(given) > 1:

@@ -282,10 +282,9 @@ def _starts(at: Array, octaves: Array, x: LawVariable, rising: bool) -> list[Sta
     parts += [np.isin(middle_G, third) for third in np.array_split(np.unique(middle_G), 3)]
     found: list[Start] = []
     for part in parts:
-        best = project(missing_GT[part], octaves[None, :], np.ones((1, len(at))), bounds)
-        index = np.flatnonzero(part)[best.grid_index[0]]
-        rise = float(best.rise[0])
-        found.append((rise, float(k_G[index]), float(middle_G[index]), float(best.plateau[0]) - rise))
+        best = project(missing_GT[part], octaves, bounds)
+        index = np.flatnonzero(part)[best.grid_index]
+        found.append((best.rise, float(k_G[index]), float(middle_G[index]), best.plateau - best.rise))
     losses = {start: float(np.std(sigmoid(at, *start) - octaves)) for start in found}
     least = min(losses.values())
     return [start for start, loss in losses.items() if loss <= 1.5 * least]

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
-from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Vector
+from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.arrays import Array, Count, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.curves import SurfaceCurve
+from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
@@ -57,14 +57,6 @@ class SurfacePoints(NamedTuple):
     reward_T: Vector
 
 
-class CurveDraws(NamedTuple):
-    """Bootstrap replicates of one curve."""
-
-    group_size: Count
-    problems_per_batch: Count | None
-    parameters_DP: Matrix
-
-
 def fitted_curves(curves: Mapping[Configuration, RewardCurve]) -> tuple[RewardCurve, ...]:
     """Curves that are saved as they are: those of a surface are made from it."""
     return tuple(curve for curve in curves.values() if not isinstance(curve, SurfaceCurve))
@@ -80,16 +72,6 @@ def by_configuration(curves: Sequence[RewardCurve]) -> dict[Configuration, Rewar
     if len(found) < len(curves):
         raise FieldError("", [(c.group_size, c.problems_per_batch) for c in curves], "one curve per configuration")
     return found
-
-
-def list_of_draws(draws: Mapping[Configuration, Array]) -> tuple[CurveDraws, ...]:
-    """Draws in the form in which they are saved."""
-    return tuple(CurveDraws(*key, drawn) for key, drawn in draws.items())
-
-
-def draws_by_configuration(draws: Sequence[CurveDraws]) -> dict[Configuration, Array]:
-    """Inverse of `list_of_draws`."""
-    return {(one.group_size, one.problems_per_batch): one.parameters_DP for one in draws}
 
 
 def check_laws(laws: Mapping[str, AllocationLaw], law_draws: Mapping[str, Array], compute: ComputeAxis) -> None:
@@ -111,24 +93,6 @@ def check_laws(laws: Mapping[str, AllocationLaw], law_draws: Mapping[str, Array]
         if not draws.size or np.max(np.abs(octaves)) > LARGEST_OCTAVES:
             expected = f"shape (draws, 4), L and b at most {LARGEST_OCTAVES:g} octaves"
             raise FieldError(f"law_draws.{name}", draws.shape, expected)
-
-
-def check_draws(curve_draws: Mapping[Configuration, Array], curves: Mapping[Configuration, RewardCurve]) -> None:
-    """Refuse replicates that are not those of the curves.
-
-    Raises:
-        FieldError: other configurations, counts or shapes.
-    """
-    counts = {len(draws) for draws in curve_draws.values()}
-    if len(counts) > 1 or 0 in counts:
-        raise FieldError("curve_draws", sorted(counts), "as many draws for every curve, at least 1")
-    for key, draws in curve_draws.items():
-        if key not in curves:
-            raise FieldError("curve_draws", key, "configurations that have a curve")
-        size = 2 + len(curves[key].parameters)
-        if draws.shape[1] != size or np.max(np.abs(draws[:, 2])) > LARGEST_LOG10:
-            expected = f"{size} numbers per draw, the third a log10 of compute"
-            raise FieldError("curve_draws", (key, draws.shape), expected)
 
 
 def check_law_name(name: object) -> None:

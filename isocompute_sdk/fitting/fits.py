@@ -1,11 +1,11 @@
-"""`Fits`: reward curves, frontier, laws and notes of one metric; predicts, refits, loads and saves."""
+"""`Fits`: reward curves, frontier, laws and notes of one metric; `FitsSet`: of several on the same runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,26 +27,20 @@ from isocompute_sdk.fitting.arguments import (
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
     Configuration,
-    CurveDraws,
     Kind,
     Method,
     Prediction,
     SurfacePoints,
     by_configuration,
-    check_draws,
     check_law_name,
     check_laws,
-    draws_by_configuration,
     fitted_curves,
-    list_of_draws,
 )
-from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
-from isocompute_sdk.fitting.paper.bootstrap import between_levels
+from isocompute_sdk.fitting.frontier import Frontier, Handover, between_levels, frontier, handovers
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
-from isocompute_sdk.fitting.surface.curves import curve_of
 from isocompute_sdk.fitting.surface.passport import Passport
-from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.records.comparable import RunSettings
@@ -91,12 +85,8 @@ class Fits(Saved):
     """Largest batch B_max of the sweep; None if unknown."""
     grid: tuple[Count, Count] | None = None
     """Smallest and largest n of the sweep, for published laws; None: those of the curves."""
-    curve_draws: Annotated[
-        Mapping[Configuration, Array], Converted(list_of_draws, draws_by_configuration, tuple[CurveDraws, ...])
-    ] = field(default_factory=dict[Configuration, Array], repr=False)
-    """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
     law_draws: Mapping[str, Matrix] = field(default_factory=dict[str, Array], repr=False)
-    """Bootstrap replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
+    """Draws of the laws of a prior: L, k, midpoint, b; shape (draws, 4)."""
     surface: Surface | None = field(default=None, repr=False)
     """Joint model of all runs, for `method="surface"`."""
     surface_points: tuple[SurfacePoints, ...] | None = field(default=None, repr=False)
@@ -116,7 +106,6 @@ class Fits(Saved):
         if self.grid is not None and self.grid[0] > self.grid[1]:
             raise FieldError("grid", self.grid, "smallest and largest group size, increasing")
         check_laws(self.laws, self.law_draws, self.compute)
-        check_draws(self.curve_draws, self.curves)
         parts = (self.surface, self.surface_points or None, self.passport)
         if self.method == "paper" and not self.curves:
             raise FieldError("curves", self.curves, "at least one, since the method is 'paper'")
@@ -294,8 +283,7 @@ class Fits(Saved):
             group_size: within the levels that were run; for a surface up to one octave above.
             problems_per_batch: None for the smallest that was run. A surface takes any B_p up to an octave outside
                 the range that was run; the paper's method takes the nearest level, in octaves.
-            level: coverage asked for. Intervals of a surface are checked in simulation, those of the paper's method
-                are too narrow.
+            level: coverage asked for. Only a surface gives intervals; `low` and `high` of other methods are NaN.
             kind: `mean`, the noise-free reward of the best checkpoint up to C; `at`, the reward at C itself, lower
                 after a decline (the curves of the paper's method only rise: both are the same); `run`, one new
                 measurement.
@@ -310,8 +298,8 @@ class Fits(Saved):
             place = self._within_reach(at, sizes, problems_per_batch)
             return Prediction(*(part.reshape(at.shape) for part in self.surface.interval(kind, level, *place)))
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
-        drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
-        return Prediction(*between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds))
+        mean = between_levels(curves, at, sizes, self.bounds)
+        return Prediction(mean, np.full(mean.shape, np.nan), np.full(mean.shape, np.nan))
 
     def expected_reward(
         self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None
@@ -535,3 +523,47 @@ class Fits(Saved):
 
 
 FITS = Document("fits", 3, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
+
+
+class UnknownMetricError(FitError, KeyError):
+    """A metric that is not in a set of fits."""
+
+
+class FitsSet(Mapping[str, Fits]):
+    """Fits of several metrics on the same runs; a planner decides by the first one."""
+
+    def __init__(self, fits: Mapping[str, Fits]) -> None:
+        # Notebooks pass any type.
+        given = cast("Any", fits)
+        if given and not (isinstance(given, Mapping) and all(isinstance(one, Fits) for one in given.values())):
+            raise FitError(
+                f"FitsSet: received {' '.join(repr(given).split()):.60}; accepted: a mapping from metric to Fits",
+                "fit(runs, metric=[...]) makes one.",
+            )
+        if not fits:
+            raise FitError(
+                "a FitsSet needs at least one metric; received none", "Give fits by the name of their metric."
+            )
+        self._fits = dict(fits)
+
+    def __getitem__(self, metric: str) -> Fits:
+        if metric not in self._fits:
+            raise UnknownMetricError(
+                f"metric {metric!r} was not fitted; accepted: {', '.join(self._fits)}",
+                "Use one, or fit this one too.",
+            )
+        return self._fits[metric]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fits)
+
+    def __repr__(self) -> str:
+        return f"FitsSet({', '.join(self._fits)})"
+
+    def __len__(self) -> int:
+        return len(self._fits)
+
+    @property
+    def first(self) -> Fits:
+        """Fits of the first metric, by which a planner decides."""
+        return next(iter(self._fits.values()))

@@ -12,7 +12,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
-from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
+from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector, mean_and_interval
 from isocompute_sdk.fitting.run_surface import RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, with_departure
@@ -251,11 +251,11 @@ class LiveRun:
         best = None
         if self.best is not None:
             best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
-        run = as_surface_run(self.one, best)
+        run = SurfaceRun.of(self.one, best=best)
         if until is not None:
             kept = run.compute_T <= until * 1.0001
             run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-        others = [as_surface_run(one) for one in self.series[1:]]
+        others = [SurfaceRun.of(one) for one in self.series[1:]]
         return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
 
 
@@ -323,13 +323,11 @@ class _Answer:
         now = int(np.searchsorted(self.at_Q, 0.0))
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
         ahead = tuple(self._ahead(factor, best_DQ) for factor in factors)
-        low, high = (float(end[0]) for end in self._interval(self.reward_DQ[:, [now]], np.zeros(1)))
+        reward, low, high = (float(end[0]) for end in self._interval(self.reward_DQ[:, [now]], np.zeros(1)))
         lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
         falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
-        mean_Q = self.reward_DQ.mean(axis=0)
-        lows, highs = self._interval(self.reward_DQ, self.at_Q)
-        shown = self.at_Q <= np.log(max(factors)) + 1e-9
-        compute_Q = self.last * np.exp(self.at_Q)
+        curve_3Q = np.stack(self._interval(self.reward_DQ, self.at_Q))
+        mean_Q, shown = curve_3Q[0], self.at_Q <= np.log(max(factors)) + 1e-9
         keep = self._keep(mean_Q, now)
         onset = self._onset(mean_Q, now, falling, keep)
         found = Forecast(
@@ -340,7 +338,7 @@ class _Answer:
             problems_per_batch=series.problems_per_batch,
             rollouts=self.last,
             step=self._step(self.last),
-            reward=float(mean_Q[now]),
+            reward=reward,
             low=low,
             high=high,
             level=self.level,
@@ -352,7 +350,7 @@ class _Answer:
             borrowed=borrowed,
             evaluated=series.rollouts_T,
             measured=series.value_T,
-            curve=ForecastCurve(compute_Q[shown], mean_Q[shown], lows[shown], highs[shown]),
+            curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
             notes=(*live.notes, *_caveats(max(factors), evaluations, borrowed), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
@@ -365,36 +363,20 @@ class _Answer:
         start = float(np.mean(self.surface.surface.parameters_DP[:, 0]))
         return max(float(np.max(smoothed(series.value_T))) - start, 2.0 * self.surface.run.noise)
 
-    def _tails(self) -> list[float]:
-        return [(1.0 - self.level) / 2.0, (1.0 + self.level) / 2.0]
-
-    def _interval(self, drawn_DQ: Array, beyond_Q: Array) -> tuple[Array, Array]:
+    def _interval(self, drawn_DQ: Array, beyond_Q: Array) -> tuple[Array, Array, Array]:
+        """Mean, lower and upper ends of drawn rewards, so far in ln C beyond the last evaluation."""
         surface = self.surface.surface
-        low, high = np.quantile(drawn_DQ, self._tails(), axis=0)
-        mean_Q = drawn_DQ.mean(axis=0)
-        # Of skewed draws the mean may lie outside their quantiles.
-        ends = mean_Q, np.minimum(low, mean_Q), np.maximum(high, mean_Q)
-        gain_Q = mean_Q - float(np.mean(surface.parameters_DP[:, 0]))
-        floor, top = surface.layout.floor, surface.layout.top
-        low, high = np.clip(with_departure(ends, gain_Q, beyond_Q, self.level), floor, top)
-        return low, high
+        ends = mean_and_interval(drawn_DQ, self.level)
+        gain_Q = ends[0] - float(np.mean(surface.parameters_DP[:, 0]))
+        wider = with_departure(ends, gain_Q, beyond_Q, self.level)
+        low, high = np.clip(wider, surface.layout.floor, surface.layout.top)
+        return ends[0], low, high
 
     def _ahead(self, factor: float, best_DQ: Array) -> RewardAhead:
         index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
-        rollouts = self.last * factor
         drawn_D2 = np.stack([self.reward_DQ[:, index], best_DQ[:, index]], axis=1)
-        mean_2, (low_2, high_2) = drawn_D2.mean(axis=0), self._interval(drawn_D2, self.at_Q[[index, index]])
-        return RewardAhead(
-            factor,
-            rollouts,
-            self._step(rollouts),
-            float(mean_2[0]),
-            float(low_2[0]),
-            float(high_2[0]),
-            float(mean_2[1]),
-            float(low_2[1]),
-            float(high_2[1]),
-        )
+        at, best = np.stack(self._interval(drawn_D2, self.at_Q[[index, index]]), axis=1).tolist()
+        return RewardAhead(factor, self.last * factor, self._step(self.last * factor), *at, *best)
 
     def _step(self, rollouts: float) -> float | None:
         """Update steps at a compute, in proportion beyond the last evaluation."""
@@ -502,13 +484,6 @@ class _Answer:
         return Card("go-on", expected, keep)
 
 
-def as_surface_run(series: RunSeries, best: BestAtK | None = None) -> SurfaceRun:
-    """A run in the form of the fits."""
-    sizes, problems = (series.group_size, series.problems_per_batch), series.context.get("n_problems")
-    known = None if problems is None else int(problems)
-    return SurfaceRun(series.run_id, *sizes, series.rollouts_T, series.value_T, known, best=best)
-
-
 def _place(rollouts: float, step: float | None) -> str:
     return f"{rollouts:,.0f} rollouts" if step is None else f"step {step:,.0f} ({rollouts:,.0f} rollouts)"
 
@@ -528,10 +503,10 @@ def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> li
             "begins later. Run another n to plan."
         )
         notes.append(Note("forecast-of-one-run", "info", text))
+    doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
     if furthest > BELIEVED:
-        text = f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)."
-        notes.append(Note("forecast-beyond-4x", "warning", text, {"factor": furthest}))
-    if evaluations < FEW:
-        text = f"{evaluations} evaluations: the forecast is mostly its prior. Evaluate more often."
-        notes.append(Note("forecast-from-few", "warning", text, {"evaluations": evaluations}))
+        doubts.append(f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
+    if doubts:
+        numbers = {"factor": furthest, "evaluations": evaluations}
+        notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))
     return notes

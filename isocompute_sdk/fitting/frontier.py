@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.records.frames import frame_of
@@ -112,11 +113,39 @@ def _winner_at(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.int64
     return _winners(curves, np.stack([c.predict(at) for c in curves]), at)
 
 
-def taking_part(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.bool_]:
-    """Which curves count at each compute, shape (C, T): those evaluated by then, and the earliest one."""
-    first_C1 = np.array([c.first_compute for c in curves])[:, None] * (1 - 1e-9)
-    return (at[None, :] >= first_C1) | (first_C1 <= first_C1.min())
-
-
 def _winners(curves: Sequence[RewardCurve], rewards_CT: Array, at: Array) -> npt.NDArray[np.int64]:
-    return np.argmax(np.where(taking_part(curves, at), rewards_CT, -np.inf), axis=0)
+    """The best curve at each compute, of those evaluated by then and the earliest one."""
+    first_C1 = np.array([c.first_compute for c in curves])[:, None] * (1 - 1e-9)
+    counts_CT = (at[None, :] >= first_C1) | (first_C1 <= first_C1.min())
+    return np.argmax(np.where(counts_CT, rewards_CT, -np.inf), axis=0)
+
+
+def between_levels(
+    curves: Sequence[RewardCurve], compute: Array, group_size: Array, bounds: tuple[float, float]
+) -> Array:
+    """Curves at one B_p, interpolated in log n between the levels that were run.
+
+    Args:
+        curves: by increasing n.
+        compute: C, any shape.
+        group_size: n, in the same shape.
+        bounds: range of the metric.
+
+    Raises:
+        FitError: an n outside the levels that were run.
+    """
+    at, sizes = compute.ravel(), group_size.ravel()
+    if sizes.size and (sizes.min() < curves[0].group_size or sizes.max() > curves[-1].group_size):
+        raise FitError(
+            f"group_size {sizes.min():g} to {sizes.max():g} lies outside the levels that were run, "
+            f"{curves[0].group_size} to {curves[-1].group_size}",
+            "Run a level there, or ask within the grid.",
+        )
+    levels = np.log2([c.group_size for c in curves])
+    upper = np.clip(np.searchsorted(levels, np.log2(sizes)), min(1, len(levels) - 1), len(levels) - 1)
+    lower = np.maximum(upper - 1, 0)
+    width = levels[upper] - levels[lower]
+    share = np.divide(np.log2(sizes) - levels[lower], width, out=np.zeros(len(sizes)), where=width > 0)
+    values_CT, columns = np.stack([c.predict(at) for c in curves]), np.arange(len(at))
+    mean = (1 - share) * values_CT[lower, columns] + share * values_CT[upper, columns]
+    return np.clip(mean, *bounds).reshape(compute.shape)

@@ -1,21 +1,21 @@
-"""Laws through the best sizes along the frontier: n*(C), and n*(M), B_p*(M) at one fixed batch B = n B_p."""
+"""Laws through the best sizes along the frontier (n*(C); n*(M), B_p*(M) at a fixed batch), and notes on limits."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.arrays import Array, FitStatus
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import frontier, log_grid, span
-from isocompute_sdk.fitting.paper.bootstrap import best_draws, law_draws
-from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
+from isocompute_sdk.fitting.surface.surface import SEEN
 from isocompute_sdk.notes import Note
 from isocompute_sdk.tolerances import FAR, LEVEL
 
@@ -30,7 +30,7 @@ levels fall where the true best n rises: laws that fell whenever least squares a
 simulated sweeps."""
 
 
-def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[Array]) -> Fits:
+def with_group_size_law(fits: Fits, curves: list[RewardCurve]) -> Fits:
     """The fits with n*(C), or with the reason for its absence.
 
     The law rises, as in the paper (section 4), unless the best n clearly falls with compute.
@@ -38,7 +38,6 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[A
     Args:
         fits: fits with curves.
         curves: one curve per n, whose envelope the law follows.
-        drawn: replicates of each curve's parameters; empty without any.
     """
     low, high = span(curves)
     if high <= low:
@@ -50,11 +49,7 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[A
     sizes_T = np.array([curve.group_size for curve in curves], dtype=float)[best_T]
     rising = not _clearly_falls(np.log2(sizes_T))
     law = AllocationLaw.fit(grid, sizes_T, fits.compute, rising=rising)
-    draws = dict(fits.law_draws)
-    if drawn:
-        octaves = _best_octaves(curves, drawn, grid, whole=True)[0]
-        draws["group_size"] = law_draws(grid, octaves, fits.compute, rising=rising)
-    return replace(fits, laws={**fits.laws, "group_size": law}, law_draws=draws)
+    return replace(fits, laws={**fits.laws, "group_size": law})
 
 
 def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
@@ -99,18 +94,9 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     if not monotone(steps, np.log2(best.group_size[seen])):
         reason = f"at B = {batch} the best n is not monotone in M"
         return without(reason, _not_monotone(batch))
-    laws, draws = dict(fits.laws), dict(fits.law_draws)
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
-    drawn = (
-        _best_octaves(curves, [fits.curve_draws[c.group_size, c.problems_per_batch] for c in curves], grid[seen])
-        if fits.curve_draws
-        else None
-    )
-    for index, name in enumerate(names):
-        laws[name] = AllocationLaw.fit(steps, values[index], "update_steps")
-        if drawn is not None:
-            draws[name] = law_draws(steps, drawn[index], "update_steps")
-    return replace(fits, laws=laws, law_draws=draws, rollouts_per_batch=batch)
+    laws = {name: AllocationLaw.fit(steps, sizes, "update_steps") for name, sizes in zip(names, values, strict=True)}
+    return replace(fits, laws={**fits.laws, **laws}, rollouts_per_batch=batch)
 
 
 def monotone(x: Array, octaves: Array) -> bool:
@@ -143,16 +129,6 @@ def _not_monotone(batch: int) -> Note:
         "The paper reports the same for its Hard set.",
         {"law": "group_size_vs_steps", "rollouts_per_batch": batch},
     )
-
-
-def _best_octaves(
-    curves: list[RewardCurve], drawn: Sequence[Array], grid: Array, *, whole: bool = False
-) -> tuple[Array, Array]:
-    """log2 of the best n and of the best B_p, each of shape (draws, T)."""
-    winners = best_draws(curves, drawn, grid, whole=whole)
-    sizes = np.log2([c.group_size for c in curves])
-    problems = np.log2([c.problems_per_batch or np.nan for c in curves])
-    return sizes[winners], problems[winners]
 
 
 POINTS_PER_DECADE = 24
@@ -202,3 +178,98 @@ def _rises_and_falls() -> Note:
         "The best n rises and falls with compute, so no law is fitted. Plans use the surface itself.",
         {"law": "group_size"},
     )
+
+
+def about_curves(fits: Fits) -> Iterator[Note]:
+    """Notes on unknown B_p, plateaus that no data show, and too few levels."""
+    if any(bp is None for _, bp in fits.curves):
+        yield Note(
+            "problems-per-batch-unknown",
+            "info",
+            "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe.",
+        )
+    unseen = [c for c in fits.curves.values() if not c.plateau_identified]
+    if unseen:
+        why = (
+            f"data below {PLATEAU_SEEN:g} x their half-way compute, a parameter on its bound, or too few evaluations"
+            if fits.surface is None
+            else f"less than {SEEN:.0%} of their predicted rise was measured"
+        )
+        listed = "; ".join(f"n = {c.group_size}, B_p = {c.problems_per_batch or 'unknown'}" for c in unseen)
+        yield Note(
+            "plateau-unidentified",
+            "warning",
+            f"The plateau of these curves is an extrapolation ({why}): {listed}. Longer runs at these n would show it.",
+            {
+                "configurations": [[c.group_size, c.problems_per_batch] for c in unseen],
+                "status": [c.status.value for c in unseen],
+            },
+        )
+    # A passport says so of a surface, which has a prior between and beyond the levels.
+    if len(fits.group_sizes) == 2 and fits.surface is None:
+        yield Note(
+            "few-group-sizes",
+            "warning",
+            f"Only two group sizes were run ({fits.group_sizes[0]} and {fits.group_sizes[1]}): the law is a step "
+            "between them and gives no answer for other n. Four levels, 4x apart, are a good pilot.",
+            {"group_sizes": list(fits.group_sizes)},
+        )
+
+
+def about_laws(fits: Fits) -> Iterator[Note]:
+    """Notes on laws on a bound, and on a best n that the grid or the batch limit may end."""
+    yield from (_law_at_bound(name, fits) for name, law in fits.laws.items() if law.status is FitStatus.AT_BOUND)
+    if len(fits.group_sizes) < 2 or ("group_size" not in fits.laws and fits.surface is None):
+        return
+    best, largest, limit = _best_at_end(fits, None), fits.group_sizes[-1], _batch_limit(fits)
+    near: list[tuple[int, int]] = []
+    if limit is not None:
+        sizes = [(_best_at_end(fits, bp), bp) for bp in fits.problems_per_batch]
+        near = [(n, bp) for n, bp in sizes if 2 * n * bp >= limit]
+    if best != largest and not near:
+        return
+    parts = [f"is the largest that was run ({largest})"] if best == largest else []
+    parts += [f"lies within one octave of B_max / B_p = {(limit or 0) / bp:g} (n = {n}, B_p = {bp})" for n, bp in near]
+    yield Note(
+        "best-group-size-at-grid-edge",
+        "warning",
+        f"At the largest compute the best n {' and '.join(parts)}: the data do not show where n* saturates, and the "
+        "grid or the batch limit sets the plateau of a law. isocompute next says whether a run of a larger n is worth "
+        "its cost.",
+        {"group_size": best, "near_limit": [list(pair) for pair in near], "max_rollouts_per_batch": limit},
+    )
+
+
+def _best_at_end(fits: Fits, problems_per_batch: int | None) -> int:
+    """The best n at the largest compute, over all B_p or at one."""
+    curves = fits.select(problems_per_batch)
+    return int(frontier(curves, span(curves)[1]).group_size[0])
+
+
+def _batch_limit(fits: Fits) -> int | None:
+    """B_max: as given, else the largest n * B_p if two B_p or more end their grid there; None if unknown."""
+    largest: dict[int, int] = {}
+    for n, bp in fits.curves:
+        if bp is not None:
+            largest[bp] = max(largest.get(bp, 0), n * bp)
+    tops = list(largest.values())
+    shared = max(tops) if tops and tops.count(max(tops)) > 1 else None
+    return fits.max_rollouts_per_batch or shared
+
+
+def _law_at_bound(name: str, fits: Fits) -> Note:
+    law = fits.laws[name]
+    if law.at_bound == ("L",) and law.L == 0:
+        text = f"{name}: the best value is {law.lower_plateau:g} at every budget in the data, so the law is flat."
+    elif "k" in law.at_bound:
+        text = (
+            f"{name}: k = {law.k:.3g} is a lower limit, the law is a step at {_position(law.midpoint, law.x)}; "
+            "more levels of n or budgets near the step would show how steep it is."
+        )
+    else:
+        text = f"{name}: {', '.join(law.at_bound)} stopped on a bound: limits, not estimates."
+    return Note("law-at-bound", "warning", text, {"law": name, "at_bound": list(law.at_bound)})
+
+
+def _position(midpoint: float, x: str) -> str:
+    return f"M = {midpoint:.3g}" if x == "update_steps" else f"C = {10**midpoint:.3g}"

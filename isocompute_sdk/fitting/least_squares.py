@@ -2,12 +2,12 @@
 
 A sweep needs thousands of fits (draws, starts, shapes) with a handful of parameters each. One numpy call for all of
 them costs little more than a call for one. scipy.optimize solves one problem per call and takes about 100 times as long
-with bounds, 10 times without. Converged problems make room for waiting ones.
+with bounds, 10 times without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -23,10 +23,6 @@ BatchFunction = Callable[[Array, Indices], Array]
 NormalEquations = Callable[[Array, Indices, Array], tuple[Array, Array]]
 """(parameters, problem numbers, residuals there (K, T)) -> J^T J (K, P, P) and J^T r (K, P)."""
 
-TOGETHER = 1000
-"""Problems solved together; their Jacobians then fit into the processor's cache."""
-SMALL = 8
-"""Largest number of parameters for which linear systems are solved together instead of one by one."""
 DAMPING_START = 1e-3
 DAMPING_RELIEF = 0.1
 """Smallest factor by which a step lowers the damping."""
@@ -43,7 +39,6 @@ class BatchedFit:
     """Sum of squared residuals."""
     converged_N: Mask
     """Whether the next step, or its predicted drop of the sum of squares, became negligible in time."""
-    at_bound_NP: Mask
 
 
 @dataclass
@@ -66,9 +61,6 @@ class _Active:
 
     def keep(self, mask: Mask) -> _Active:
         return _Active(*(getattr(self, f.name)[mask] for f in fields(self)))
-
-    def joined(self, other: _Active) -> _Active:
-        return _Active(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
 
     def accept(self, better: Mask, trial: Array, residual: Array, sse: Array, ratio: Array) -> None:
         """Move where the sum of squares fell; `ratio` is the drop seen over the drop predicted."""
@@ -97,7 +89,6 @@ def least_squares_batch(
     max_iterations: int = 200,
     ftol: float = 1e-7,
     xtol: float = 1e-9,
-    together: int = TOGETHER,
 ) -> BatchedFit:
     """Minimise the sum of squared residuals of each of N problems (Levenberg-Marquardt, bounds by projection).
 
@@ -111,7 +102,6 @@ def least_squares_batch(
         max_iterations: most steps tried per problem, rejected ones included.
         ftol: relative drop of the sum of squares predicted for the next step below which a problem is done.
         xtol: relative size of a step below which a problem is done.
-        together: problems worked on at a time.
 
     A start with a residual that is not finite is returned unchanged, with an infinite sum of squares.
     """
@@ -122,16 +112,9 @@ def least_squares_batch(
     found = np.clip(start, low, high)
     sse = np.full(len(start), np.inf)
     converged = np.zeros(len(start), dtype=bool)
-    waiting = np.arange(len(start))
     with np.errstate(all="ignore"):
-        active = _enter(residual, waiting[:together], found, low, high)
-        waiting = waiting[together:]
-        while len(waiting) or len(active.index):
-            if len(waiting) and len(active.index) <= together // 2:
-                room = together - len(active.index)
-                entering = _enter(residual, waiting[:room], found, low, high)
-                active, waiting = active.joined(entering) if len(active.index) else entering, waiting[room:]
-                continue
+        active = _enter(residual, np.arange(len(start)), found, low, high)
+        while len(active.index):
             _refresh(products, active)
             step, predicted = _step(active)
             done = _negligible(active, step, predicted, ftol, xtol)
@@ -143,8 +126,7 @@ def least_squares_batch(
                 active, step, predicted = active.keep(~ended), step[~ended], predicted[~ended]
             if len(active.index):
                 _try(residual, active, step, predicted)
-    touching = ((found <= low) | (found >= high)) & (low < high)
-    return BatchedFit(found, sse, converged, touching)
+    return BatchedFit(found, sse, converged)
 
 
 def _enter(residual: BatchFunction, index: Indices, found: Array, low: Array, high: Array) -> _Active:
@@ -204,16 +186,9 @@ def _from_jacobian(jacobian: BatchFunction | None) -> NormalEquations:
 
     def products(parameters: Array, index: Indices, residual_KT: Array) -> tuple[Array, Array]:
         slopes_KPT = jacobian(parameters, index)
-        size = slopes_KPT.shape[1]
         gradient = np.vecdot(slopes_KPT, residual_KT[:, None])
-        if size > SMALL:
-            # Against a transposed copy: a matrix times its own transpose takes a slower path per problem.
-            return slopes_KPT @ np.ascontiguousarray(slopes_KPT.transpose(0, 2, 1)), gradient
-        normal = np.empty((len(slopes_KPT), size, size))
-        for p in range(size):
-            normal[:, p, : p + 1] = np.vecdot(slopes_KPT[:, p, None], slopes_KPT[:, : p + 1])
-            normal[:, :p, p] = normal[:, p, :p]
-        return normal, gradient
+        # Against a transposed copy: a matrix times its own transpose takes a slower path per problem.
+        return slopes_KPT @ np.ascontiguousarray(slopes_KPT.transpose(0, 2, 1)), gradient
 
     return products
 
@@ -246,94 +221,51 @@ def _damped(damping: Array, normal: Array, gradient: Array, scale: Array, blocke
     diagonal = np.einsum("kpp->kp", matrix)
     diagonal += damping[:, None] * scale
     diagonal[blocked] = 1.0
-    if matrix.shape[1] <= SMALL:
-        return _cholesky_solve(matrix, wanted)
     try:
         return np.asarray(np.linalg.solve(matrix, wanted[:, :, None])[:, :, 0], dtype=float)
     except np.linalg.LinAlgError:
         return np.stack([np.linalg.lstsq(m, w, rcond=None)[0] for m, w in zip(matrix, wanted, strict=True)])
 
 
-def _cholesky_solve(matrix_KPP: Array, wanted_KP: Array) -> Array:
-    """Solve K small symmetric systems: the textbook algorithm with an array over the batch for each scalar.
-
-    A pivot that rounding makes negative gives a step that is not finite, which fails and raises the damping.
-    """
-    size = wanted_KP.shape[1]
-    # The batch last: every scalar is then one contiguous row.
-    matrix, wanted = np.ascontiguousarray(matrix_KPP.transpose(1, 2, 0)), np.ascontiguousarray(wanted_KP.T)
-    factor: list[list[Array]] = []
-    inverse: list[Array] = []
-    forward: list[Array] = []
-    for i in range(size):
-        row: list[Array] = []
-        for j in range(i):
-            row.append(_less(matrix[i, j], row, factor[j]) * inverse[j])
-        inverse.append(1.0 / np.sqrt(_less(matrix[i, i], row, row)))
-        forward.append(_less(wanted[i], row, forward) * inverse[i])
-        factor.append(row)
-    solution: list[Array] = []
-    for i in reversed(range(size)):
-        column = [factor[k][i] for k in reversed(range(i + 1, size))]
-        solution.append(_less(forward[i], column, solution) * inverse[i])
-    return np.stack(solution[::-1], axis=1)
-
-
-def _less(total: Array, first: Sequence[Array], second: Sequence[Array]) -> Array:
-    """`total` minus the products of the two, up to the shorter one."""
-    for one, other in zip(first, second, strict=False):
-        total = total - one * other
-    return total
-
-
 class Projection(NamedTuple):
-    """Best grid point per batch row."""
+    """The best grid point."""
 
-    plateau: Array
-    """Shape (D,)."""
-    rise: Array
-    """Shape (D,), at least 0."""
-    grid_index: np.ndarray
-    """Shape (D,), row of the grid."""
+    plateau: float
+    rise: float
+    """At least 0."""
+    grid_index: int
+    """Row of the grid."""
 
 
-def project(
-    missing_GT: Array,
-    y_DT: Array,
-    weights_DT: Array,
-    bounds: tuple[float, float],
-    floor: float | None = None,
-) -> Projection:
-    """Weighted least squares of plateau and rise for every grid row, then the best row per batch row.
+def project(missing_GT: Array, y_T: Array, bounds: tuple[float, float], floor: float | None = None) -> Projection:
+    """Least squares of plateau and rise for every grid row, then the best row.
 
     Args:
         missing_GT: 1 - S on the grid, in [0, 1].
-        y_DT: data, one row per batch member, or a single row shared by all.
-        weights_DT: non-negative weights, one row per batch member, or a single row shared by all.
+        y_T: data.
         bounds: plateau and floor (plateau - rise) are kept inside.
         floor: known value of plateau - rise; None to fit it.
     """
-    wy = weights_DT * y_DT
+    ones_T = np.ones(len(y_T))
     sums = _Sums(
-        w=weights_DT.sum(axis=1, keepdims=True),
-        s1=weights_DT @ missing_GT.T,
-        s2=weights_DT @ (missing_GT**2).T,
-        y1=wy.sum(axis=1, keepdims=True),
-        sy=wy @ missing_GT.T,
+        w=float(len(y_T)),
+        s1=ones_T @ missing_GT.T,
+        s2=ones_T @ (missing_GT**2).T,
+        y1=float(y_T.sum()),
+        sy=y_T @ missing_GT.T,
     )
-    plateau, rise = _free_floor(sums, bounds) if floor is None else _known_floor(sums, bounds, floor)
-    best = np.argmin(_loss(sums, plateau, rise), axis=1)
-    rows = np.arange(len(best))
-    return Projection(plateau[rows, best], rise[rows, best], best)
+    plateau_G, rise_G = _free_floor(sums, bounds) if floor is None else _known_floor(sums, bounds, floor)
+    best = int(np.argmin(_loss(sums, plateau_G, rise_G)))
+    return Projection(float(plateau_G[best]), float(rise_G[best]), best)
 
 
 class _Sums(NamedTuple):
-    """Weighted sums of 1, missing, missing^2, y and y * missing; shapes (D, 1) or (D, G)."""
+    """Number of data, and by grid row the sums of missing, missing^2 and y * missing; y1 is the sum of y."""
 
-    w: Array
+    w: float
     s1: Array
     s2: Array
-    y1: Array
+    y1: float
     sy: Array
 
 

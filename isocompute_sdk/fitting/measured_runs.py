@@ -10,7 +10,6 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.paper.analysis import Run
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
@@ -62,24 +61,13 @@ class MeasuredRuns:
                 stand_ins |= {one.run_id: samples for one in more}
         return cls(metric, tuple(series), stand_ins, best_beside(runs, metric, eval_set))
 
-    def for_paper(self, compute: str) -> list[Run]:
-        """The runs on a compute axis (`log10_rollouts` or `log10_tokens`)."""
-        return [
-            Run(one.run_id, one.group_size, one.problems_per_batch, _compute(one, compute), one.value_T)
-            for one in self.series
-        ]
-
     def for_surface(self, compute: str) -> list[SurfaceRun]:
-        """As `for_paper`, with the problem set and, for stand-ins, how much more noise an evaluation has."""
+        """The runs on a compute axis (`log10_rollouts` or `log10_tokens`)."""
         samples = average_of(self.metric) or 1
         return [
-            SurfaceRun(
-                one.run_id,
-                one.group_size,
-                one.problems_per_batch,
+            SurfaceRun.of(
+                one,
                 _compute(one, compute),
-                one.value_T,
-                None if one.context.get("n_problems") is None else int(one.context["n_problems"]),
                 float(np.sqrt(samples / self.stand_ins.get(one.run_id, samples))),
                 self._best_of(one.run_id, compute),
             )

@@ -13,8 +13,8 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.beyond import OF_A_RATE, UNNOTICED, Declines
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.decline import OF_A_RATE, UNNOTICED, Declines
 from isocompute_sdk.fitting.surface.model import curve_and_slopes, logistic
 from isocompute_sdk.fitting.surface.posterior import bin_covariance, run_share
 from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, Surface, fit_surface

@@ -20,10 +20,17 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
-from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
+from isocompute_sdk.planning.candidates import (
+    Candidate,
+    Fixed,
+    LawPreference,
+    Limits,
+    Mode,
+    Rejection,
+    enumerate_candidates,
+)
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Stopping
-from isocompute_sdk.planning.preference import LawPreference, Mode
 from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
@@ -39,8 +46,8 @@ SEEN_TO_FALL, MAY_FALL = 0.8, 0.5
 """Probability that the onset of a decline lies within the data from which the decline counts as seen; and probability
 that the recipe declines from which flat curves show no plateau: a fall, a dip and a plateau then look alike."""
 
-SLOTS = 2
-"""Runs to make first that a plan names unless asked for more."""
+SLOTS = 1
+"""Runs to make first that a plan, and `Planner.next_runs`, name unless asked for more."""
 
 Spend = Literal["worthwhile", "all"]
 
@@ -62,11 +69,6 @@ class Options(TypedDict, total=False):
     powers_of_two: bool
     evaluation_share: float
     continued: Mapping[tuple[int, int], float] | None
-
-
-class AllocateOptions(Options, total=False):
-    """The same, with those of `allocate` alone."""
-
     slots: int
 
 
@@ -112,21 +114,20 @@ class Request:
             )
 
     @classmethod
-    def of(cls, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Request:
+    def of(cls, budget: Budget | float | str, **options: Unpack[Options]) -> Request:
         """The request of the arguments of `Planner.allocate`.
 
         Raises:
             PlanError: an invalid value.
         """
         given: dict[str, Any] = {**options}
-        fixed = Fixed(*(whole(name, given.pop(name, None)) for name in FIXED))
-        counts = {name: whole(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
+        fixed = Fixed(*(_count(name, given.pop(name, None)) for name in FIXED))
+        counts = {name: _count(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
         continued = given.pop("continued", None) or {}
         return cls(Budget.parse(budget), fixed, continued=continued, **counts, **given)
 
 
-def whole(name: str, value: object) -> int | None:
-    """As `whole_number`; None stays None."""
+def _count(name: str, value: object) -> int | None:
     return None if value is None else whole_number(name, value)
 
 

@@ -8,7 +8,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
+from isocompute_sdk.specs import Budget, Recipe, Throughput
 from isocompute_sdk.tolerances import NEAR
 
 OVERFITTING_PROBLEMS = 500
@@ -53,42 +53,32 @@ def another_model(law_model: str | None, model: str | None, method: str) -> Note
 
 
 def problem_set(candidate: Candidate, n_problems: int | None) -> Iterator[Note]:
-    """Small training sets, and many passes over them."""
+    """Small training sets, or many passes over them."""
     if n_problems is None:
         return
-    if n_problems < STUDIED_PROBLEMS:
-        severity = "warning" if n_problems <= OVERFITTING_PROBLEMS else "info"
-        yield Note(
-            "small-problem-set",
-            severity,
-            f"{n_problems:,} training problems: the paper's sweeps used 5,000 and 6,000, and with 500 the reward "
-            "on held-out problems fell again, first for large n. Watch validation against training reward; the "
-            "law holds only before they diverge.",
-            {"n_problems": n_problems},
-        )
     epochs = candidate.update_steps * candidate.problems_per_batch / n_problems
-    if epochs > LONGEST_EPOCHS:
-        yield Note(
-            "many-epochs",
-            "warning",
-            f"M * B_p / D = {candidate.update_steps:,} * {candidate.problems_per_batch} / {n_problems:,} = "
-            f"{epochs:.0f} passes over the training problems; the paper's longest run made about {LONGEST_EPOCHS}.",
-            {"epochs": epochs},
-        )
+    if n_problems >= STUDIED_PROBLEMS and epochs <= LONGEST_EPOCHS:
+        return
+    yield Note(
+        "small-problem-set",
+        "warning" if n_problems <= OVERFITTING_PROBLEMS or epochs > LONGEST_EPOCHS else "info",
+        f"{n_problems:,} training problems, {epochs:.0f} passes over them: the paper's sweeps used 5,000 and 6,000, at "
+        f"most about {LONGEST_EPOCHS} times, and with 500 the reward on held-out problems fell again, first for large "
+        "n. Watch validation against training reward; the law holds only before they diverge.",
+        {"n_problems": n_problems, "epochs": epochs},
+    )
 
 
-def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]) -> Iterator[Note]:
-    """Batches that no sweep has measured."""
-    n, problems = candidate.group_size, candidate.problems_per_batch
-    studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"]
-    if candidate.rollouts_per_batch > studied:
-        yield Note(
-            "batch-and-group-both-large",
-            "warning",
-            f"n * B_p = {n} * {problems} = {candidate.rollouts_per_batch:,} rollouts per batch; the paper's sweep "
-            f"ended at {studied:,}. No sweep has measured n and B_p this large together: this is a guess.",
-            {"rollouts_per_batch": candidate.rollouts_per_batch, "studied": studied},
-        )
+def batch(candidate: Candidate, recipe: Recipe, observed: Sequence[int], fitted: int | None) -> Iterator[Note]:
+    """Batches that no sweep has measured.
+
+    Args:
+        candidate: the plan's allocation.
+        recipe: its recipe.
+        observed: B_p that were run.
+        fitted: the batch B that the deciding law was fitted at, for a law in steps.
+    """
+    problems, planned = candidate.problems_per_batch, candidate.rollouts_per_batch
     if problems < recipe.min_problems_per_batch:
         yield Note(
             "below-stability-floor",
@@ -97,17 +87,22 @@ def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]
             "unstable.",
             {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
         )
-    yield from problems_not_observed(problems, observed_problems)
+    yield from batch_not_observed(problems, observed)
+    studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"] if fitted is None else fitted
+    if planned > studied or (fitted is not None and planned != fitted):
+        what = "the paper's sweep ended at" if fitted is None else "the law in steps was fitted at"
+        text = f"The plan has {planned:,} rollouts per batch; {what} {studied:,}. Its reward is a guess there."
+        yield Note("batch-not-observed", "warning", text, {"rollouts_per_batch": planned, "studied": studied})
 
 
-def problems_not_observed(problems: int, observed: Sequence[int]) -> Iterator[Note]:
+def batch_not_observed(problems: int, observed: Sequence[int]) -> Iterator[Note]:
     """No run had this B_p; a warning if it lies more than an octave outside those that were run."""
     if not observed or problems in observed:
         return
     far = not observed[0] / 2 <= problems <= observed[-1] * 2
     beyond = " Predictions are those of the nearest B_p within an octave." if far else ""
     yield Note(
-        "problems-per-batch-not-observed",
+        "batch-not-observed",
         "warning" if far else "info",
         f"No run had B_p = {problems} (runs: {', '.join(map(str, observed))}).{beyond} The paper saw B_p matter "
         "little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
@@ -222,18 +217,6 @@ def moved_by_limit(
     )
 
 
-def other_batch(planned: int, fitted: int | None) -> Iterator[Note]:
-    """A law in steps is used at another batch than it was fitted at."""
-    if fitted is None or planned == fitted:
-        return
-    yield Note(
-        "fixed-batch-of-another-size",
-        "warning",
-        f"The law in steps was fitted at B = {fitted:,} rollouts per batch and is used at {planned:,}.",
-        {"fitted": fitted, "planned": planned},
-    )
-
-
 def no_answer(metric: str, reason: str) -> Note:
     """Another metric has no plan."""
     return Note("other-metric-without-plan", "info", f"No plan for {metric}: {reason}.", {"metric": metric})
@@ -255,9 +238,30 @@ def metrics_disagree(n: int, others: dict[str, int]) -> Iterator[Note]:
 
 
 def speed(
-    throughput: Throughput, budget: Budget, batch: int, rollouts: int, stated: Throughput | None
+    throughput: Throughput,
+    budget: Budget,
+    size: tuple[int, int],
+    stated: Throughput | None,
+    gpus: tuple[int, ...],
 ) -> Iterator[Note]:
-    """What the throughput leaves open at this batch and this far into training."""
+    """What the throughput leaves open.
+
+    Args:
+        throughput: that of the plan.
+        budget: its budget.
+        size: its rollouts per batch, and in all.
+        stated: the throughput that a person gave.
+        gpus: numbers of GPUs that a person offered; none where they do not matter.
+    """
+    batch, rollouts = size
+    if gpus and throughput.gpu_exponent is None and gpus != (throughput.gpus,):
+        yield Note(
+            "throughput-extrapolated",
+            "info",
+            f"The hardware offers {', '.join(map(str, gpus))} GPUs, and the throughput is for {throughput.gpus}: "
+            f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
+            {"gpus": list(gpus), "throughput_gpus": throughput.gpus},
+        )
     seen = throughput.measured
     if budget.unit == "tokens" and (stated is None or stated.tokens_per_rollout is None):
         yield Note(
@@ -299,23 +303,8 @@ def speed(
         )
 
 
-def gpus(throughput: Throughput, hardware: Hardware, given: bool) -> Iterator[Note]:
-    """Numbers of GPUs for which the throughput gives no speed."""
-    counts = hardware.gpu_counts
-    if not given or throughput.gpu_exponent is not None or counts == (throughput.gpus,):
-        return
-    yield Note(
-        "gpu-scaling-unknown",
-        "info",
-        f"The hardware offers {', '.join(map(str, counts))} GPUs, and the throughput is for {throughput.gpus}: "
-        f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed "
-        "grows with GPUs.",
-        {"gpus": list(counts), "throughput_gpus": throughput.gpus},
-    )
-
-
-def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counted: bool, timed: bool) -> Iterator[Note]:
-    """Evaluations cost more than their share, or the budget does not pay for them."""
+def evaluation(parts: Mapping[str, Mapping[str, float]], share: float) -> Iterator[Note]:
+    """Evaluations cost more than their share."""
     unit = "gpu_hours" if "gpu_hours" in parts["training"] else "rollouts"
     cost = parts["evaluation"][unit] / parts["training"][unit]
     if cost > share * (1 + 1e-9):
@@ -325,13 +314,6 @@ def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counte
             f"Evaluating the base model and the last step alone costs {cost:.1%} of training, more than the "
             f"{share:.1%} allowed: use fewer problems or samples.",
             {"share": cost, "allowed": share},
-        )
-    if timed and not counted:
-        yield Note(
-            "evaluation-not-counted",
-            "info",
-            f"Hours and money are those of training; evaluations add about {cost:.1%}. --evaluation 300x4 counts them.",
-            {"share": cost},
         )
 
 

@@ -11,6 +11,7 @@ from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.inheritance import again, given_by_hand, planned_values
 from isocompute_sdk.planning.plan import Alternative, Plan, Verdict
 from isocompute_sdk.planning.planner import Planner
@@ -65,7 +66,8 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         planner = Planner(plan.fits, plan.hardware, recipe, plan.throughput, model=model, allow_other_model=True)
         planner.inheritance = again(plan.fits, recipe, plan.settings, given)
         in_steps = Fixed() if "group_size" in plan.fits.laws else Fixed(rollouts_per_batch=chosen.rollouts_per_batch)
-        new = planner.plan_for(chosen, Request(budget, in_steps, n_problems=n_problems, min_update_steps=1), pricing)
+        request = Request(budget, in_steps, n_problems=n_problems, min_update_steps=1)
+        new = plan_for(planner, chosen, request, pricing)
     rewards = plan.predicted_reward, new.predicted_reward
     if same:
         kept = [] if plan.stopping is None else [caveats.rest_not_worthwhile(plan.stopping, plan.budget)]

@@ -17,7 +17,6 @@ import numpy as np
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.candidates import Candidate, Fixed
@@ -30,8 +29,6 @@ from isocompute_sdk.tolerances import Tolerances
 
 MIN_SHARE, MAX_SHARE, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
-FURTHEST, PAYBACK_POINTS = 30.0, 49
-"""Payback is searched up to this multiple of the whole budget, at so many budgets."""
 FURTHEST_OUTSIDE = 16
 """Multiple of the n that were run up to which a configuration is judged."""
 _NAMES = {
@@ -69,19 +66,6 @@ class AtEqual:
         )
 
 
-@dataclass(frozen=True)
-class Payback:
-    """Whether a pilot that only the plan needs pays for itself; amounts in the budget's unit."""
-
-    pilot_cost: float
-    total: float
-    """Budget of the plan and of its pilot together, which the configuration has to itself."""
-    pays_from: float | None
-    """Total budget from which on the plan after its pilot is expected to do better: the lower end of the budgets around
-    `total` where it does, or the first above. None if there is none up to `searched`."""
-    searched: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlanComparison(Answer):
     """A plan compared with a configuration."""
@@ -113,8 +97,6 @@ class PlanComparison(Answer):
     equal batch a B_p at most an octave outside those that were run."""
     against_plan: bool = True
     """False if `plan` is not the best plan but a reference that the caller chose."""
-    payback: Payback | None = None
-    """When the plan's pilot pays for itself; None unless its cost was given."""
 
     def lines(self) -> list[str]:
         """The answer as text."""
@@ -128,7 +110,6 @@ class PlanComparison(Answer):
         chance = "" if self.probability is None else f", a gain with probability {self.probability:.0%}"
         lines = [
             self.verdict,
-            *([] if self.payback is None else [self._payback(self.payback)]),
             f"{self._plan:<15} n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "
             f"{p.predicted_reward:.3f}",
             f"configuration   n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: "
@@ -142,14 +123,6 @@ class PlanComparison(Answer):
             ends = "" if math.isnan(saved.low) else f" ({saved.low:,.4g} to {saved.high:,.4g})"
             lines.append(f"GPU-hours saved {saved.mean:,.4g}{ends}")
         return lines
-
-    def _payback(self, found: Payback) -> str:
-        if not found.pilot_cost:
-            return "no pilot counts against this budget (--spent pilot=AMOUNT, if one does)"
-        if found.pays_from is None:
-            most = amount_text(found.searched, self.unit)
-            return f"the pilot is not expected to pay for itself at any budget up to {most}"
-        return f"the pilot pays for itself from a total budget of {amount_text(found.pays_from, self.unit)} on"
 
     @property
     def _plan(self) -> str:
@@ -237,7 +210,7 @@ def compare(
     equal: Equal | None = None,
     reference: Configuration | None = None,
     plan: Plan | None = None,
-    pilot_cost: float | None = None,
+    pilot_cost: float = 0.0,
 ) -> PlanComparison:
     """The plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`.
 
@@ -283,7 +256,10 @@ def compare(
         own_D = drawn(n, problems, n * problems * steps)
     except FitError as error:
         raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
-    equal_reward, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
+    nothing = Estimate(0.0, 0.0, 0.0) if "gpu_hours" in costs else None
+    equal_reward, saved, bounded = Estimate(*[costs[budget.unit]] * 3), nothing, True
+    if not identical:
+        equal_reward, saved, bounded = _equal_reward(plans, own_D, costs)
     return PlanComparison(
         metric=fits.metric,
         level=plans.level,
@@ -291,7 +267,7 @@ def compare(
         notes=(
             *([] if plan.extrapolation is None else caveats.extrapolation(plan.extrapolation)),
             *caveats.beyond_grid(n, largest, smallest),
-            *caveats.problems_not_observed(problems, fits.problems_per_batch),
+            *caveats.batch_not_observed(problems, fits.problems_per_batch),
         ),
         group_size=n,
         problems_per_batch=problems,
@@ -306,7 +282,6 @@ def compare(
         equal=shared,
         at_equal=_at_equal(plans, plan, (n, asked), pricing, drawn, equal),
         against_plan=reference is None,
-        payback=None if pilot_cost is None else _payback(fits, drawn, (n, problems), plan, pricing, pilot_cost),
     )
 
 
@@ -384,10 +359,6 @@ def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) ->
     return problems, pricing.most_steps("wall_hours", hours, n * problems)
 
 
-def _identical(costs: Mapping[str, float], unit: str) -> tuple[Estimate, Estimate | None, bool]:
-    return Estimate(*[costs[unit]] * 3), Estimate(0.0, 0.0, 0.0) if "gpu_hours" in costs else None, True
-
-
 def _equal_reward(
     plans: PlansByBudget, own_D: Array, costs: Mapping[str, float]
 ) -> tuple[Estimate, Estimate | None, bool]:
@@ -415,46 +386,6 @@ def _equal_reward(
     hours = priced("gpu_hours")
     saved = Estimate(*(costs["gpu_hours"] - part for part in (hours.mean, hours.high, hours.low)))
     return priced(unit), saved, bounded
-
-
-def _payback(
-    fits: Fits,
-    drawn: Callable[[int, int, float], Array],
-    today: tuple[int, int],
-    plan: Plan,
-    pricing: Pricing,
-    pilot_cost: float,
-) -> Payback:
-    """The total budget from which on, around or above the present one, the best n after the pilot is expected to win.
-
-    Args:
-        fits: the fits.
-        drawn: rewards by draw of n, B_p and rollouts.
-        today: n and B_p of the configuration.
-        plan: the plan.
-        pricing: prices with the whole budget, the pilot's cost included.
-        pilot_cost: in the budget's unit.
-    """
-    total, unit = plan.budget.available + pilot_cost, plan.budget.unit
-    problems = plan.problems_per_batch if fits.reaches_problems_per_batch(plan.problems_per_batch) else today[1]
-    amounts = np.geomspace(max(1.05 * pilot_cost, total / 1e3), FURTHEST * total, PAYBACK_POINTS)
-
-    def expected(n: int, bp: int, amount: float) -> float:
-        rollouts = max(pricing.most_steps(unit, amount, n * bp), 0) * n * bp
-        return float(drawn(n, bp, float(max(rollouts, 1))).mean())
-
-    sizes = fits.candidate_sizes(0)
-    gains = [
-        max(expected(n, problems, float(amount) - pilot_cost) for n in sizes) - expected(*today, float(amount))
-        for amount in amounts
-    ]
-    ahead, place = np.array(gains) > 0, int(np.argmin(np.abs(np.log(amounts / total))))
-    if ahead[place]:
-        while place and ahead[place - 1]:
-            place -= 1
-    else:
-        place = next((i for i in range(place, len(ahead)) if ahead[i]), -1)
-    return Payback(pilot_cost, total, float(amounts[place]) if place >= 0 else None, float(amounts[-1]))
 
 
 def _signed(value: Estimate) -> str:

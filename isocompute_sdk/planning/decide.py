@@ -89,7 +89,17 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
 
 
 def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
-    """The plan of an allocation that the caller chose; see `Planner.plan_for`."""
+    """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
+
+    Args:
+        planner: fits, hardware, recipe and throughput.
+        candidate: the allocation.
+        request: budget and options as of `allocate`.
+        pricing: its prices; None for those of the planner.
+
+    Raises:
+        FieldError: it costs more than the budget, or the hardware cannot take its batch.
+    """
     resolved = resolve(planner, replace(request, spend="all"), pricing)
     choice = choice_of(resolved, Setup(resolved.limits, [candidate], []), candidate, [candidate])
     plan, notes = _plan_of(planner, resolved, replace(choice, pricing=resolved.limits.pricing))
@@ -207,7 +217,7 @@ def _alternatives(resolved: Resolved, choice: Choice, reward: float | None) -> t
 
 
 def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tuple[int, str]]:
-    """What makes another n worth knowing about, the most telling first; the careful one may be named twice."""
+    """What makes another n worth knowing about, the most telling first."""
     chosen, by_law, tie = choice.chosen, resolved.by_law, resolved.tolerances.equal
     largest, full = resolved.fits.group_size_range[1], choice.best
     rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
@@ -233,10 +243,6 @@ def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tup
         if by_law is not None:
             here = by_law.best([one.candidate for one in on_grid])
         kinds[here.group_size] = "on-grid"
-    if by_law is not None and rest:
-        careful = by_law.best([one.candidate for one in choice.landmarks], careful=True).group_size
-        if careful != chosen.group_size and kinds.get(careful) != "on-grid":
-            return [*kinds.items(), (careful, "conservative")]
     return [*kinds.items()]
 
 
@@ -300,17 +306,15 @@ def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> 
     smallest, largest = fits.group_size_range
     notes += caveats.beyond_grid(chosen.group_size, largest, smallest)
     notes += caveats.problem_set(chosen, plan.n_problems)
-    notes += caveats.batch(chosen, planner.recipe, fits.problems_per_batch)
+    in_steps = resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps"
+    fitted = fits.rollouts_per_batch if in_steps else None
+    notes += caveats.batch(chosen, planner.recipe, fits.problems_per_batch, fitted)
     notes += caveats.steps(chosen, planner.recipe)
-    if resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps":
-        notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
-    notes += caveats.evaluation(
-        plan.breakdown, pricing.evaluation_share, counted=pricing.evaluation_counts, timed=timed
-    )
+    notes += caveats.evaluation(plan.breakdown, pricing.evaluation_share)
     if throughput is not None:
-        given = "gpus" in planner.hardware.model_fields_set and timed
-        notes += caveats.gpus(throughput, planner.hardware, given)
-        notes += caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts, planner.throughput)
+        offered = planner.hardware.gpu_counts if "gpus" in planner.hardware.model_fields_set and timed else ()
+        size = plan.rollouts_per_batch, plan.rollouts
+        notes += caveats.speed(throughput, pricing.budget, size, planner.throughput, tuple(offered))
     notes += [
         caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
         for a in plan.alternatives
@@ -473,7 +477,13 @@ def _first(
         return None
     chosen, budget = choice.chosen, resolved.limits.pricing.budget
     if fits.surface is None:
-        return planner.first_pilot(request, search)
+        asked = {name: getattr(request, name) for name in ("n_problems", "min_update_steps")}
+        problems = request.fixed.problems_per_batch
+        try:
+            return planner.design_pilot(request.budget, rng=search.rng, problems_per_batch=problems, **asked).first
+        except PlanError:
+            # The budget pays for no pilot.
+            return None
     assert choice.odds is not None, "a surface has odds"
     odds = _odds_of(choice.odds, chosen.group_size)
     assert odds is not None, "a surface has odds"

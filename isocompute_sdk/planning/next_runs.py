@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning.pricing import Pricing, amount_text
@@ -23,7 +22,7 @@ from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth
 from isocompute_sdk.specs import Budget, Hardware
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation
-from isocompute_sdk.tolerances import FAR, Tolerances
+from isocompute_sdk.tolerances import Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NONE_WORTH_IT = "none is worth its cost: train the plan"
@@ -234,72 +233,51 @@ class Question:
     n_problems: int | None = None
     """Distinct training problems, which no batch exceeds; None if unknown."""
 
-    @property
-    def surface(self) -> Surface:
-        """The joint model.
-
-        Raises:
-            PlanError: fits of another method.
-        """
-        if self.fits.surface is None:
-            raise PlanError(
-                f"fits of method {self.fits.method!r} have no draws of a surface to judge further runs by",
-                "Fit with --method surface (method='surface').",
-            ).in_shell("Fit with --method surface.")
-        return self.fits.surface
-
-    def compute(self, rollouts: float) -> float:
-        """Rollouts on the axis of the fits."""
-        return self.pricing.compute(rollouts, self.fits.compute)
-
-    def cost(self, batch: int, steps: int) -> float:
-        """Cost in the budget's unit."""
-        return self.pricing.cost(batch, steps)
-
     def steps(self, amount: float, batch: int) -> int:
         """Update steps that an amount buys of a batch, within the deadline."""
-        steps, deadline = self.pricing.most_steps(self.pricing.budget.unit, amount, batch), self.pricing.deadline
+        steps, deadline = self.pricing.most_steps(self.pricing.unit, amount, batch), self.pricing.deadline
         return steps if deadline is None else min(steps, self.pricing.most_steps("wall_hours", deadline, batch))
 
-
-@dataclass(frozen=True)
-class Ran:
-    """A run that exists."""
-
-    run_id: str | None
-    """None where runs are known by configuration only."""
-    group_size: int
-    problems_per_batch: int
-    update_steps: int
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Pick:
-    """A trial that is worth making."""
-
-    trial: Trial
-    saving: float
-    """Expected saving beside the picks before it, less its cost."""
-    worth: Worth
-    """Of all picks up to this one together."""
+    def lengthened(self, run: Trial, steps: int) -> Trial:
+        """A run up to so many steps, at the cost of what is added."""
+        batch = run.group_size * run.problems_per_batch
+        spent = self.pricing.cost(batch, run.begins) if run.begins else 0.0
+        return replace(run, update_steps=steps, cost=self.pricing.cost(batch, steps) - spent)
 
 
 def ask(question: Question, search: Search) -> NextRuns:
     """The runs that lower expected regret most for their cost; none if together they save too little to wait for.
 
     Raises:
-        PlanError: fits without a surface, or a budget that is too small for any plan.
+        PlanError: a budget that is too small for any plan.
     """
-    fits, surface, pricing = question.fits, question.surface, question.pricing
-    rng = np.random.default_rng(0 if search.rng is None else search.rng)
+    fits, surface, budget = question.fits, question.fits.surface, question.pricing.budget
+    assert surface is not None, "asked of fits with a surface"
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
     powers = {2**i for i in range(1, 41) if first <= 2**i <= last}
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
-    outlook = Outlook(surface, _choices(question, surface, sizes), rng, question.compute, _evaluations(fits))
-    largest = max(*fits.group_sizes, MAX_SIZE)
-    ran, going = runs_of(fits), search.going
-    made = [_rest(one, question, going[one.run_id]) for one in ran if one.run_id is not None and one.run_id in going]
+    in_rollouts = fits.compute == "log10_rollouts"
+    compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)
+    choices = Choices.of(
+        surface,
+        [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None],
+        question.steps,
+        question.min_update_steps,
+        budget.available,
+        compute=compute,
+        planned=question.planned_sizes,
+        plan=question.plan,
+    )
+    if choices is None:
+        raise PlanError(
+            f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan", "Raise the budget."
+        )
+    points = [int(np.count_nonzero(one.compute_T > 0)) for one in fits.surface_points or ()]
+    evaluations = max(4, min(int(np.median(points)) if points else 20, 60))
+    rng = np.random.default_rng(0 if search.rng is None else search.rng)
+    outlook = Outlook(surface, choices, rng, compute, evaluations)
+    largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
+    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues in going]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
@@ -311,15 +289,35 @@ def ask(question: Question, search: Search) -> NextRuns:
     picks = _chosen(outlook, asked, search, made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
     now = f"the plan now is n = {question.plan[0]}; we expect it to lose {regret:.3f} against the best n"
-    tolerances = Tolerances(outlook.choices.span)
+    tolerances = Tolerances(choices.span)
     # Beside runs that go on anyway nothing waits for these.
     if min(total, regret) < (tolerances.nothing if going else tolerances.small):
         reason = f"{now}; of the runs that could be made first, {NONE_WORTH_IT}"
-        return NextRuns.none(pricing.budget, fits.metric, question.plan, regret, reason)
-    return _answer(question, outlook, picks, regret, now)
+        return NextRuns.none(budget, fits.metric, question.plan, regret, reason)
+    runs, total, chance_J = list[NextRun](), 0.0, np.arange(len(choices.group_size_J)) == outlook.now
+    for pick in picks:
+        saved = max(min(pick.saving, regret - total), 0.0)
+        changed = 1.0 - float(pick.worth.chosen_J[int(np.argmax(chance_J))])
+        rival = int(choices.group_size_J[int(np.argmax(np.where(chance_J == chance_J.max(), -1, pick.worth.chosen_J)))])
+        settles = f"whether n = {rival} is better at the target (the plan changes with probability {changed:.0%})"
+        runs.append(advised(pick.trial, budget.available, saved, settles))
+        total, chance_J = total + saved, pick.worth.chosen_J
+    cost = sum(run.cost for run in runs)
+    return NextRuns(
+        runs=tuple(runs),
+        unit=budget.unit,
+        budget=float(budget.available),
+        metric=fits.metric,
+        group_size_now=question.plan[0],
+        problems_per_batch_now=question.plan[1],
+        regret_now=regret,
+        saving=float(min(total, regret)),
+        reason=f"{now}. Run {named(runs)} first: {amount_text(cost, budget.unit)}, {cost / budget.available:.1%} of "
+        f"the budget, expected to save {total:.4f} after what it costs",
+    )
 
 
-def _candidates(sizes: Sequence[int], ran: Sequence[Ran], question: Question, most: float | None) -> list[Trial]:
+def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, most: float | None) -> list[Trial]:
     """New runs, second seeds and continuations, at costs that are shares of the budget."""
     budget = question.pricing.budget.available
     limit = SHARES[-1] * budget if most is None else most
@@ -329,30 +327,39 @@ def _candidates(sizes: Sequence[int], ran: Sequence[Ran], question: Question, mo
     for bp in question.problems:
         for n in sizes:
             seed = 1 + max((one.seed for one in ran if (one.group_size, one.problems_per_batch) == (n, bp)), default=-1)
-            trials += _lengths(Ran(None, n, bp, 0, seed), amounts, question.cost, fewest)
+            trials += _lengths(Trial(n, bp, 0, seed, 0.0), amounts, question, fewest)
     for one in ran:
-        if one.run_id is not None:
-            trials += _lengths(one, amounts, question.cost, MIN_ADDED)
+        if one.continues is not None:
+            trials += _lengths(one, amounts, question, MIN_ADDED)
     return trials
 
 
-def _lengths(run: Ran, amounts: Sequence[float], cost: Callable[[int, int], float], fewest_steps: int) -> list[Trial]:
+def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
     """The run from where it is, for each amount that pays for enough steps."""
-    batch, begins = run.group_size * run.problems_per_batch, run.update_steps
     trials = dict[int, Trial]()
-    spent = cost(batch, begins) if begins else 0.0
-    one = max(cost(batch, begins + fewest_steps) - spent, 1e-12) / fewest_steps
+    one = max(question.lengthened(run, run.begins + min_steps).cost, 1e-12) / min_steps
     for amount in amounts:
-        steps = begins + math.floor(amount / one)
-        while steps > begins and cost(batch, steps) - spent > amount * (1 + 1e-9):
-            steps -= max(1, (steps - begins) // 50)
-        if steps - begins >= fewest_steps:
-            added = cost(batch, steps) - spent
-            trials[steps] = Trial(run.group_size, run.problems_per_batch, steps, run.seed, added, run.run_id, begins)
+        trial = question.lengthened(run, run.begins + math.floor(amount / one))
+        while trial.update_steps > run.begins and trial.cost > amount * (1 + 1e-9):
+            shorter = trial.update_steps - max(1, (trial.update_steps - run.begins) // 50)
+            trial = question.lengthened(run, shorter)
+        if trial.update_steps - run.begins >= min_steps:
+            trials[trial.update_steps] = trial
     return list(trials.values())
 
 
-def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Sequence[Trial]) -> list[Pick]:
+@dataclass(frozen=True)
+class _Pick:
+    """A trial that is worth making."""
+
+    trial: Trial
+    saving: float
+    """Expected saving beside the picks before it, less its cost."""
+    worth: Worth
+    """Of all picks up to this one together."""
+
+
+def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Sequence[Trial]) -> list[_Pick]:
     """At most as many trials as there are slots, one after the other, each the one that saves most for its cost.
 
     Args:
@@ -362,7 +369,7 @@ def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Seq
         made: trials that are made in any case; what the others save is beside them.
     """
     floor, most = Tolerances(outlook.choices.span).nothing, search.most
-    left, picks = list(trials), list[Pick]()
+    left, picks = list(trials), list[_Pick]()
     if not left:
         return picks
     shown = outlook.shown(left)
@@ -383,7 +390,7 @@ def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Seq
             break
         per_cost_E = np.where(saving_E >= NEAR_BEST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
         best = int(np.argmax(per_cost_E))
-        picks.append(Pick(asked[best], float(saving_E[best]), worths[best]))
+        picks.append(_Pick(asked[best], float(saving_E[best]), worths[best]))
         saved, index = worths[best].saving, able[best]
         taken = slice(index, index + 1)
         before = np.concatenate([before[0], shown[0][taken]]), np.concatenate([before[1], shown[1][taken]])
@@ -409,88 +416,24 @@ def _without(trials: list[Trial], taken: int) -> tuple[list[Trial], list[int]]:
     ], keep
 
 
-def runs_of(fits: Fits) -> list[Ran]:
+def runs_of(fits: Fits) -> list[Trial]:
     """The runs behind fits; without their table one for each configuration, which cannot be continued by name."""
-    from isocompute_sdk.records import RunSet
-
     if fits.runs is not None:
-        named = [
-            Ran(run.run_id, run.group_size, bp, max(1, round(run.rollouts / (run.group_size * bp))), run.seed or 0)
-            for run in RunSet.from_dict(fits.runs).runs()
-            if (bp := run.problems_per_batch) is not None and (run.group_size, bp) in fits.curves and run.rollouts > 0
-        ]
+        columns, constants = fits.runs["columns"], fits.runs["constants"]
+        names = ("run_id", "group_size", "problems_per_batch", "seed", "rollouts")
+        count = len(columns["rollouts"])
+        rows = zip(*(columns.get(name, [constants.get(name)] * count) for name in names), strict=True)
+        named: dict[str, Trial] = {}
+        for run_id, n, bp, seed, rollouts in rows:
+            steps = round(rollouts / (n * (bp or 1)))
+            if (n, bp) in fits.curves and bp is not None and rollouts > 0:
+                known = named.get(run_id)
+                steps = max(1, steps, 0 if known is None else known.begins)
+                named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, run_id, steps)
         if named:
-            return named
-    return [
-        Ran(None, n, bp, max(1, round(curve.last_compute / (n * bp))))
-        for (n, bp), curve in fits.curves.items()
-        if bp is not None
-    ]
-
-
-def _rest(run: Ran, question: Question, steps: int) -> Trial:
-    """What is left of a run that goes on."""
-    batch = run.group_size * run.problems_per_batch
-    cost = question.cost(batch, steps) - question.cost(batch, run.update_steps)
-    return Trial(run.group_size, run.problems_per_batch, steps, run.seed, cost, run.run_id, run.update_steps)
-
-
-def _choices(question: Question, surface: Surface, sizes: Sequence[int]) -> Choices:
-    """What the budget decides between: every group size at every B_p that the budget can carry out."""
-    budget = question.pricing.budget
-    pairs = [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None]
-    choices = Choices.of(
-        surface,
-        pairs,
-        question.steps,
-        question.min_update_steps,
-        budget.available,
-        compute=question.compute,
-        planned=question.planned_sizes,
-        plan=question.plan,
-    )
-    if choices is None:
-        raise PlanError(
-            f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan", "Raise the budget."
-        )
-    return choices
-
-
-def _evaluations(fits: Fits) -> int:
-    """Evaluations of a run like those behind the fits."""
-    points = [int(np.count_nonzero(one.compute_T > 0)) for one in fits.surface_points or ()]
-    return max(4, min(int(np.median(points)) if points else 20, 60))
-
-
-def _answer(question: Question, outlook: Outlook, picks: Sequence[Pick], regret: float, now: str) -> NextRuns:
-    """The picks with costs, reasons and notes."""
-    c, unit, budget = outlook.choices, question.pricing.budget.unit, question.pricing.budget.available
-    runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
-    chance[outlook.now] = 1.0
-    for pick in picks:
-        saved = max(min(pick.saving, regret - total), 0.0)
-        runs.append(advised(pick.trial, budget, saved, _settles(outlook, pick, chance)))
-        total, chance = total + saved, pick.worth.chosen_J
-    cost = sum(run.cost for run in runs)
-    reason = (
-        f"{now}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
-        f"expected to save {total:.4f} after what it costs"
-    )
-    batches = {int(n) * int(bp) for n, bp in zip(c.group_size_J, c.problems_J, strict=True)}
-    target = max(question.compute(float(batch * question.steps(budget, batch))) for batch in batches)
-    longest = max(outlook.surface.largest_compute, *(question.compute(float(r.rollouts)) for r in runs))
-    return NextRuns(
-        runs=tuple(runs),
-        unit=unit,
-        budget=float(budget),
-        metric=question.fits.metric,
-        group_size_now=question.plan[0],
-        problems_per_batch_now=question.plan[1],
-        regret_now=regret,
-        saving=float(min(total, regret)),
-        reason=reason,
-        notes=tuple(far_note(target, longest)),
-    )
+            return sorted(named.values(), key=lambda one: one.continues or "")
+    known = {key: curve.last_compute for key, curve in fits.curves.items()}
+    return [Trial(n, bp, max(1, round(last / (n * bp))), 0, 0.0) for (n, bp), last in known.items() if bp is not None]
 
 
 def advised(trial: Trial, budget: float, saves: float, settles: str) -> NextRun:
@@ -508,18 +451,6 @@ def advised(trial: Trial, budget: float, saves: float, settles: str) -> NextRun:
     )
 
 
-def far_note(target: float, longest: float) -> list[Note]:
-    """The note that the target lies far beyond every run; none within `FAR`."""
-    reach = target / longest
-    if reach <= FAR * (1 + 1e-9):
-        return []
-    text = (
-        f"After these runs the target still lies {reach:.3g} x beyond the longest run. A run of a tenth of the target "
-        "costs more than it is expected to save; predictions that far rest on the form of the curves."
-    )
-    return [Note("target-beyond-10x", "warning", text, {"extrapolation": reach})]
-
-
 def named(runs: Sequence[NextRun]) -> str:
     """Group sizes and lengths in one phrase."""
     by_length: dict[int, list[str]] = {}
@@ -527,19 +458,3 @@ def named(runs: Sequence[NextRun]) -> str:
         by_length.setdefault(run.rollouts, []).append(str(run.group_size))
     parts = [f"n = {' and '.join(sizes)} to {short(length)} rollouts" for length, sizes in by_length.items()]
     return ", ".join(parts)
-
-
-def _settles(outlook: Outlook, pick: Pick, before_J: npt.NDArray[np.float64]) -> str:
-    """Which n compete, and how likely the plan changes."""
-    c, t = outlook.choices, pick.trial
-    after_J = pick.worth.chosen_J
-    now = int(np.argmax(before_J))
-    others = np.where(np.arange(len(after_J)) == now, -1.0, after_J)
-    rival = int(np.argmax(others))
-    changed = 1.0 - float(after_J[now])
-    if others[rival] <= 0:
-        return f"how good n = {t.group_size} is at the target"
-    return (
-        f"whether n = {c.group_size_J[rival]} is better than n = {c.group_size_J[now]} at the target (the plan changes "
-        f"with probability {changed:.0%})"
-    )

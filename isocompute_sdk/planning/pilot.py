@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.surface.decline import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
+from isocompute_sdk.fitting.surface.beyond import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 from isocompute_sdk.planning.next_runs import (
@@ -28,13 +27,11 @@ from isocompute_sdk.planning.next_runs import (
     PilotDesign,
     ShareRegret,
     advised,
-    far_note,
     named,
 )
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial
 from isocompute_sdk.specs import Hardware
-from isocompute_sdk.tolerances import FAR
 
 SIZES = (8, 1024)
 """Smallest and largest n of the belief."""
@@ -103,14 +100,6 @@ SHORTER = ((MIN_STEPS, 3), (15, 3), (8, 2))
 METRIC = "avg@4"
 
 
-@dataclass(frozen=True)
-class _Set:
-    """Runs of one pilot, with what they are worth."""
-
-    trials: tuple[Trial, ...]
-    saving: float
-
-
 def design_pilot(
     pricing: Pricing,
     hardware: Hardware,
@@ -137,133 +126,91 @@ def design_pilot(
     Raises:
         PlanError: the budget does not pay for a plan.
     """
-    bp, generator = problems_per_batch, np.random.default_rng(0 if rng is None else rng)
-    surface = prior_surface(_rollouts(pricing, bp), bp, generator)
-    choices = _pilot_choices(pricing, hardware, surface, bp, min_update_steps)
+    bp, generator, budget = problems_per_batch, np.random.default_rng(0 if rng is None else rng), pricing.budget
+    # Rollouts that the budget buys at a middling batch.
+    target = float(max(pricing.most_steps(pricing.unit, pricing.available, 32 * bp), 1) * 32 * bp)
+    surface = prior_surface(target, bp, generator)
+    sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
+    pairs, steps_of = [(n, bp) for n in sizes], partial(pricing.most_steps, pricing.unit)
+    choices = Choices.of(surface, pairs, steps_of, min_update_steps, pricing.available, from_trials=True)
+    if choices is None:
+        raise PlanError(
+            f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for {min_update_steps} steps of the "
+            f"smallest batch at B_p = {bp}",
+            "Raise the budget, or lower --min-update-steps.",
+        )
     outlook = Outlook(surface, choices, generator)
-    sizes = outlook.choices.group_size_J.tolist()
-    best: dict[float, _Set] = {}
-    for fewest, levels in SHORTER:
-        for share in shares:
-            trials = _round(sizes, bp, share * pricing.budget.available, LEAN, pricing, fewest, levels)
-            best[share] = _Set(trials, outlook.saving(trials) if trials else 0.0)
-        if any(found.trials for found in best.values()):
+    able = sorted(n for n in choices.group_size_J.tolist() if n <= MAX_SIZE)
+    sets: dict[float, tuple[Trial, ...]] = {}
+    for min_steps, levels in SHORTER:
+        sets = {share: _round(able, bp, share * pricing.available, pricing, min_steps, levels) for share in shares}
+        if any(sets.values()):
             break
+    saved = {share: outlook.saving(trials) if trials else 0.0 for share, trials in sets.items()}
     regret = max(outlook.regret_now, 0.0)
     # A pilot that costs more than it saves need not be made.
     table = [
         ShareRegret(
             float(share),
-            min(max(regret - found.saving, 0.0), 1.0),
-            tuple(t.group_size for t in found.trials),
-            tuple(t.rollouts for t in found.trials),
+            min(max(regret - saved[share], 0.0), 1.0),
+            tuple(t.group_size for t in trials),
+            tuple(t.rollouts for t in trials),
         )
-        for share, found in best.items()
+        for share, trials in sets.items()
     ]
-    able = {share: found for share, found in best.items() if found.trials}
-    most = max((found.saving for found in able.values()), default=0.0)
-    share, first = 0.0, _Set((), 0.0)
-    if able and (most > 0 or spend_all):
-        share = min(one for one, found in able.items() if found.saving >= min(NEAR_BEST * most, most))
-        first = able[share]
-    now = int(choices.group_size_J[outlook.now]) if now is None else now
-    return PilotDesign(_first_round(pricing, first, regret, share, bp, now), float(share), tuple(table))
-
-
-def _rollouts(pricing: Pricing, bp: int) -> float:
-    """Rollouts that the budget buys at a middling batch."""
-    batch = 32 * bp
-    steps = pricing.most_steps(pricing.budget.unit, pricing.budget.available, batch)
-    return float(max(steps, 1) * batch)
-
-
-def _pilot_choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, least: int) -> Choices:
-    sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
-    steps_of = partial(pricing.most_steps, pricing.budget.unit)
-    pairs = [(n, bp) for n in sizes]
-    found = Choices.of(surface, pairs, steps_of, least, pricing.budget.available, from_trials=True)
-    if found is None:
-        raise PlanError(
-            f"a budget of {amount_text(pricing.budget.amount, pricing.budget.unit)} does not pay for {least} steps of "
-            f"the smallest batch at B_p = {bp}",
-            "Raise the budget, or lower --min-update-steps.",
-        )
-    return found
-
-
-def _round(
-    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int, fewest_levels: int
-) -> tuple[Trial, ...]:
-    """Runs of group sizes two octaves apart, from the largest that this amount pays for down; none if it pays for none.
-
-    Args:
-        sizes: group sizes that a plan may choose, one octave apart.
-        bp: B_p of all of them.
-        amount: cost of all of them.
-        lean: their rollouts grow with n to this power.
-        pricing: what they cost.
-        fewest_steps: fewest update steps of each.
-        fewest_levels: fewest group sizes; near the smallest n they lie one octave apart instead.
-    """
-    known = sorted(n for n in sizes if n <= MAX_SIZE)
-    for top in range(len(known) - 1, -1, -1):
-        for spacing in (2, 1):
-            chosen = known[top::-spacing][:MAX_LEVELS][::-1]
-            trials = _trials(chosen, bp, amount, lean, pricing, fewest_steps)
-            if len(trials) >= fewest_levels:
-                return trials
-    return ()
-
-
-def _trials(
-    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int
-) -> tuple[Trial, ...]:
-    weight = np.array(sizes, dtype=float) ** lean
-    found: list[Trial] = []
-    for n, part in zip(sizes, amount * weight / weight.sum(), strict=True):
-        steps = pricing.most_steps(pricing.budget.unit, float(part), n * bp)
-        if steps < fewest_steps:
-            return ()
-        found.append(Trial(n, bp, steps, 0, pricing.cost(n * bp, steps)))
-    return tuple(found)
-
-
-def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp: int, now: int) -> NextRuns:
-    """The runs of the first round; `now` is the n that is planned without them."""
-    unit, budget = pricing.budget.unit, pricing.budget.available
-    saving = min(max(first.saving, 0.0), regret)
+    made = [share for share, trials in sets.items() if trials]
+    most, share, first = max((saved[share] for share in made), default=0.0), 0.0, tuple[Trial, ...]()
+    if made and (most > 0 or spend_all):
+        share = min(one for one in made if saved[one] >= min(NEAR_BEST * most, most))
+        first = sets[share]
+    saving = min(max(saved.get(share, 0.0), 0.0), regret) if first else 0.0
     runs = tuple(
         advised(
             t,
-            budget,
-            saving / len(first.trials),
-            f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first.trials)}",
+            pricing.available,
+            saving / len(first),
+            f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}",
         )
-        for t in first.trials
+        for t in first
     )
-    start = (
+    now = int(choices.group_size_J[outlook.now]) if now is None else now
+    reason = (
         f"nothing was run: published laws say n = {now}; without runs {regret:.4f} is expected to be lost against the "
         "best n"
     )
     if runs:
         cost = sum(run.cost for run in runs)
-        reason = (
-            f"{start}. Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
-            f"{cost / budget:.1%} of the budget), fit, and ask again"
+        reason += (
+            f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, budget.unit)}, "
+            f"{cost / pricing.available:.1%} of the budget), fit, and ask again"
         )
     else:
-        reason = f"{start}; of the pilots that could be run, {NONE_WORTH_IT}"
-    target = _rollouts(pricing, bp)
-    notes = far_note(target, max((float(r.rollouts) for r in runs), default=target / FAR))
-    return NextRuns(
-        runs=runs,
-        unit=unit,
-        budget=float(budget),
-        metric=METRIC,
-        group_size_now=now,
-        problems_per_batch_now=bp,
-        regret_now=float(regret),
-        saving=float(saving if runs else 0.0),
-        reason=reason,
-        notes=tuple(notes),
-    )
+        reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"
+    left = float(pricing.available)
+    advice = NextRuns(runs, budget.unit, left, METRIC, now, bp, float(regret), float(saving), reason)
+    return PilotDesign(advice, float(share), tuple(table))
+
+
+def _round(
+    sizes: Sequence[int], bp: int, amount: float, pricing: Pricing, min_steps: int, min_levels: int
+) -> tuple[Trial, ...]:
+    """Runs of group sizes two octaves apart, from the largest that this amount pays for down; none if it pays for none.
+
+    Args:
+        sizes: group sizes that may be run, one octave apart, increasing.
+        bp: B_p of all of them.
+        amount: cost of all of them.
+        pricing: what they cost.
+        min_steps: fewest update steps of each.
+        min_levels: fewest group sizes; near the smallest n they lie one octave apart instead.
+    """
+    for top in range(len(sizes) - 1, -1, -1):
+        for spacing in (2, 1):
+            chosen = sizes[top::-spacing][:MAX_LEVELS][::-1]
+            weight = np.array(chosen, dtype=float) ** LEAN
+            parts = (amount * weight / weight.sum()).tolist()
+            steps = [pricing.most_steps(pricing.unit, part, n * bp) for n, part in zip(chosen, parts, strict=True)]
+            if len(chosen) >= min_levels and min(steps) >= min_steps:
+                pairs = zip(chosen, steps, strict=True)
+                return tuple(Trial(n, bp, m, 0, pricing.cost(n * bp, m)) for n, m in pairs)
+    return ()

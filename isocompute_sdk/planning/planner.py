@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.planning.allocate import AllocateOptions, Options, Request, whole_number
-from isocompute_sdk.planning.candidates import Candidate
+from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.planning.allocate import SLOTS, Options, Request, whole_number
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
-from isocompute_sdk.planning.decide import decide, plan_for
+from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign, Search
 from isocompute_sdk.planning.pilot import SHARES, design_pilot
@@ -187,7 +185,7 @@ class Planner:
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         return planner
 
-    def allocate(self, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Plan:
+    def allocate(self, budget: Budget | float | str, **options: Unpack[Options]) -> Plan:
         """The best executable allocation within the budget.
 
         For a budget in GPU-hours or money, or with a deadline, n, B_p and the number of GPUs are chosen together, by
@@ -199,7 +197,7 @@ class Planner:
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
             mode: `expected` or `conservative`. From a surface: largest expected reward (conservative: no n above those
-                that were run); from a law: its n (its lower end); from a prior: smallest expected (90 % worst) regret.
+                that were run); from a law: its n; from a prior: smallest expected (90 % worst) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface of two n or more.
             n_problems: distinct training problems D, for epochs and warnings.
             min_update_steps: fewest updates allowed; by default twice the recipe's warm-up.
@@ -216,19 +214,6 @@ class Planner:
         request = Request.of(budget, **options)
         return decide(self._on(request.budget), request)
 
-    def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
-        """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
-
-        Args:
-            candidate: the allocation.
-            request: budget and options as of `allocate`.
-            pricing: its prices; None for those of this planner.
-
-        Raises:
-            FieldError: it costs more than the budget, or the hardware cannot take its batch.
-        """
-        return plan_for(self, candidate, request, pricing)
-
     def replan(
         self,
         runs: RunSet,
@@ -239,7 +224,7 @@ class Planner:
         level: float = 0.8,
         rng: np.random.Generator | int | None = None,
     ) -> Replan:
-        """What to do with the rest of a run's budget: go on, roll back with another recipe or n, or stop.
+        """What to do with the rest of a run's budget: go on, roll back with another recipe, or stop.
 
         Args:
             runs: the run, alone or among others.
@@ -295,7 +280,7 @@ class Planner:
         equal: Equal | None = None,
         reference: Configuration | None = None,
         plan: Plan | None = None,
-        pilot_cost: float | None = None,
+        pilot_cost: float = 0.0,
         level: float = 0.8,
         **options: Unpack[Options],
     ) -> PlanComparison:
@@ -312,7 +297,7 @@ class Planner:
             reference: another configuration to compare with, in place of the best plan.
             plan: a plan of this planner for the same budget, in place of the best plan.
             pilot_cost: what a pilot cost that only the plan needs, in the budget's unit: the configuration gets it as
-                well, and the answer says from which budget on the pilot pays for itself. None: no such question.
+                well.
             level: coverage of the intervals, which are paired.
             **options: as of `allocate`; `spend` is `all` by default.
 
@@ -325,7 +310,7 @@ class Planner:
     def next_runs(
         self,
         budget: Budget | float | str | None = None,
-        slots: int = 1,
+        slots: int = SLOTS,
         *,
         most: float | None = None,
         going: Mapping[str, int] | None = None,
@@ -377,19 +362,6 @@ class Planner:
         if found is None:
             raise PlanError(f"a budget of {amount} is too small for a plan with a pilot", "Raise the budget.")
         return found
-
-    def first_pilot(self, request: Request, search: Search) -> NextRuns | None:
-        """The first round of a pilot for a request; None if its budget pays for none."""
-        try:
-            return self.design_pilot(
-                request.budget,
-                rng=search.rng,
-                problems_per_batch=request.fixed.problems_per_batch,
-                n_problems=request.n_problems,
-                min_update_steps=request.min_update_steps,
-            ).first
-        except PlanError:
-            return None
 
     def design_pilot(
         self,

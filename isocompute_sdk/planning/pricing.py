@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.specs import Budget, Evaluation, Throughput
@@ -97,6 +98,16 @@ class Pricing:
             + (", or measure it: Throughput.measure(runs)." if speed else "."),
         ).in_shell(f"Add {' and '.join(flags)}{', ' + _MEASURE if speed else ''}.")
 
+    @cached_property
+    def unit(self) -> str:
+        """The budget's own unit."""
+        return self.budget.unit
+
+    @cached_property
+    def available(self) -> float:
+        """What the budget leaves for the planned run, in that unit."""
+        return self.budget.available
+
     def at_gpus(self, gpus: int) -> Pricing:
         """Pricing with another number of GPUs."""
         return replace(self, throughput=self._throughput().at_gpus(gpus))
@@ -113,7 +124,7 @@ class Pricing:
 
     def cost(self, rollouts_per_batch: int, update_steps: int) -> float:
         """Cost in the budget's unit."""
-        return self.cost_in(self.budget.unit, rollouts_per_batch, update_steps)
+        return self.cost_in(self.unit, rollouts_per_batch, update_steps)
 
     def cost_in(self, unit: str, rollouts_per_batch: int, update_steps: int) -> float:
         """Cost in one unit, as it counts against a budget in that unit."""
@@ -174,7 +185,7 @@ class Pricing:
 
     def affordable_steps(self, rollouts_per_batch: int) -> tuple[int, str]:
         """Most steps within budget and deadline, and the limit that is reached first (`budget` or `deadline`)."""
-        steps, limit = self.most_steps(self.budget.unit, self.budget.available, rollouts_per_batch), "budget"
+        steps, limit = self.most_steps(self.unit, self.available, rollouts_per_batch), "budget"
         if self.deadline is not None:
             within = self.most_steps("wall_hours", self.deadline, rollouts_per_batch)
             if within < steps:
@@ -183,7 +194,7 @@ class Pricing:
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit budget and deadline."""
-        return self.cost(rollouts_per_batch, update_steps) <= self.budget.available and self.in_time(
+        return self.cost(rollouts_per_batch, update_steps) <= self.available and self.in_time(
             rollouts_per_batch, update_steps
         )
 
@@ -237,6 +248,8 @@ class Pricing:
         def cost(steps: int) -> float:
             return self.cost_in(unit, rollouts_per_batch, steps)
 
+        if unit == "rollouts":
+            return max(int(amount // rollouts_per_batch), 0)
         if cost(1) > amount:
             return 0
         low = max(1, math.floor(amount / cost(1)))

@@ -336,14 +336,8 @@ class Marginal(Answer):
 
     plan: SavedPlan
     budget: Annotated[Budget, GIVEN_FIELDS]
-    next_plan: SavedPlan
-    """The plan for a quarter more."""
     gain: SavedEstimate
     """Reward that a quarter more is predicted to add."""
-    per_million_rollouts: SavedEstimate
-    """That gain per million rollouts."""
-    per_thousand_gpu_hours: SavedEstimate | None
-    """That gain per 1,000 GPU-hours; None without a throughput."""
     doubling: SavedEstimate
     """Reward that twice the budget is predicted to add."""
     last_half: SavedEstimate
@@ -355,19 +349,14 @@ class Marginal(Answer):
     def lines(self) -> list[str]:
         """The answer as text, the verdict first."""
         p, unit = self.plan, self.budget.unit
-        lines = [
+        return [
             self._sentence(),
             f"at                      {amount_text(self.budget.amount, unit)}: n = {p.group_size}, "
             f"B_p = {p.problems_per_batch}, M = {p.update_steps:,}, predicted {self.metric} {p.predicted_reward:.3f}",
             f"last half               {_gain_text(self.last_half)}",
             f"a quarter more          {_gain_text(self.gain)}",
             f"twice as much           {_gain_text(self.doubling)}",
-            f"per million rollouts    {_gain_text(self.per_million_rollouts)}{_slope(p.rollouts, 1e6)}",
         ]
-        if self.per_thousand_gpu_hours is not None:
-            hours = _slope(p.costs["gpu_hours"], 1e3)
-            lines.append(f"per 1,000 GPU-hours     {_gain_text(self.per_thousand_gpu_hours)}{hours}")
-        return lines
 
     def _sentence(self) -> str:
         twice = f"doubling the budget is predicted to add {_gain_text(self.doubling)}"
@@ -380,10 +369,6 @@ class Marginal(Answer):
 
 
 MARGINAL = Document("marginal", 1, Marginal)
-
-
-def _slope(spent: float, unit: float) -> str:
-    return "" if unit <= spent else ", as a slope: the whole budget is smaller than that"
 
 
 def _gain_text(value: Estimate) -> str:
@@ -411,11 +396,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
         drawn_D = second.reward_draws() - first.reward_draws()
         return plans.between(drawn_D) if drawn_D.mean() > 0 else Estimate(0.0, 0.0, 0.0)
 
-    def per(gain: Estimate, amount: float) -> Estimate:
-        return Estimate(*(part / amount for part in gain)) if amount > 0 else Estimate(0.0, 0.0, 0.0)
-
     gain, doubling, worthwhile = gained(plan, more), gained(plan, twice), Tolerances(plan.span).small
-    hours = None if "gpu_hours" not in plan.costs else (more.costs["gpu_hours"] - plan.costs["gpu_hours"]) / 1e3
     verdict: Worth = "cannot-tell"
     if doubling.low >= worthwhile or (np.isnan(doubling.low) and doubling.mean >= worthwhile):
         verdict = "worth-it"
@@ -428,10 +409,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
         plan=plan,
         notes=() if twice.extrapolation is None else tuple(caveats.extrapolation(twice.extrapolation)),
         budget=budget,
-        next_plan=more,
         gain=gain,
-        per_million_rollouts=per(gain, (more.rollouts - plan.rollouts) / 1e6),
-        per_thousand_gpu_hours=None if hours is None else per(gain, hours),
         doubling=doubling,
         last_half=Estimate(np.nan, np.nan, np.nan) if half is None else gained(half, plan),
         worthwhile=worthwhile,

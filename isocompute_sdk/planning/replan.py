@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,16 +13,16 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
+from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, logistic
-from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR
+from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
-from isocompute_sdk.planning.candidates import Candidate, Fixed
-from isocompute_sdk.planning.decide import decide
+from isocompute_sdk.planning.candidates import Candidate
+from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, Verdict
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
@@ -40,7 +40,6 @@ Name = Literal[
     "roll-back-terms-on",
     "roll-back-terms-off",
     "halve-learning-rate",
-    "another-group-size",
     "stop",
 ]
 Basis = Literal["measured-in-paper", "seen-in-your-data", "guess"]
@@ -208,38 +207,7 @@ OF_TERMS = frozenset({"entropy-collapse", "entropy-explosion", "kl-drift"})
 """Findings that the KL term and the entropy bonus answer for; the learning rate answers for other sicknesses."""
 MIN_BEFORE = 6
 """Evaluations before the onset that the healthy curve needs."""
-CURVE_POINTS, POINTS_AHEAD = 80, 12
-
-
-@dataclass(frozen=True)
-class _Situation:
-    """Everything that the options are computed from."""
-
-    planner: Planner
-    live: LiveRun
-    forecast: Forecast
-    left: float
-    """Rollouts that are left."""
-    problems: int
-    now_D: Array
-    """Reward of the last update."""
-    keep_D: Array
-    """Reward at the checkpoint."""
-    going_on_D: Array
-    """Best checkpoint up to the end, as the run is."""
-    healthy_D: Array | None
-    """The same from the checkpoint on, if the trouble had not come; None if it came before a curve could be seen."""
-    rng: np.random.Generator
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Range of the metric."""
-        return self.planner.fits.bounds
-
-    @property
-    def keep(self) -> Checkpoint:
-        """The checkpoint to go back to."""
-        return self.forecast.card.keep
+POINTS_AHEAD = 12
 
 
 def replan(
@@ -260,175 +228,128 @@ def replan(
     live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)
     series = live.one
     problems = series.problems_per_batch or max(planner.recipe.min_problems_per_batch, 1)
-    batch = series.group_size * problems
-    steps, budget = _affordable(planner, remaining, batch)
-    left, reached = float(steps * batch), float(series.rollouts_T[-1])
-    factor = float(np.clip((reached + left) / reached, 1.05, FURTHEST))
-    live, known = in_sweep(live, fits)
-    found = forecast_run(live, factor, bounds=fits.bounds, level=level, known=known, rng=rng)
-    generator = np.random.default_rng(0 if rng is None else rng)
-    situation = _situation(planner, live, found, left, problems, generator)
-    options = sorted(_options(situation, steps, level), key=lambda one: -one.reward)
-    exists = found.card.keep.path is not None
-    at_step = (
-        by_step(checkpoints).get(int(found.card.keep.step)) if exists and found.card.keep.step is not None else None
-    )
-    notes = [*found.notes, *_notes(found, at_step, options, factor_asked=(reached + left) / reached)]
-    return Replan(
-        run_id=series.run_id,
-        metric=live.metric,
-        group_size=series.group_size,
-        problems_per_batch=problems,
-        spent=max(_sampled(runs, series.run_id) or reached, reached),
-        remaining=left,
-        onset=found.onset,
-        trouble=_trouble(live),
-        checkpoint=found.card.keep,
-        loadable=None if at_step is None or at_step.loadable is None else str(at_step.loadable),
-        convert=None if at_step is None else at_step.convert,
-        salvageable=found.card.keep.rollouts if exists else 0.0,
-        options=tuple(options),
-        follow=_followed(options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
-        forecast=replace(found, notes=()),
-        level=level,
-        plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
-        notes=unique(notes),
-        backend=backend_of(runs.filter(run_id=series.run_id)) or USUAL_BACKEND,
-    )
-
-
-def _sampled(runs: RunSet, run_id: str) -> float | None:
-    """Rollouts that all attempts of a run sampled; None if unknown."""
-    return next((info.rollouts_spent for info in runs.runs() if info.run_id == run_id), None)
-
-
-def _affordable(planner: Planner, remaining: Budget | float | str, batch: int) -> tuple[int, Budget]:
-    """Update steps of a batch that the rest pays for, and the rest as a budget.
-
-    Raises:
-        PlanError: not one step.
-    """
-    budget = Budget.parse(remaining)
+    batch, budget = series.group_size * problems, Budget.parse(remaining)
     steps, _ = planner.pricing(budget).affordable_steps(batch)
     if steps < 1:
         raise PlanError(
             f"remaining = {budget}: less than one update of {batch:,} rollouts",
             "Give more, or stop and keep the best checkpoint.",
         ).in_shell("Give --remaining more, or stop and keep the best checkpoint.")
-    return steps, budget
-
-
-def _situation(
-    planner: Planner,
-    live: LiveRun,
-    found: Forecast,
-    left: float,
-    problems: int,
-    rng: np.random.Generator,
-) -> _Situation:
-    series, bounds = live.one, planner.fits.bounds
-    keep, reached = found.card.keep, float(series.rollouts_T[-1])
-    kept = max(keep.rollouts, 1.0)
-    ahead = np.geomspace(reached, reached + left, POINTS_AHEAD)
-    reward_DQ = live.surface(bounds).draws(np.array([kept, *ahead]))
-    until = None if found.onset is None else found.onset.rollouts
-    before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
-    unseen = until is not None and len(before) < MIN_BEFORE
-    if unseen:
-        until = None
-    # The curve before the trouble, as it would go on without it.
-    healthy = live.surface(bounds, until=until)
-    if found.onset is not None:
-        healthy = healthy.without_fall()
-    best_D2 = healthy.draws(np.array([kept, kept + left]), at=False)
-    keep_D = reward_DQ[:, 0]
-    if keep.reward is not None:
-        keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
-    return _Situation(
-        planner,
-        live,
-        found,
-        left,
-        problems,
-        reward_DQ[:, 1],
-        keep_D,
-        np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D),
-        None if unseen else keep_D + best_D2[:, 1] - best_D2[:, 0],
-        rng,
+    left, reached = float(steps * batch), float(series.rollouts_T[-1])
+    factor = (reached + left) / reached
+    live, known = in_sweep(live, fits)
+    asked = float(np.clip(factor, 1.05, FURTHEST))
+    forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
+    options = _options(
+        planner, live, forecast, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
+    )
+    keep = forecast.card.keep
+    on_disk = keep.path is not None
+    folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
+    sampled = next((info.rollouts_spent for info in runs.runs() if info.run_id == series.run_id), None)
+    return Replan(
+        run_id=series.run_id,
+        metric=live.metric,
+        group_size=series.group_size,
+        problems_per_batch=problems,
+        spent=max(sampled or reached, reached),
+        remaining=left,
+        onset=forecast.onset,
+        trouble=tuple(dict.fromkeys(one.name for one in live.troubles)),
+        checkpoint=keep,
+        loadable=None if folder is None or folder.loadable is None else str(folder.loadable),
+        convert=None if folder is None else folder.convert,
+        salvageable=keep.rollouts if on_disk else 0.0,
+        options=tuple(sorted(options, key=lambda one: -one.reward)),
+        follow=_followed(options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
+        forecast=replace(forecast, notes=()),
+        level=level,
+        plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
+        notes=unique([*forecast.notes, *_notes(forecast, folder, options, factor)]),
+        backend=backend_of(runs.filter(run_id=series.run_id)) or USUAL_BACKEND,
     )
 
 
-def _options(at: _Situation, steps: int, level: float) -> list[Option]:
-    series, found = at.live.one, at.forecast
-    n = series.group_size
+def _options(
+    planner: Planner,
+    live: LiveRun,
+    forecast: Forecast,
+    size: tuple[int, int],
+    level: float,
+    rng: np.random.Generator,
+) -> list[Option]:
+    """What can be done with B_p problems per batch and the steps that are left, each with its reward over the draws."""
+    series, keep, bounds = live.one, forecast.card.keep, planner.fits.bounds
+    n, (problems, steps) = series.group_size, size
+    left, reached = float(steps * n * problems), float(series.rollouts_T[-1])
+    kept = max(keep.rollouts, 1.0)
+    reward_DQ = live.surface(bounds).draws(np.array([kept, *np.geomspace(reached, reached + left, POINTS_AHEAD)]))
+    keep_D, now_D = reward_DQ[:, 0], reward_DQ[:, 1]
+    if keep.reward is not None:
+        keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
 
-    def option(
-        name: Name, title: str, basis: Basis, why: str, drawn_D: Array, changes: dict[str, Change], size: int = n
-    ) -> Option:
-        own = steps if size == n else int(at.left // (size * at.problems))
-        own = 0 if name == "stop" else own
-        drawn_D = np.clip(drawn_D, *at.bounds)
-        low, high = np.quantile(drawn_D, [(1 - level) / 2, (1 + level) / 2])
-        mean = float(drawn_D.mean())
-        start = None if name == "go-on" or at.keep.path is None else at.keep
-        spends = float(own * size * at.problems)
-        ends = min(float(low), mean), max(float(high), mean)
-        return Option(name, title, basis, why, start, changes, size, at.problems, own, spends, mean, *ends)
+    def option(name: Name, title: str, basis: Basis, why: str, drawn_D: Array, changes: dict[str, Change]) -> Option:
+        own = 0 if name == "stop" else steps
+        reward = estimate(np.clip(drawn_D, *bounds), level)
+        start = None if name == "go-on" or keep.path is None else keep
+        return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
-    options = [
-        option(
-            "go-on",
-            f"n = {n} for {steps:,} more updates",
-            "seen-in-your-data",
-            f"The run's own curve; probability that it falls {found.falling:.2f}.",
-            at.going_on_D,
-            {},
-        ),
-    ]
-    if at.keep.path is None:
+    why = f"The run's own curve; probability that it falls {forecast.falling:.2f}."
+    on_D = np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D)
+    going_on = option("go-on", f"n = {n} for {steps:,} more updates", "seen-in-your-data", why, on_D, {})
+    if keep.path is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
-        return [*options, option("stop", title, "seen-in-your-data", why, at.now_D, {})]
+        return [going_on, option("stop", title, "seen-in-your-data", why, now_D, {})]
     title, why = "keep the checkpoint, spend nothing more", "Its reward, without the luck of one evaluation."
-    options.append(option("stop", title, "seen-in-your-data", why, at.keep_D, {}))
-    gain_D = _usual_gain(at) if at.healthy_D is None else at.healthy_D - at.keep_D
-    terms = _terms(at)
-    if terms is not None:
+    stop = option("stop", title, "seen-in-your-data", why, keep_D, {})
+    changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
+    remedies: list[Option] = []
+    if (terms := _terms(planner, live)) is not None:
         name, title, why, changes = terms
-        options.append(option(name, title, "measured-in-paper", why, at.keep_D + gain_D, changes))
-    rate = series.context.get("learning_rate") or at.planner.recipe.learning_rate(n * at.problems)
+        remedies.append(option(name, title, "measured-in-paper", why, changed_D, changes))
+    rate = series.context.get("learning_rate") or planner.recipe.learning_rate(n * problems)
     half = float(f"{float(rate) / 2:.3g}")
     title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
-    halved = option("halve-learning-rate", title, "guess", why, at.keep_D + gain_D, {"learning_rate": half})
-    sick = {one.name for one in at.live.troubles if one.kind == "sick"}
+    halved = option("halve-learning-rate", title, "guess", why, changed_D, {"learning_rate": half})
+    sick = {one.name for one in live.troubles if one.kind == "sick"}
     # Of equal rewards the remedy of what was found comes first.
-    options.insert(2 if sick and not sick & OF_TERMS else len(options), halved)
-    return [*options, *_another_size(at, option)]
+    remedies.insert(0 if sick and not sick & OF_TERMS else len(remedies), halved)
+    return [going_on, stop, *remedies]
 
 
-def _usual_gain(at: _Situation) -> Array:
-    """What runs of all sets gain from where this one has its checkpoint, by the prior of their curves."""
-    prior, count = DEFAULT_PRIOR, len(at.keep_D)
-    normal_3D = at.rng.standard_normal((3, count))
-    share_D = logistic(prior.share_level_sd * normal_3D[0])
-    room_D = (at.bounds[1] - float(at.live.one.value_T[0])) * share_D
-    midpoint_D = prior.midpoint_level_sd * normal_3D[1]
-    steepness_D = np.exp(prior.slope_sd * normal_3D[2])
-    ahead = float(np.log1p(at.left / max(at.keep.rollouts, 1.0)))
+def _gain_without_trouble(
+    live: LiveRun,
+    forecast: Forecast,
+    kept: float,
+    left: float,
+    bounds: tuple[float, float],
+    rng: np.random.Generator,
+) -> Array:
+    """What the rest gains from the checkpoint on if the trouble had not come, by draw."""
+    series, until = live.one, None if forecast.onset is None else forecast.onset.rollouts
+    last = until or float(series.rollouts_T[-1])
+    before = np.count_nonzero((series.rollouts_T > 0) & (series.rollouts_T <= last * 1.0001))
+    if until is None or before >= MIN_BEFORE:
+        # The curve before the trouble, as it would go on without it.
+        healthy = live.surface(bounds, until=until)
+        healthy = healthy if until is None else healthy.without_fall()
+        best_D2 = healthy.draws(np.array([kept, kept + left]), at=False)
+        return best_D2[:, 1] - best_D2[:, 0]
+    # What runs of all sets gain from such a point on, by the prior of their curves.
+    prior, normal_3D = DEFAULT_PRIOR, rng.standard_normal((3, DEFAULT_DRAWS))
+    room_D = (bounds[1] - float(series.value_T[0])) * logistic(prior.share_level_sd * normal_3D[0])
+    midpoint_D, steepness_D = prior.midpoint_level_sd * normal_3D[1], np.exp(prior.slope_sd * normal_3D[2])
+    ahead = float(np.log1p(left / kept))
     now_D, then_D = (UNIT_SHAPES["hill"](steepness_D * (end - midpoint_D))[0] for end in (0.0, ahead))
     return room_D * (then_D - now_D)
 
 
-def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:
+def _terms(planner: Planner, live: LiveRun) -> tuple[Name, str, str, dict[str, Change]] | None:
     """KL term and entropy bonus on for an easy set, off for a hard one; None where they are so already."""
-    context = at.live.one.context
-    recipe = at.planner.recipe
-    now = [context.get(name) for name in ("kl_coef", "entropy_coef")]
-    kl, entropy = (
-        float(given if given is not None else getattr(recipe, name))
-        for given, name in zip(now, ("kl_coef", "entropy_coef"), strict=True)
-    )
-    known = all(value is not None for value in now)
-    base = float(at.live.one.value_T[0])
+    names, base = ("kl_coef", "entropy_coef"), float(live.one.value_T[0])
+    now = [live.one.context.get(name) for name in names]
+    known = None not in now
+    kl, entropy = (float(getattr(planner.recipe, n) if v is None else v) for n, v in zip(names, now, strict=True))
     if base >= EASY_FROM:
         if known and kl > 0 and entropy > 0:
             return None
@@ -444,66 +365,23 @@ def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
 
-def _another_size(at: _Situation, option: Callable[..., Option]) -> list[Option]:
-    """The n that the same decision names for a whole run, from the checkpoint on; none if the run has it."""
-    fits, n = at.planner.fits, at.live.one.group_size
-    spent = max(float(at.live.one.rollouts_T[-1]), 1.0)
-    request = Request(Budget(rollouts=spent + at.left), Fixed(problems_per_batch=at.problems), beyond_grid=0, slots=0)
-    try:
-        best = n if fits.surface is None else decide(at.planner, request).group_size
-    except PlanError:
-        return []
-    if best == n or best * at.problems > at.left:
-        return []
-    title = f"back to the checkpoint, then n = {best} for {int(at.left // (best * at.problems)):,} updates"
-    why = f"Your runs at n = {best}, from the point of their curve at which they had this reward."
-    changes: dict[str, Change] = {"group_size": best}
-    return [
-        option("another-group-size", title, "seen-in-your-data", why, _along_surface(at, fits, best), changes, best)
-    ]
-
-
-def _along_surface(at: _Situation, fits: Fits, size: int) -> Array:
-    """Best reward after going on along the surface's curve of another n from where it has the checkpoint's reward."""
-    last = fits.largest_compute or at.forecast.rollouts
-    grid_Q = np.geomspace(last / 1000.0, last + 2.0 * at.left, CURVE_POINTS)
-    reward_DQ = np.maximum.accumulate(fits.draws(grid_Q, size, at.problems), axis=1)
-    picked = at.rng.integers(len(reward_DQ), size=len(at.keep_D))
-    out = np.empty(len(at.keep_D))
-    for i, (draw, level) in enumerate(zip(picked, at.keep_D, strict=True)):
-        curve = reward_DQ[draw]
-        if level >= curve[-1]:
-            out[i] = level
-            continue
-        place = int(np.searchsorted(curve, level, side="right"))
-        reached = float(grid_Q[max(place - 1, 0)])
-        out[i] = max(float(np.interp(reached + at.left, grid_Q, curve)), level)
-    return out
-
-
 def _followed(options: Sequence[Option], worth: float) -> Name:
     """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it."""
     named = {one.name: one for one in options}
-    stop, go_on = named["stop"], named["go-on"]
     best = max(options, key=lambda one: one.reward)
-    if best.reward - stop.reward < worth:
+    if best.reward - named["stop"].reward < worth:
         return "stop"
-    return "go-on" if best.reward - go_on.reward < worth else best.name
-
-
-def _trouble(live: LiveRun) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.name for one in live.troubles))
+    return "go-on" if best.reward - named["go-on"].reward < worth else best.name
 
 
 def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
     """The run's own sizes for what is left. Without predictions: those of a plan begin at the base model."""
-    request = Request(budget, Fixed(), min_update_steps=1)
-    found = planner.plan_for(candidate, request)
     text = "continues a run from a checkpoint; its rewards are predicted by the replan, not by the plan"
-    kept: dict[str, Any] = {"predicted_reward": None, "reward_interval": None, "group_size_interval": None}
     return replace(
-        found,
-        **kept,
+        plan_for(planner, candidate, Request(budget, min_update_steps=1)),
+        predicted_reward=None,
+        reward_interval=None,
+        group_size_interval=None,
         law_group_size=None,
         extrapolation=None,
         alternatives=(),
@@ -515,20 +393,16 @@ def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
 
 
 def _notes(
-    found: Forecast,
-    checkpoint: SavedCheckpoint | None,
-    options: Sequence[Option],
-    factor_asked: float,
+    forecast: Forecast, checkpoint: SavedCheckpoint | None, options: Sequence[Option], factor: float
 ) -> list[Note]:
     notes: list[Note] = []
-    changed = [one.name for one in options if one.changes]
-    if changed:
+    if changed := [one.name for one in options if one.changes]:
         text = (
             f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
             "rewards hold if the trouble does not return. Forecast again after ten evaluations."
         )
         notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed}))
-    if found.card.keep.path is None:
+    if forecast.card.keep.path is None:
         text = (
             "No checkpoint up to the trouble was found on disk: no option rolls back, and nothing counts as "
             "salvageable. If there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
@@ -539,7 +413,7 @@ def _notes(
             " with the first command." if checkpoint.convert is not None else " with your framework's tool."
         )
         notes.append(Note("checkpoint-needs-converting", "info", text, {"path": str(checkpoint.path)}))
-    if factor_asked > FURTHEST:
-        text = f"What is left is {factor_asked - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
-        notes.append(Note("remaining-beyond-forecast", "warning", text, {"factor": factor_asked}))
+    if factor > FURTHEST:
+        text = f"What is left is {factor - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
+        notes.append(Note("forecast-uncertain", "warning", text, {"factor": factor}))
     return notes

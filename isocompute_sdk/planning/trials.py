@@ -29,8 +29,6 @@ CORRELATED = 1.5
 """Factor on the variance of a mean of evaluations, since their noise is mostly correlated."""
 SLOPE_WIDTH = 0.25
 """Width in ln C over which the slope of a curve is taken."""
-TOGETHER = 16
-"""Candidates that are evaluated at once."""
 FRACTIONS: Array = np.array([0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0])
 """Shares of the budget at which rewards are computed; those between are interpolated."""
 
@@ -102,23 +100,23 @@ class Choices:
             plan: (n, B_p) of the present plan.
             from_trials: as the field.
         """
-        base_D1 = surface.parameters_DP[:, :1]
-        kept: list[tuple[int, int]] = []
-        columns: list[Array] = []
-        for n, bp in pairs:
-            steps = np.array([steps_of(budget * float(f), n * bp) for f in FRACTIONS])
-            if steps[-1] >= least:
-                spent = np.array([compute(float(max(m, 1) * n * bp)) for m in steps])
-                columns.append(np.where(steps >= least, surface.draws(spent, float(n), float(bp)), base_D1))
-                kept.append((n, bp))
+        every_JF = np.array([[steps_of(budget * float(f), n * bp) for f in FRACTIONS] for n, bp in pairs])
+        kept = [pair for pair, steps_F in zip(pairs, every_JF, strict=True) if steps_F[-1] >= least]
         if not kept:
             return None
+        steps_JF = every_JF[every_JF[:, -1] >= least]
         sizes_J, problems_J = np.array(kept, dtype=np.int64).T
+        rollouts_JF = np.maximum(steps_JF, 1) * (sizes_J * problems_J)[:, None]
+        spent = np.array([compute(float(one)) for one in rollouts_JF.ravel()])
+        places = (np.repeat(one_J.astype(float), len(FRACTIONS)) for one_J in (sizes_J, problems_J))
+        reward_DJF = surface.draws(spent, *places).reshape(-1, *steps_JF.shape)
+        # What is too little for a plan leaves the base model.
+        reward_DJF = np.where(steps_JF >= least, reward_DJF, surface.parameters_DP[:, :1, None])
         planned_J = np.isin(sizes_J, sizes_J if planned is None else list(planned))
         return cls(
             sizes_J,
             problems_J,
-            np.stack(columns).transpose(2, 1, 0),
+            reward_DJF.transpose(2, 0, 1),
             planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
             budget,
             surface.layout.top - surface.layout.floor,
@@ -270,16 +268,6 @@ class Outlook:
     def worth(
         self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
     ) -> list[Worth]:
-        """`_worth` in parts that fit the cache."""
-        found: list[Worth] = []
-        for first in range(0, len(trials), TOGETHER):
-            part = slice(first, first + TOGETHER)
-            found += self._worth(beside, trials[part], (shown[0][part], shown[1][part]), before)
-        return found
-
-    def _worth(
-        self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
-    ) -> list[Worth]:
         """What each trial is worth together with all of `beside`.
 
         Args:
@@ -413,18 +401,10 @@ def prospects(
         One for each run, in the same order.
 
     Raises:
-        PlanError: fits without a surface, no runs, or values that are not positive.
+        PlanError: fits without a surface, or no runs.
     """
-    if fits.surface is None:
-        raise PlanError(
-            f"fits of method {fits.method!r} have no draws to judge a run by", "Fit with method='surface'."
-        ).in_shell("Fit with --method surface.")
-    if not runs or budget <= 0 or any(min(n, bp) <= 0 or done < 0 for n, bp, done in runs):
-        raise PlanError(
-            f"runs = {runs!r}, budget = {budget!r}; accepted: at least one (group size, problems per batch, rollouts "
-            "so far), all positive",
-            "Correct them.",
-        )
+    if fits.surface is None or not runs:
+        raise PlanError("prospects need fits with a surface, and runs", "Fit with method='surface'.")
     going = list(dict.fromkeys((n, bp) for n, bp, _ in runs))
     early = {(n, bp) for n, bp, done in runs if not _judged(fits, n, bp, done)}
     left = list(dict.fromkeys([*going, *ended]))

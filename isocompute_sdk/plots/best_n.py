@@ -278,9 +278,8 @@ def step_laws(source: Fits | Plan, *, name: str | None = None, ax: Axes | None =
         law = fits.law(one)
         low, high = law.x_range or (1.0, max(4 * law.midpoint, 400.0))
         grid = np.linspace(low, high, BAND_POINTS)
-        band = fits.law_interval(grid, name=one)
-        shown = [law.predict(grid), *(band or ())]
-        _draw(panel, Chosen(grid, shown[0], *(band or (None, None)), steps=False, what="law"), None)
+        shown = [law.predict(grid)]
+        _draw(panel, Chosen(grid, shown[0], None, None, steps=False, what="law"), None)
         planned = None
         if plan is not None and low <= plan.update_steps <= high:
             planned = plan.group_size if one.startswith("group") else plan.problems_per_batch

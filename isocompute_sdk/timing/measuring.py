@@ -176,8 +176,8 @@ def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:
         left = float(np.sum(weight * (length - start - rise * np.log1p(at / scale)) ** 2))
         if rise > 0 and start > 0 and left < best[0]:
             best = (left, rise / start, float(scale), float(start))
-    # Two more parameters and a scale chosen among many need clear evidence.
-    earned = len(at) >= 8 and flat - best[0] > 10.0 * best[0] / (len(at) - 3) and best[0] < 0.9 * flat
+    # More parameters and a scale chosen among many need clear evidence.
+    earned = len(at) >= 8 and flat - best[0] > 10.0 * best[0] / len(at) and best[0] < 0.9 * flat
     return (best[1], best[2], best[3]) if earned else (0.0, 100_000.0, mean)
 
 

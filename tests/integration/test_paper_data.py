@@ -123,7 +123,6 @@ def test_the_raw_scatter_is_fitted_and_what_it_cannot_show_is_said(points: str, 
     codes = {note.code: note for note in fits.notes}
     assert [512, 32] in codes["plateau-unidentified"].data["configurations"]
     assert "best-group-size-at-grid-edge" in codes
-    assert "interval-uncalibrated" in codes
     # n = 16 was measured to 0.29 M only: no plateau above what any n reached may be quoted as seen.
     for curve in fits.curves.values():
         if curve.plateau_identified:
@@ -140,7 +139,7 @@ def test_the_whole_scatter_with_its_doubtful_dots_runs_through() -> None:
     columns = {name: table[name] for name in ("n", "C", "reward")}
     fits = iso.fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32), draws=0, method="paper")
     assert len(fits.curves) >= 7
-    assert {note.code for note in fits.notes} & {"plateau-unidentified", "curve-at-bound"}
+    assert "plateau-unidentified" in {note.code for note in fits.notes}
 
 
 def test_at_3m_on_easy_256_and_512_tie_and_64_does_not(drawn_curves: Callable[[str, str], Fits]) -> None:

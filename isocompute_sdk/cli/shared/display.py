@@ -25,7 +25,6 @@ MOST_CLOSE = 2
 GRAVE = (
     "recipe-differs-from-runs",
     "batch-limit-moves-n",
-    "interval-uncalibrated",
     "decline-within-budget",
     "extrapolation-beyond-3x",
 )
@@ -88,7 +87,7 @@ def print_plan(
         plan_file: file that the plan was saved to; None if it was not.
         saved: all files that were written.
     """
-    from isocompute_sdk.planning.summary import answer, details
+    from isocompute_sdk.planning.plan import answer, details
 
     console = terminal()
     first, rows = plan.next_runs, answer(plan)

@@ -12,8 +12,7 @@ from isocompute_sdk.cli.shared.reading_options import TableOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
 
 _PAPER = "Only with --method paper"
 

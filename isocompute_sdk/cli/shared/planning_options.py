@@ -14,8 +14,7 @@ from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
@@ -244,7 +243,7 @@ class PlanningOptions(BudgetOptions):
                 amount,
                 equal=equal,
                 reference=self.reference,
-                pilot_cost=(amount.spent or {}).get("pilot"),
+                pilot_cost=(amount.spent or {}).get("pilot", 0.0),
                 **self._spending(),
             )
             self.say_answer(found, found.plan)

@@ -56,19 +56,16 @@ LOOK = (
     "outlying-run",
     "outlying-evaluations",
     "small-problem-set",
-    "many-epochs",
 )
 """Notes whose remedy is to look at the runs."""
 
-ONLY_PAPER = ("interval-uncalibrated", "law-and-curves-disagree")
+ONLY_PAPER = ("law-and-curves-disagree",)
 """Notes that the default method does not have."""
 PAPER = ("--method", "--points", "--bin-width", "--curve")
 NOT_NEXT = (*PAPER, "--update-steps", "--rollouts-per-batch")
 """Options with which `isocompute next` has no answer."""
 CHANGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "rest-not-worthwhile": lambda _: "--spend all",
-    "evaluation-not-counted": lambda _: "--evaluation 300x4",
-    "batch-and-group-both-large": lambda data: f"--max-rollouts-per-batch {data['studied']}",
     "below-stability-floor": lambda data: f"--problems-per-batch {data['floor']}",
 }
 """Notes whose remedy is one option more, from their data."""

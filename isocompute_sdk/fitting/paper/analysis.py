@@ -10,28 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier_laws import with_group_size_law, with_step_laws
-from isocompute_sdk.fitting.paper.bootstrap import curve_draws, uncalibrated
+from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_group_size_law, with_step_laws
 from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
+from isocompute_sdk.fitting.surface.data import SurfaceRun
 from isocompute_sdk.notes import Note, unique
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run's evaluations on one metric."""
-
-    run_id: str
-    group_size: int
-    problems_per_batch: int | None
-    compute_T: Array
-    """Rollouts or tokens used so far, increasing; 0 for the base model."""
-    reward_T: Array
-
 
 Standing = defaultdict[Configuration, list[tuple[Array, Array]]]
 """Compute and reward of records that stood to the end of their run, each as an array of one."""
@@ -62,12 +48,10 @@ class PaperOptions(MethodOptions):
 
 
 def fit_paper(
-    runs: Sequence[Run],
+    runs: Sequence[SurfaceRun],
     metric: str,
     bounds: tuple[float, float],
     options: PaperOptions,
-    draws: int,
-    rng: np.random.Generator,
 ) -> Fits:
     """Fit curves, frontier and laws to the runs of one context.
 
@@ -76,8 +60,6 @@ def fit_paper(
         metric: name of the metric.
         bounds: range of the metric.
         options: details of the method.
-        draws: bootstrap replicates; 0 for none.
-        rng: randomness of the bootstrap.
 
     Raises:
         FitError: fewer than two group sizes with a curve, or problems per batch known for some runs only.
@@ -93,7 +75,6 @@ def fit_paper(
             f"(group sizes in the runs: {levels}); accepted: two group sizes or more",
             "Run at least two group sizes, better four, at the same problems_per_batch.",
         ).in_shell("Run at least two group sizes, better four, at the same B_p.")
-    drawn = {key: curve_draws(curves[key], points[key], draws, bounds, rng) for key in curves} if draws else {}
     fits = Fits(
         metric=metric,
         method="paper",
@@ -101,20 +82,15 @@ def fit_paper(
         compute=options.compute,
         bounds=bounds,
         max_rollouts_per_batch=options.max_rollouts_per_batch,
-        curve_draws=drawn,
     )
-    whole = _per_group_size(points, standing)
-    along = [fit_curve(p, options.curve, bounds) for p in whole]
-    drawn_along = [curve_draws(c, p, draws, bounds, rng) for c, p in zip(along, whole, strict=True) if draws]
-    fits = with_group_size_law(fits, along, drawn_along)
+    along = [fit_curve(p, options.curve, bounds) for p in _per_group_size(points, standing)]
+    fits = with_group_size_law(fits, along)
     fits = with_step_laws(fits, options.rollouts_per_batch)
-    notes: list[Note] = [*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)]
-    if draws:
-        notes.append(uncalibrated())
-    return replace(fits, notes=unique(notes))
+    notes = unique([*dropped, *fits.notes, *about_curves(fits), *about_laws(fits)])
+    return replace(fits, notes=notes)
 
 
-def _refuse_partly_known(runs: Sequence[Run]) -> None:
+def _refuse_partly_known(runs: Sequence[SurfaceRun]) -> None:
     unknown = [run.run_id for run in runs if run.problems_per_batch is None]
     if unknown and len(unknown) < len(runs):
         raise FitError(
@@ -125,7 +101,7 @@ def _refuse_partly_known(runs: Sequence[Run]) -> None:
 
 
 def _pool(
-    runs: Sequence[Run], options: PaperOptions, bounds: tuple[float, float]
+    runs: Sequence[SurfaceRun], options: PaperOptions, bounds: tuple[float, float]
 ) -> tuple[dict[Configuration, Points], Standing, list[Note]]:
     """Evaluations pooled by configuration, after the selection of record-breaking points run by run.
 

@@ -244,30 +244,14 @@ def evaluate(shape: Shape, compute: Array, parameters: Array) -> Array:
     return parameters[:, :1] - parameters[:, 1:2] * (1.0 - shape.unit(compute, parameters[:, 2:]))
 
 
-def profile(
-    shape: Shape, points: Points, weights: Array, bounds: tuple[float, float], floor: float | None = None
-) -> Array:
-    """Best (plateau, rise, shape parameters...) on the shape's grid for each row of weights.
+def profile(shape: Shape, points: Points, bounds: tuple[float, float], floor: float | None) -> Array:
+    """Best (plateau, rise, shape parameters...) on the shape's grid; `floor` is the reward at no compute, if known.
 
-    For fixed shape parameters the curve is linear in plateau and rise (variable projection), so the whole grid is
-    solved at once for all weights.
-
-    Args:
-        shape: the family.
-        points: T evaluations.
-        weights: shape (D, T), non-negative; one row per bootstrap replicate, or a single row of ones.
-        bounds: range of the metric; plateau and floor are kept inside it.
-        floor: reward at no compute; None to fit it, or for `hill` to use the base model's.
-
-    Returns:
-        Shape (D, 2 + P).
+    For fixed shape parameters the curve is linear in plateau and rise (variable projection).
     """
     grid = shape.grid(*_observed(points))
-    if floor is None and shape.floor_is_base_reward:
-        floor = _base(points)
-    missing_GT = 1.0 - shape.unit(points.compute_T, grid)
-    best = project(missing_GT, points.reward_T[None, :], weights, bounds, floor)
-    return np.column_stack([best.plateau, best.rise, grid[best.grid_index]])
+    best = project(1.0 - shape.unit(points.compute_T, grid), points.reward_T, bounds, floor)
+    return np.array([best.plateau, best.rise, *grid[best.grid_index]])
 
 
 def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] = (0.0, 1.0)) -> RewardCurve:
@@ -326,7 +310,7 @@ def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], f
     import lmfit
 
     x, y = points.compute_T, points.reward_T
-    start = profile(shape, points, np.ones((1, len(y))), bounds, floor)[0]
+    start = profile(shape, points, bounds, floor)
     ranges = [p.bounds(*_observed(points)) for p in shape.parameters]
     room = bounds[1] - (bounds[0] if floor is None else floor)
     enough = len(y) > shape.n_free

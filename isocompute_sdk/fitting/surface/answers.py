@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.arrays import Array, mean_and_interval
 from isocompute_sdk.fitting.least_squares import Mask
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
@@ -91,7 +91,6 @@ def group_size_odds(
     group_sizes: npt.ArrayLike,
     problems_per_batch: float | None,
     largest_on_grid: int,
-    compute_of_each: npt.ArrayLike | None = None,
 ) -> GroupSizeOdds:
     """Ask the surface about several n at once.
 
@@ -101,11 +100,9 @@ def group_size_odds(
         group_sizes: candidates, increasing.
         problems_per_batch: B_p of all of them; None for the smallest that was run.
         largest_on_grid: largest n that was run.
-        compute_of_each: what each candidate really spends, where that is not `compute`.
     """
     sizes = np.asarray(group_sizes, dtype=np.int64)
-    spent = np.full(len(sizes), compute) if compute_of_each is None else np.asarray(compute_of_each, dtype=float)
-    drawn_DN = surface.draws(spent, sizes, problems_per_batch)
+    drawn_DN = surface.draws(np.full(len(sizes), compute), sizes, problems_per_batch)
     return odds_of_draws(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
 
 
@@ -197,32 +194,6 @@ class Estimate(NamedTuple):
     high: float
 
 
-class Place(NamedTuple):
-    """Where a surface is asked: compute, group size, problems per batch and problem set (None: the surface's own)."""
-
-    compute: float
-    group_size: float
-    problems_per_batch: float | None = None
-    n_problems: float | None = None
-
-
-def draws_at(surface: Surface, place: Place) -> Array:
-    """Noise-free reward at one place, shape (draws,)."""
-    return surface.draws(*place)[:, 0]
-
-
-def difference(surface: Surface, first: Place, second: Place, level: float = 0.8) -> Estimate:
-    """Reward at `first` less reward at `second`, with the interval of the difference.
-
-    Args:
-        surface: the fit.
-        first: one place.
-        second: the other.
-        level: coverage asked for.
-    """
-    return estimate(draws_at(surface, first) - draws_at(surface, second), level)
-
-
 def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
     """Mean and interval of draws.
 
@@ -230,11 +201,7 @@ def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
         drawn_D: draws of one number, shape (D,).
         level: coverage asked for.
     """
-    values = np.asarray(drawn_D, dtype=float)
-    mean = float(values.mean())
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    # Of skewed draws the mean may lie outside their quantiles.
-    return Estimate(mean, min(float(low), mean), max(float(high), mean))
+    return Estimate(*(float(one) for one in mean_and_interval(np.asarray(drawn_D, dtype=float), level)))
 
 
 def estimate_of_cost(cost_D: Array, level: float) -> Estimate:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from isocompute_sdk.fitting.arrays import Array
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSeries
 
 MAX_BINS = 20
 """Bins per run; more change nothing but the time a fit takes."""
@@ -73,6 +76,19 @@ class SurfaceRun:
     """Noise of its evaluations relative to the other runs': sqrt(k / j) for avg@j that stands in for avg@k."""
     best: BestAtK | None = None
     """best@k of the same evaluations; None if not recorded."""
+
+    @classmethod
+    def of(
+        cls,
+        series: RunSeries,
+        compute_T: Array | None = None,
+        noise_scale: float = 1.0,
+        best: BestAtK | None = None,
+    ) -> SurfaceRun:
+        """A run of a `RunSet`; `compute_T` takes the place of its rollouts."""
+        sizes, sets = (series.group_size, series.problems_per_batch), series.context.get("n_problems")
+        at = series.rollouts_T if compute_T is None else compute_T
+        return cls(series.run_id, *sizes, at, series.value_T, None if sets is None else int(sets), noise_scale, best)
 
 
 @dataclass(frozen=True)

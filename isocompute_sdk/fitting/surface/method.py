@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier_laws import with_law, with_step_laws
-from isocompute_sdk.fitting.surface.curves import surface_curves
+from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_law, with_step_laws
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Prior
-from isocompute_sdk.fitting.surface.passport import CHECKING_DRAWS, Passport, backtest, passport
-from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, Surface, fit_surface
+from isocompute_sdk.fitting.surface.passport import Passport, backtest, passport
+from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, fit_surface, surface_curves
 from isocompute_sdk.notes import Note, unique
 
 MIN_EVALUATIONS = 4
@@ -90,11 +88,10 @@ def fit_joint(
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
         *_about_runs(prepared, known),
-        *_about_outlying(surface, prepared, bounds, rng, prior),
         *known.notes(found.group_sizes),
         *found.notes,
-        *findings.about_curves(found),
-        *findings.about_laws(found),
+        *about_curves(found),
+        *about_laws(found),
     ]
     return replace(found, notes=unique(notes))
 
@@ -121,6 +118,13 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
             "checkpoint is kept. On a small problem set this is overfitting: compare training and validation reward."
         )
         notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
+    if odd := known.outlying_runs:
+        named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
+        text = (
+            f"{len(odd)} run(s) lie off what the other runs say, by this much reward: {named}. They count less. Look "
+            "for another evaluation set, grader or checkpoint; leave them out and plan again to see what they decide."
+        )
+        notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:
         text = (
             f"{sum(wild.values())} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved "
@@ -135,40 +139,6 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
         )
         notes.append(Note("base-reward-unmeasured", "info", text))
     return notes
-
-
-def _about_outlying(
-    surface: Surface,
-    prepared: Sequence[PreparedRun],
-    bounds: tuple[float, float],
-    rng: np.random.Generator,
-    prior: Prior,
-) -> list[Note]:
-    """Runs that do not agree with the others, with the best n without them."""
-    if not surface.outlying:
-        return []
-    named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(surface.outlying.items())[:5])
-    rest = [run for run in prepared if run.run_id not in surface.outlying]
-    best: dict[str, int | None] = {"with": _best_seen(surface, prepared), "without": None}
-    if len({run.group_size for run in rest if len(run.log_compute_J)}) > 1:
-        best["without"] = _best_seen(fit_surface(rest, bounds, CHECKING_DRAWS, rng, prior), rest)
-    answer = (
-        ""
-        if best["without"] is None
-        else f" At the largest compute the best n of those run is {best['with']} with it and {best['without']} without."
-    )
-    text = (
-        f"{len(surface.outlying)} run(s) lie off what the other runs say, by this much reward: {named}. They count "
-        f"less.{answer} Look for another evaluation set, grader or checkpoint."
-    )
-    numbers = {"runs": dict(surface.outlying), "best_group_size": best}
-    return [Note("outlying-run", "warning", text, numbers)]
-
-
-def _best_seen(surface: Surface, runs: Sequence[PreparedRun]) -> int:
-    """Level of n with the largest expected reward at the largest compute."""
-    levels = sorted({run.group_size for run in runs if len(run.log_compute_J)})
-    return levels[int(np.argmax(surface.predict(surface.largest_compute, np.array(levels, dtype=float))))]
 
 
 def _faults(runs: Sequence[PreparedRun]) -> str:

@@ -227,7 +227,6 @@ class _Problem:
             max_iterations=iterations,
             ftol=1e-5,
             xtol=1e-6,
-            together=256,
         )
 
     def precision(self, theta_MP: Array) -> Array:

@@ -13,12 +13,21 @@ import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
-from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
-from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, LEARNED, UNIT_SHAPES, Layout, Prior, curve
+from isocompute_sdk.fitting.arrays import Array, FitStatus, Matrix, NotNegative, Positive, mean_and_interval
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.beyond import (
+    NEVER,
+    OPEN,
+    Declines,
+    Onsets,
+    SecondRise,
+    best_rises,
+    sample_declines,
+    shift,
+)
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, LEARNED, UNIT_SHAPES, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
-from isocompute_sdk.fitting.surface.second_rise import OPEN, SecondRise, best_rises
 
 DEFAULT_PRIOR = Prior.learned()
 DEFAULT_DRAWS = 200
@@ -167,19 +176,15 @@ class Surface:
         departure: float = DEPARTURE,
     ) -> tuple[Array, Array, Array]:
         """Mean and quantiles of `draws`, wider beyond the data; for `run` of one new run's measured value."""
-        tails = [(1 - level) / 2, (1 + level) / 2]
         drawn_DQ = self.draws(compute, group_size, problems_per_batch, at=kind == "at")
-        mean_Q = drawn_DQ.mean(axis=0)
-        low, high = np.quantile(drawn_DQ, tails, axis=0)
-        # Of skewed draws the mean may lie outside their quantiles.
-        low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
+        mean_Q, low, high = mean_and_interval(drawn_DQ, level)
         gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
         beyond = np.log(np.asarray(compute, dtype=float) / self.largest_compute)
         lower, high = with_departure((mean_Q, low, high), gain, beyond, level, departure)
         if kind != "at":
             # The best checkpoint up to C is at least that of the data.
             seen_DQ = self.draws(np.minimum(compute, self.largest_compute), group_size, problems_per_batch)
-            lower = np.maximum(lower, np.minimum(low, np.quantile(seen_DQ, tails[0], axis=0)))
+            lower = np.maximum(lower, np.minimum(low, np.quantile(seen_DQ, (1 - level) / 2, axis=0)))
         low = lower
         if kind == "run":
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)
@@ -268,3 +273,97 @@ def with_departure(
     spread_Q = departure * np.maximum(gain_Q, 0.0) * np.sqrt(np.maximum(beyond_Q, 0.0))
     spread_Q = NormalDist().inv_cdf((1 + level) / 2) * spread_Q
     return mean_Q - np.hypot(mean_Q - low_Q, spread_Q), mean_Q + np.hypot(high_Q - mean_Q, spread_Q)
+
+
+SHAPE = "surface"
+GRID = 96
+"""Points at which a curve is evaluated before it is interpolated at its evaluations."""
+SEEN = 0.7
+"""Share of the rise that must have been seen before a plateau counts as identified."""
+
+
+@dataclass(frozen=True, eq=False)
+class SurfaceCurve(RewardCurve):
+    """One (n, B_p) of a surface; `parameters` holds the decimal logarithm of its half-way compute."""
+
+    surface: Surface | None = field(default=None, repr=False)
+    rise_seen: float = 1.0
+    """Share of the whole rise that is predicted for the last compute observed."""
+
+    @property
+    def half_compute(self) -> float:
+        """Compute at which half of the rise is reached."""
+        return float(10.0 ** self.parameters[0])
+
+    @property
+    def plateau_identified(self) -> bool:
+        """Whether most of the rise was seen."""
+        return self.rise_seen >= SEEN
+
+    def predict(self, compute: npt.ArrayLike) -> Array:
+        """Expected reward at `compute` (any shape); the base model's at 0."""
+        assert self.surface is not None, "a surface's curve belongs to its surface"
+        at = np.asarray(compute, dtype=float)
+        bp = None if self.problems_per_batch is None else float(self.problems_per_batch)
+        values = self.surface.predict(np.maximum(at.ravel(), 1e-9), float(self.group_size), bp)
+        return values.reshape(at.shape)
+
+
+def surface_curves(surface: Surface, runs: Sequence[SurfaceRun]) -> dict[tuple[int, int | None], RewardCurve]:
+    """The curve of every (n, B_p) that was run, with all its evaluations."""
+    cells: dict[tuple[int, int | None], list[SurfaceRun]] = {}
+    for run in runs:
+        cells.setdefault((run.group_size, run.problems_per_batch), []).append(run)
+    found: dict[tuple[int, int | None], RewardCurve] = {}
+    for key in sorted(cells, key=lambda k: (k[0], k[1] or 0)):
+        compute = np.concatenate([run.compute_T for run in cells[key]])
+        reward = np.concatenate([run.reward_T for run in cells[key]])
+        if not np.any(compute > 0):
+            continue
+        order = np.argsort(compute, kind="stable")
+        found[key] = curve_of(surface, key, compute[order], reward[order])
+    return found
+
+
+def _on_grid(curve: SurfaceCurve, compute_T: Array) -> Array:
+    """The curve at many evaluations, interpolated between few: thousands would each cost all draws."""
+    trained = compute_T > 0
+    if not trained.any():
+        return curve.predict(compute_T)
+    low, high = compute_T[trained].min(), compute_T[trained].max()
+    grid = np.geomspace(low, high, GRID) if high > low else np.array([low])
+    values = np.interp(np.log(np.maximum(compute_T, low)), np.log(grid), curve.predict(grid))
+    return np.where(trained, values, float(curve.predict(0.0)))
+
+
+def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, reward_T: Array) -> SurfaceCurve:
+    """One configuration's curve, with the evaluations that belong to it."""
+    nan = float("nan")
+    design = surface.layout.design(np.log2([key[0]]), np.array([key[1] or nan], dtype=float), np.array([nan]))
+    curves_D4 = np.einsum("cp,dp->dc", design[0], surface.parameters_DP)
+    base = curves_D4[:, 0]
+    rise = float(np.mean((surface.layout.top - base) * logistic(curves_D4[:, 1])))
+    at_base = reward_T[compute_T == 0]
+    curve = SurfaceCurve(
+        group_size=key[0],
+        problems_per_batch=key[1],
+        shape=SHAPE,
+        plateau=float(np.mean(base)) + rise,
+        rise=rise,
+        parameters=(float(np.median(curves_D4[:, 2]) / np.log(10.0)),),
+        status=FitStatus.CONVERGED,
+        at_bound=(),
+        stderr={},
+        rms=0.0,
+        aicc=float("inf"),
+        compute_T=compute_T,
+        reward_T=reward_T,
+        base_reward=float(at_base.mean()) if at_base.size else None,
+        surface=surface,
+    )
+    residual = reward_T - _on_grid(curve, compute_T)
+    # Frozen, but complete only once it can be asked.
+    object.__setattr__(curve, "rms", float(np.sqrt(np.mean(residual**2))))
+    gained = float(curve.predict(curve.last_compute)) - (curve.plateau - rise)
+    object.__setattr__(curve, "rise_seen", float(np.clip(gained / rise, 0.0, 1.0)) if rise > 0 else 1.0)
+    return curve

@@ -8,7 +8,7 @@ from typing import Any
 from isocompute_sdk import plots
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.summary import VERDICTS, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.ladder import Ladder, Rung
 from isocompute_sdk.reporting.material import Material

@@ -9,7 +9,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.summary import ALTERNATIVES
+from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Fact, Facts, Missing, Notes, Paragraph, Picture, Section, Table

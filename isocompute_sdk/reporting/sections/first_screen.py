@@ -11,7 +11,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.inheritance import assumed
-from isocompute_sdk.planning.summary import VERDICTS, assumed_values, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, assumed_values, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Missing, Paragraph, Tone

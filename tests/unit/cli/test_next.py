@@ -126,7 +126,7 @@ def test_allocate_names_the_runs_to_make_where_they_save_enough(
     isocompute: Command, fits_file: Path, budget: str
 ) -> None:
     plan = json.loads(isocompute("allocate", str(fits_file), "--budget", budget, "--json").stdout)
-    asked = isocompute("next", str(fits_file), "--budget", budget, "--slots", "2", "--json")
+    asked = isocompute("next", str(fits_file), "--budget", budget, "--json")
     found = json.loads(asked.stdout)
     named = plan["verdict"]["kind"] in ("measure-first", "undecided") and found["saving"] >= 0.005
     runs = (plan.get("next_runs") or {"runs": []})["runs"]

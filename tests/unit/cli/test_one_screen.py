@@ -50,7 +50,7 @@ def screen(isocompute: Command, command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "commands"),
     [
-        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 2),
+        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 1),
         ("allocate pilot.csv --budget 10M", 2),
         ("plan --budget 3M", 2),
     ],
@@ -112,7 +112,7 @@ def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Com
     text = isocompute("allocate", "pilot.csv", "--budget", "30M", "--json").stdout
     (tmp_path / "plan.json").write_text(text)
     plan = iso.Plan.load(tmp_path / "plan.json")
-    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--slots", "2", "--json").stdout)
+    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--json").stdout)
     assert plan.next_runs is not None
     assert [run.rollouts for run in plan.next_runs.runs] == [
         run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]

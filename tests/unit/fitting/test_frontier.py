@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 
 from isocompute_sdk.fitting.arrays import FitStatus
 from isocompute_sdk.fitting.frontier import frontier, handovers, log_grid, span
@@ -80,17 +79,6 @@ def test_handovers_are_exactly_the_changes_of_the_best_curve(curves: list[Reward
     assert len(found) == np.count_nonzero(best[1:] != best[:-1])
 
 
-def test_handovers_lie_at_the_analytic_crossing_points() -> None:
-    a, b, c = curve(8, 0.58, 0.14, 2.2e5), curve(64, 0.62, 0.18, 4.5e5), curve(512, 0.72, 0.29, 2.2e6)
-    crossings = [
-        brentq(lambda x, one=one, two=two: float(one.predict(x) - two.predict(x)), *bracket)
-        for one, two, bracket in ((a, b, (1e5, 5e6)), (b, c, (4e5, 5e6)))
-    ]
-    found = handovers([a, b, c])
-    assert [(h.from_group_size, h.to_group_size) for h in found] == [(8, 64), (64, 512)]
-    np.testing.assert_allclose([h.compute for h in found], crossings, rtol=2e-6)
-
-
 def test_a_better_curve_takes_over_only_from_its_first_evaluation_on() -> None:
     late = curve(512, 0.9, 0.1, 1e4, first=1e6)
     early = curve(8, 0.5, 0.1, 1e5)
@@ -105,33 +93,3 @@ def test_a_better_curve_takes_over_only_from_its_first_evaluation_on() -> None:
 def test_before_the_first_and_after_the_last_evaluation_the_frontier_is_extrapolated() -> None:
     best = frontier([curve(8, 0.5, 0.1, 1e5)], [9.9e3, 1e4, 5e6, 5.1e6])
     assert best.extrapolated.tolist() == [True, False, False, True]
-
-
-def test_a_frontier_unpacks_as_reward_and_group_size() -> None:
-    reward, group_size = frontier([curve(8, 0.5, 0.1, 1e5), curve(16, 0.6, 0.1, 1e5)], 1e5)
-    assert group_size.tolist() == [16]
-    assert reward.tolist() == [float(curve(16, 0.6, 0.1, 1e5).predict(1e5))]
-    assert group_size.dtype == np.int64
-
-
-def test_configurations_with_another_b_p_are_other_curves() -> None:
-    two = [curve(8, 0.6, 0.1, 1e5, bp=32), curve(8, 0.7, 0.3, 4e5, bp=64)]
-    found = handovers(two)
-    assert [(h.from_problems_per_batch, h.to_problems_per_batch) for h in found] == [(32, 64)]
-    assert np.isnan(frontier([curve(8, 0.6, 0.1, 1e5, bp=None)], 1e5).problems_per_batch[0])
-
-
-@given(st.floats(1e-3, 1e12), st.floats(1, 1e9), st.integers(1, 500))
-def test_the_grid_spans_the_range_with_both_ends(low: float, ratio: float, density: int) -> None:
-    grid = log_grid(low, low * ratio, density)
-    np.testing.assert_allclose(grid[[0, -1]], [low, low * ratio], rtol=1e-12)
-    assert len(grid) >= max(2, np.log10(ratio) * density)
-
-
-def test_compute_of_any_shape_is_answered_in_that_shape() -> None:
-    curves = [curve(8, 0.58, 0.14, 2.2e5), curve(512, 0.72, 0.29, 2.2e6)]
-    flat = np.geomspace(1e3, 1e7, 6)
-    shaped, plain = frontier(curves, flat.reshape(2, 3)), frontier(curves, flat)
-    for name in ("compute", "reward", "group_size", "problems_per_batch", "extrapolated"):
-        assert getattr(shaped, name).shape == (2, 3)
-        assert getattr(shaped, name).ravel().tolist() == getattr(plain, name).tolist()

@@ -55,7 +55,8 @@ def test_saved_fits_are_read_to_the_last_bit_and_answer_alike(
     for law, one in fits.laws.items():
         assert again.laws[law].predict(AT).tolist() == one.predict(AT).tolist()
     if name in ("paper", "surface"):
-        assert [list(part) for part in again.predict(AT, 32)] == [list(part) for part in fits.predict(AT, 32)]
+        for ours, theirs in zip(again.predict(AT, 32), fits.predict(AT, 32), strict=True):
+            assert ours.tobytes() == theirs.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,7 @@ def test_saved_fits_are_read_to_the_last_bit_and_answer_alike(
         ("paper", ("curves", 0, "parameters"), [1.0, 2.0, 3.0]),
         ("paper", ("curves", 0, "compute"), [1.0]),
         ("paper", ("curves", 0, "group_size"), 32),
-        ("paper", ("curve_draws", 0, 0), 9),
-        ("paper", ("law_draws", "group_size", 0), [1.0, 2.0, 3.0]),
+        ("prior", ("law_draws", "group_size", 0), [1.0, 2.0, 3.0]),
         ("surface", ("bounds",), [0.0, 2.0]),
         ("surface", ("passport",), None),
         ("surface", ("surface",), None),

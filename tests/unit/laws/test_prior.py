@@ -8,25 +8,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.laws.prior import MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES
 from tests.unit.cli.test_commands import Command
-
-
-def test_the_prior_holds_every_published_plateau_equally_often() -> None:
-    prior = iso.published_prior()
-    draws = prior.law_draws["group_size"]
-    assert draws.shape == (5 * len(MIDPOINTS) * len(SLOPES), 4)
-    plateaus, counts = np.unique(np.round(2 ** (draws[:, 0] + draws[:, 3])), return_counts=True)
-    assert plateaus.tolist() == [16, 32, 64, 128, 512] == sorted(PUBLISHED_PLATEAUS.values())
-    assert len(set(counts)) == 1
-    np.testing.assert_allclose(2 ** draws[:, 3], 8)
-
-
-def test_the_prior_covers_the_printed_midpoints_and_slopes() -> None:
-    for name in ("guru-math-easy", "guru-math-hard", "guru-math-easy:joint", "guru-math-hard:joint"):
-        law = iso.published(f"qwen2.5-7b-instruct/{name}").law()
-        assert min(MIDPOINTS) < law.midpoint < max(MIDPOINTS)
-        assert law.k in (*SLOPES, 50.0)
 
 
 def test_the_range_of_n_widens_with_compute_up_to_all_plateaus() -> None:

@@ -42,13 +42,6 @@ def test_peaks_of_the_digitised_figures_are_those_read_off(
     assert found == pytest.approx(peaks, abs=0.006)
 
 
-def test_recorded_runs_reach_their_end_with_every_seed(corpus: dict[str, iso.RecordedSweep]) -> None:
-    for name, seeds, end in (("mul31-easy", 2, 590_000), ("mul31-hard", 2, 590_000), ("mul31-easy-3m", 4, 2_900_000)):
-        series = corpus[name].runs.series("avg@4")
-        assert {run.seed for run in series} == set(range(seeds))
-        assert all(run.rollouts_T[0] == 0 and run.rollouts_T[-1] > end for run in series)
-
-
 def test_a_folder_in_the_same_form_is_read_and_a_table_without_provenance_is_refused(
     corpus: dict[str, iso.RecordedSweep], tmp_path: Path, repository: Path
 ) -> None:

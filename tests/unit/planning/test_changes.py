@@ -164,19 +164,6 @@ def test_what_cannot_be_is_refused_by_name(plans: Plans, wrong: dict[str, Any]) 
     assert caught.value.hint
 
 
-def test_a_budget_in_time_needs_a_plan_with_a_throughput(plans: Plans) -> None:
-    with pytest.raises(PlanError) as caught:
-        change_plan(plans["surface"], {"budget": "5 gpu_hours"})
-    assert "--throughput" in str(caught.value.hint)
-    assert "5 gpu_hours" in caught.value.message
-
-
-@pytest.mark.parametrize(("name", "least"), [("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1)])
-def test_a_count_below_its_least_is_refused_with_that_number(plans: Plans, name: str, least: int) -> None:
-    with pytest.raises(PlanError, match=f"{name}.* >= {least}"):
-        change_plan(plans["surface"], {name: least - 1})
-
-
 def test_a_batch_whose_speed_is_unknown_is_refused(plans: Plans) -> None:
     from isocompute_sdk import Budget, Planner
 

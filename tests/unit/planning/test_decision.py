@@ -31,7 +31,7 @@ def check_sweep(seed: int) -> None:
     decision = plan.decision
     assert planner.allocate(budget).decision == decision
     assert Plan.from_dict(plan.to_dict()).decision == decision
-    assert planner.next_runs(budget, slots=2) == decision.first
+    assert planner.next_runs(budget) == decision.first
     page = gather(fits, Asked(budget=iso.Budget(rollouts=budget)))
     assert page.plan is not None
     assert page.plan.decision == decision

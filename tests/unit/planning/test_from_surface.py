@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from isocompute_sdk import Budget, Evaluation, Fits, FitsSet, Plan, Planner, Recipe, RunSet, Throughput, fit
 
-Make = Callable[..., RunSet]
 LEVELS = (4, 16, 64, 256)
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 25)])
 
@@ -61,13 +59,6 @@ def test_metrics_stand_side_by_side_and_far_ones_are_named(both: FitsSet) -> Non
     assert alone.group_size == plan.other_metrics["best@4"]
 
 
-def test_metrics_that_agree_are_shown_without_a_warning(both: FitsSet) -> None:
-    twin = FitsSet({"avg@4": both["avg@4"], "avg@8": replace(both["avg@4"], metric="avg@8")})
-    plan = Planner(twin).allocate("2M", spend="all")
-    assert plan.other_metrics == {"avg@8": plan.group_size}
-    assert "metrics-disagree" not in codes(plan)
-
-
 def test_the_passport_travels_with_the_plan_and_is_printed_backtest_first(both: FitsSet, tmp_path: Path) -> None:
     fits = both.first
     plan = Planner(fits).allocate("2M")
@@ -84,14 +75,6 @@ def test_the_passport_travels_with_the_plan_and_is_printed_backtest_first(both: 
     assert again == plan
     assert again.passport == plan.passport
     assert plan.to_dict(with_fits=False)["passport"] == fits.to_dict()["passport"]
-
-
-def test_a_plan_without_runs_of_ones_own_has_no_passport() -> None:
-    import isocompute_sdk as iso
-
-    plan = Planner(iso.published_prior()).allocate("2M")
-    assert plan.passport is None
-    assert "passport" not in plan.summary()
 
 
 def test_the_surface_decides_whatever_its_law_says(both: FitsSet) -> None:

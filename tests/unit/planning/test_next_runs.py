@@ -58,11 +58,6 @@ def test_more_slots_never_save_less(planner: Planner, budget: float) -> None:
     assert savings[0] >= 0
 
 
-def test_the_same_generator_gives_the_same_runs(planner: Planner) -> None:
-    assert planner.next_runs(BUDGET, 2, rng=5) == planner.next_runs(BUDGET, 2, rng=np.random.default_rng(5))
-    assert planner.next_runs(BUDGET, 2) == planner.next_runs(BUDGET, 2)
-
-
 def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:
     rollouts = planner.next_runs("3M", slots=1)
     hours = planner.next_runs("200 gpu_hours", slots=1)
@@ -127,10 +122,6 @@ def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: floa
     if 0.35 * budget > 1.3 * 30 * floor * 32 * (1 + 0.5**0.75 + 0.25**0.75):
         assert all(run.update_steps >= 30 for run in design.runs)
         assert not design.runs or len(design.runs) >= 3
-    far = budget / max(lengths, default=budget)
-    noted = any(note.code == "target-beyond-10x" for note in design.first.notes)
-    # The rest of the last step and the batch of the plan leave a margin.
-    assert noted or far <= 10.5
 
 
 def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> None:
@@ -195,18 +186,10 @@ def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner)
     free = planner.next_runs(BUDGET, slots=2)
     assert free.runs
     longest = runs_of(planner.fits)
-    going = {one.run_id: 20 * one.update_steps for one in longest if one.run_id is not None}
+    going = {one.continues: 20 * one.update_steps for one in longest if one.continues is not None}
     beside = planner.next_runs(BUDGET, slots=2, going=going)
     assert not {run.continues for run in beside.runs} & set(going)
     assert beside.saving < free.saving
-
-
-def test_a_target_far_beyond_every_run_is_noted(planner: Planner) -> None:
-    far, near = planner.next_runs(100 * BUDGET, slots=1), planner.next_runs(1e6, slots=1)
-    (note,) = [note for note in far.notes if note.code == "target-beyond-10x"]
-    longest = max([6e4, *(float(run.rollouts) for run in far.runs)])
-    assert note.data["extrapolation"] == pytest.approx(100 * BUDGET / longest, rel=0.01)
-    assert near.notes == ()
 
 
 @pytest.mark.parametrize("budget", ["300k", "3M", "30M"])

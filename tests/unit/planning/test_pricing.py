@@ -28,12 +28,6 @@ def test_a_worked_example_in_every_unit() -> None:
     assert pricing.cost(4096, 150) == 70.0
 
 
-def test_without_a_throughput_rollouts_are_all_there_is() -> None:
-    assert Pricing(Budget(rollouts=1e6)).all_costs(1024, 10) == {"rollouts": 10_240}
-    bare = Throughput(step_overhead_seconds=1, rollouts_per_second=1)
-    assert set(Pricing(Budget(rollouts=1e6), bare).all_costs(1024, 10)) == {"rollouts", "wall_hours", "gpu_hours"}
-
-
 @given(st.integers(1, 65_536), st.integers(1, 10**13))
 def test_a_budget_of_exactly_m_steps_buys_m_steps_and_one_rollout_less_does_not(batch: int, steps: int) -> None:
     if batch * steps > 2**53:
@@ -73,14 +67,6 @@ def test_the_nearer_of_budget_and_deadline_ends_the_run(hours: float, rollouts: 
     assert pricing.within(batch, steps) or steps == 0
     assert not pricing.within(batch, steps + 1)
     assert SPEED.wall_hours(batch, steps) <= hours
-
-
-def test_compute_is_counted_on_the_axis_of_the_law() -> None:
-    pricing = Pricing(Budget(rollouts=1e6), SPEED)
-    assert pricing.compute(1e6, "log10_rollouts") == 1e6
-    assert pricing.compute(1e6, "log10_tokens") == 1.5e9
-    with pytest.raises(PlanError, match="tokens_per_rollout"):
-        Pricing(Budget(rollouts=1e6)).compute(1e6, "log10_tokens")
 
 
 @pytest.mark.parametrize(

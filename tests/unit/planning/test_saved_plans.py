@@ -100,14 +100,6 @@ def test_a_plan_without_its_digest_is_refused_with_the_command_that_changes_a_pl
     assert caught.value.field == "digest"
 
 
-def test_another_program_may_order_and_write_the_numbers_differently(plans: Plans) -> None:
-    def shortest(text: str) -> float:
-        return int(float(text)) if text.endswith(".0") else float(text)
-
-    text = json.dumps(plans["timed"].to_dict(), sort_keys=True)
-    assert Plan.from_dict(json.loads(text, parse_float=shortest)) == plans["timed"]
-
-
 def test_a_plan_above_its_budget_or_with_the_costs_of_another_cannot_be_made(plans: Plans) -> None:
     plan = plans["paper"]
     with pytest.raises(FieldError, match="cost"):

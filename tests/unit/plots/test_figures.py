@@ -195,9 +195,10 @@ def test_the_star_lies_on_what_plans_choose_and_inside_its_set(
     assert sizes[np.argmin(np.abs(at - 2e6))] == plan.group_size
     for budget, size in list(zip(at, sizes, strict=True))[::7]:
         assert planner.allocate(float(budget), spend="all").group_size == size
-    low, high = band_at(ax, 2e6)
-    assert low <= plan.group_size * 1.01
-    assert plan.group_size <= high * 1.01
+    if kind == "surface":
+        low, high = band_at(ax, 2e6)
+        assert low <= plan.group_size * 1.01
+        assert plan.group_size <= high * 1.01
     check_layout(ax.figure)  # type: ignore[arg-type]
 
 

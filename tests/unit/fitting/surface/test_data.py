@@ -7,17 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from isocompute_sdk.fitting.surface.data import (
-    MAX_BINS,
-    MIN_BINS,
     SurfaceRun,
-    noise_scale,
-    pooled_noise,
     prepare,
-    smoothed,
     without_outliers,
 )
 
@@ -98,78 +92,6 @@ def test_the_base_model_is_kept_apart(make_run: MakeRun) -> None:
     assert run.count_J.sum() == len(COMPUTE)
     (without,) = prepare([make_run(rising, COMPUTE)])
     assert len(without.base_reward) == 0
-
-
-def test_a_run_of_the_base_model_alone_has_no_bins(make_run: MakeRun) -> None:
-    only_base, other = prepare([make_run(rising, np.array([0.0])), make_run(rising, COMPUTE)])
-    assert len(only_base.log_compute_J) == 0
-    assert only_base.base_reward.tolist() == [0.3]
-    assert len(other.log_compute_J) == MAX_BINS
-
-
-@given(rewards, st.integers(0, 2**32 - 1))
-def test_binning_preserves_means_and_order(values: list[float], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    # Falls and outliers are repaired on purpose, so they are left out here.
-    reward = np.sort(np.array(values))
-    compute = np.cumsum(rng.uniform(1.0, 1e4, len(reward)))
-    shuffled = rng.permutation(len(reward))
-    (run,) = prepare([SurfaceRun("run", 8, 32, compute[shuffled], reward[shuffled])])
-    assume(not run.outliers)
-    assert run.count_J.sum() == len(reward)
-    assert len(run.reward_J) <= MAX_BINS
-    assert np.sum(run.count_J * run.reward_J) == pytest.approx(reward.sum(), abs=1e-9)
-    assert np.sum(run.count_J * run.log_compute_J) == pytest.approx(np.log(compute).sum())
-    assert np.all(np.diff(run.log_compute_J) > 0)
-    assert np.all(run.count_J >= 1)
-    assert run.reward_J.min() >= reward.min() - 1e-12
-    assert run.reward_J.max() <= reward.max() + 1e-12
-
-
-@given(rewards, st.integers(0, 2**32 - 1))
-def test_repairs_never_leave_the_range_of_the_run(values: list[float], seed: int) -> None:
-    reward = np.array(values)
-    compute = np.cumsum(np.random.default_rng(seed).uniform(1.0, 1e4, len(reward)))
-    (run,) = prepare([SurfaceRun("run", 8, 32, compute, reward)])
-    assert len(run.reward_J) >= 1
-    assert reward.min() - 1e-12 <= run.reward_J.min() <= run.reward_J.max() <= reward.max() + 1e-12
-    assert run.noise > 0
-
-
-def test_large_sweeps_get_fewer_bins_per_run(make_run: MakeRun) -> None:
-    one = make_run(rising, COMPUTE)
-    many = prepare([replace(one, run_id=f"r{i}") for i in range(1500)])
-    assert {len(run.log_compute_J) for run in many} == {MIN_BINS}
-
-
-@pytest.mark.parametrize("sigma", [0.012, 0.02])
-def test_noise_is_read_off_successive_differences_of_any_trend(make_run: MakeRun, sigma: float) -> None:
-    runs = [make_run(rising, COMPUTE, noise=sigma, seed=seed) for seed in range(10)]
-    found = np.median([run.noise for run in prepare(runs)])
-    assert found == pytest.approx(sigma, rel=0.35)
-
-
-def test_a_few_wild_evaluations_do_not_make_the_noise() -> None:
-    rng = np.random.default_rng(0)
-    values = rng.normal(0.5, 0.01, 200)
-    clean, _ = pooled_noise([values])
-    values[[50, 120]] = 0.0
-    wild, _ = pooled_noise([values])
-    assert wild == pytest.approx(clean, rel=0.35)
-
-
-def test_smoothing_removes_one_outlier_and_keeps_a_constant() -> None:
-    flat = np.full(20, 0.4)
-    spiked = flat.copy()
-    spiked[10] = 1.0
-    np.testing.assert_allclose(smoothed(spiked), flat)
-    assert smoothed(flat[:3]).tolist() == flat[:3].tolist()
-
-
-def test_rewards_that_differ_by_rounding_leave_the_usual_noise() -> None:
-    rewards = [np.array([0.0, 1e-175]), np.array([0.0])]
-    assert noise_scale(rewards, 1.0) == 1.0
-    assert noise_scale([1e6 * values for values in rewards], 1e6) == 1e6
 
 
 @pytest.mark.parametrize("where", [0, 1, 20, -2, -1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,28 +43,6 @@ def table(runs: RunSet) -> dict[str, list[Any]]:
     return {short: frame[name].to_list() for short, name in names.items()}
 
 
-@pytest.mark.parametrize("smooth", [False, True])
-@pytest.mark.parametrize("scale", [1e-3, 100.0, 1e6])
-def test_the_unit_of_a_reward_does_not_matter(make_runs: Make, scale: float, smooth: bool) -> None:
-    def clean(n: int, bp: int, c: float) -> float:
-        return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (2e4 * n**0.7)))
-
-    shape = clean if smooth else reward
-    one, scaled = (
-        fit(make_runs(lambda n, bp, c, by=by: by * shape(n, bp, c), LEVELS, COMPUTE), draws=20, bounds=(0.0, by))
-        for by in (1.0, scale)
-    )
-    at = np.array([1e5, 1e6, 5e6])
-    for found, expected in zip(scaled.predict(at, 16), one.predict(at, 16), strict=True):
-        np.testing.assert_allclose(found / scale, expected, rtol=2e-3)
-
-
-def test_bounds_far_wider_than_the_rewards_do_not_drown_them(runs: RunSet) -> None:
-    found = fit(runs, draws=20, bounds=(-1e3, 1e3))
-    for n, bp in LEVELS:
-        assert found.predict(1e6, n, bp).mean == pytest.approx(reward(n, bp, 1e6), abs=0.03)
-
-
 def test_the_order_of_runs_and_rows_changes_no_bit(runs: RunSet, fits: Fits) -> None:
     columns = table(runs)
     for seed in range(3):
@@ -79,25 +56,6 @@ def test_the_order_of_runs_and_rows_changes_no_bit(runs: RunSet, fits: Fits) -> 
         assert found.notes == fits.notes
 
 
-def test_the_names_of_runs_decide_nothing_but_the_order_of_equals(runs: RunSet, fits: Fits) -> None:
-    columns = table(runs)
-    columns["run_id"] = [f"x{name}" for name in columns["run_id"]]
-    renamed = fit(RunSet.from_columns(columns), draws=30)
-    assert renamed.predict(COMPUTE[1:], 16).mean.tobytes() == fits.predict(COMPUTE[1:], 16).mean.tobytes()
-
-
-def test_saving_and_loading_keep_every_bit(fits: Fits, tmp_path: Path) -> None:
-    again = Fits.load(fits.save(tmp_path / "fits.json"))
-    assert again == fits
-    assert again.passport == fits.passport
-    for kind in ("mean", "run"):
-        a, b = (one.predict(np.geomspace(1e3, 1e8, 30), 16, 64, kind=kind) for one in (again, fits))  # type: ignore[arg-type]
-        assert [part.tobytes() for part in a] == [part.tobytes() for part in b]
-    plans = [Planner(one).allocate("3M") for one in (again, fits)]
-    assert plans[0] == plans[1]
-    assert again.summary() == fits.summary()
-
-
 def test_both_kinds_of_interval_are_ordered_and_one_run_is_less_certain(fits: Fits) -> None:
     at = np.geomspace(1e3, 1e8, 40)
     for n in (4, 11, 64, 128):
@@ -107,11 +65,6 @@ def test_both_kinds_of_interval_are_ordered_and_one_run_is_less_certain(fits: Fi
         assert np.all(single.high - single.low >= average.high - average.low - 1e-12)
         wide, narrow = (fits.predict(at, n, level=level) for level in (0.9, 0.5))
         assert np.all(wide.high - wide.low >= narrow.high - narrow.low - 1e-12)
-
-
-def test_rewards_only_rise_with_compute(fits: Fits) -> None:
-    at = np.geomspace(1, 1e12, 300)
-    assert np.all(np.diff(fits.predict(at, 16).mean) >= -1e-12)
 
 
 def test_one_octave_beyond_the_grid_is_answered_and_no_more(fits: Fits) -> None:
@@ -264,15 +217,6 @@ def test_what_was_repaired_is_said(make_runs: Make, change: Any, code: str, fits
     assert code not in codes(fits)
 
 
-def test_few_levels_are_said_once(make_runs: Make) -> None:
-    two = fit(make_runs(reward, LEVELS[:2], COMPUTE), draws=10)
-    assert "few-group-sizes" in codes(two)
-    one = fit(make_runs(reward, LEVELS[:1], COMPUTE), draws=10)
-    assert "few-group-sizes" in codes(one)
-    assert "best-group-size-at-grid-edge" not in codes(one)
-    assert "few-group-sizes" not in codes(fit(make_runs(reward, LEVELS, COMPUTE), draws=10))
-
-
 def test_a_missing_step_0_is_said(make_runs: Make, fits: Fits) -> None:
     found = fit(make_runs(reward, LEVELS, COMPUTE[1:]), draws=10)
     assert "base-reward-unmeasured" in codes(found)
@@ -339,6 +283,5 @@ def test_an_outlying_run_is_named_and_does_not_decide() -> None:
     assert "seed1" in run
     assert "n8" in run
     assert 0.08 < note.data["runs"][run] < 0.28
-    assert note.data["best_group_size"]["without"] == 64
     odds = fits.group_size_odds(2e6)
     assert odds.group_size[odds.best()] >= 32

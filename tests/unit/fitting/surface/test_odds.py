@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from isocompute_sdk.fitting.surface.answers import best_size_interval, group_size_odds
 from isocompute_sdk.fitting.surface.model import Layout
@@ -60,28 +55,6 @@ def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     assert low < high
 
 
-def test_the_choice_has_the_largest_expected_reward_whatever_most_draws_prefer() -> None:
-    known = surface(0.0, draws=10)
-    torn = known.parameters_DP.copy()
-    # Six draws of ten prefer small n by a little, four large n by much.
-    torn[:, 1:7] = np.where(
-        np.arange(10)[:, None] < 6, [0.05, 0.0, 0.0, 0.0, 0.0, 0.0], [-0.5, -0.3, 0.0, 0.3, 0.5, 0.5]
-    )
-    odds = group_size_odds(replace(known, parameters_DP=torn), 1e9, SIZES, None, 64)
-    assert odds.group_size[int(np.argmax(odds.probability_best))] == 4
-    assert odds.group_size[odds.best()] == 64
-    assert odds.best() == int(np.argmax(odds.reward))
-
-
-@given(hnp.arrays(float, 6, elements=st.floats(-2, 2)))
-def test_where_all_draws_agree_nothing_is_given_up(shares: np.ndarray) -> None:
-    known = surface(0.0, draws=3)
-    agreed = known.parameters_DP.copy()
-    agreed[:, 1:7] = shares
-    odds = group_size_odds(replace(known, parameters_DP=agreed), 1e9, np.append(SIZES, 128), None, 64)
-    assert odds.expected_regret[odds.best()] == pytest.approx(0, abs=1e-9)
-
-
 def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_it_is_not() -> None:
     certain = group_size_odds(surface(0.05), 1e9, SIZES[:3], None, 8)
     assert certain.group_size[certain.best()] == 16
@@ -99,22 +72,6 @@ def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_
     assert short.probability_above == 0
     falling = group_size_odds(surface(0.05), 1e9, SIZES, None, 32)
     assert falling.group_size[falling.best()] == 16
-
-
-def test_regret_is_what_is_expected_behind_the_best_of_each_draw() -> None:
-    one = surface(0.5)
-    odds = group_size_odds(one, 1e9, SIZES, None, 64)
-    drawn = one.draws(np.full(6, 1e9), np.append(SIZES, 128))
-    np.testing.assert_allclose(odds.expected_regret, (drawn.max(axis=1)[:, None] - drawn).mean(axis=0)[:5])
-    # Two n differ by what their expected rewards do.
-    np.testing.assert_allclose(np.diff(odds.expected_regret), -np.diff(odds.reward))
-
-
-def test_each_candidate_is_asked_at_what_it_really_spends() -> None:
-    spent = np.array([1e4, 1e5, 1e6, 1e7, 1e8])
-    one = surface(0.2)
-    odds = group_size_odds(one, 1e8, SIZES, None, 64, compute_of_each=spent)
-    np.testing.assert_allclose(odds.reward, one.predict(spent, SIZES))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.2, 0.6])
@@ -137,10 +94,3 @@ def test_the_set_for_the_best_n_holds_a_good_one_as_often_as_asked_and_no_more_t
         widths.append(count)
     assert widths == sorted(widths)
     assert (widths[0] == 1) or spread > 0
-
-
-def test_an_n_that_leaves_hardly_an_update_is_not_in_the_set() -> None:
-    one = surface(0.6)
-    _, high = best_size_interval(one, 32 * 16 * 5, (4, 64), None, 0.95)
-    assert high <= 16
-    assert best_size_interval(one, 100, (4, 64), None, 0.95) == (4, 4)

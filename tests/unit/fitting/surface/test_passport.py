@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isocompute_sdk.documents import Document
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
@@ -84,13 +83,6 @@ def test_without_enough_left_there_is_no_backtest(make_sweep: MakeSweep) -> None
     assert passport(make_sweep(levels=(16,))).backtest is None
 
 
-def test_levels_seeds_and_noise_are_counted(known: Passport, make_sweep: MakeSweep) -> None:
-    assert (known.group_sizes, known.seeds_per_cell, known.largest_compute) == (4, 1.0, 1e6)
-    assert known.noise == pytest.approx(0.01, rel=0.5)
-    twice = passport(make_sweep(seeds=2))
-    assert (twice.group_sizes, twice.seeds_per_cell) == (4, 2.0)
-
-
 def test_the_share_of_the_rise_grows_with_the_length_of_runs(make_sweep: MakeSweep) -> None:
     short, long = (passport(make_sweep(last=last)).rise_seen for last in (5e4, 2e7))
     assert 0 <= short[0] <= short[1] <= 1
@@ -133,9 +125,3 @@ def test_b_p_whose_runs_collapsed_are_named(make_sweep: MakeSweep) -> None:
     ]
     assert passport([*steady, *broken]).unstable_problems_per_batch == (8,)
     assert passport(steady).unstable_problems_per_batch == ()
-
-
-def test_a_passport_comes_back_from_its_plain_form(known: Passport, make_sweep: MakeSweep) -> None:
-    document = Document("passport", 1, Passport)
-    for one in (known, passport(make_sweep(points=2))):
-        assert document.from_text(document.to_text(one)) == one

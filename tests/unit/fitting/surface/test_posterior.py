@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
@@ -86,17 +86,6 @@ def test_without_noise_or_run_effects_the_curves_are_found(make_sweep: MakeSweep
         assert np.sqrt(np.mean((found - run.reward_T[1:]) ** 2)) < 0.01
 
 
-def test_more_seeds_narrow_the_mean_and_less_so_a_single_run(make_sweep: MakeSweep) -> None:
-    one, many = fitted(make_sweep(LEVELS)), fitted(make_sweep(LEVELS, seeds=6))
-
-    def width(surface: Surface, kind: str) -> float:
-        _, low, high = surface.interval(kind, 0.8, np.full(4, 1e6), np.array(LEVELS, dtype=float))  # type: ignore[arg-type]
-        return float(np.mean(high - low))
-
-    assert width(many, "mean") < 0.8 * width(one, "mean")
-    assert width(many, "run") > width(many, "mean")
-
-
 def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:
     runs = make_sweep(LEVELS)
     wild = runs[1].reward_T.copy()
@@ -104,23 +93,6 @@ def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:
     hit = [*runs[:1], replace(runs[1], reward_T=wild), *runs[2:]]
     at, n = np.full(4, 1e6), np.array(LEVELS, dtype=float)
     assert np.max(np.abs(fitted(hit).predict(at, n) - fitted(runs).predict(at, n))) < 0.015
-
-
-def test_the_draws_are_as_many_as_asked_and_the_generator_decides_them(make_sweep: MakeSweep) -> None:
-    runs = make_sweep(LEVELS)
-    surface = fitted(runs, draws=7)
-    assert surface.parameters_DP.shape[0] == len(surface.shape_D) == 7
-    assert np.all(np.isfinite(surface.parameters_DP))
-    assert fitted(runs, draws=7).parameters_DP.tobytes() == surface.parameters_DP.tobytes()
-    assert fitted(runs, draws=7, seed=1).parameters_DP.tobytes() != surface.parameters_DP.tobytes()
-
-
-def test_runs_without_an_evaluation_after_step_0_give_their_base_reward(make_sweep: MakeSweep) -> None:
-    runs = [replace(run, compute_T=run.compute_T[1:], reward_T=run.reward_T[1:]) for run in make_sweep(LEVELS)]
-    base = SurfaceRun("base", 8, 32, np.zeros(50), np.full(50, 0.35))
-    prepared: tuple[PreparedRun, ...] = prepare([*runs, base])
-    surface = fit_surface(prepared, (0.0, 1.0), 30, np.random.default_rng(0))
-    assert float(surface.parameters_DP[:, 0].mean()) == pytest.approx(0.35, abs=0.01)
 
 
 def test_the_sweep_decides_of_which_kind_it_is(make_sweep: MakeSweep) -> None:
@@ -165,15 +137,6 @@ def test_a_pilot_in_which_nothing_rises_does_not_say_that_nothing_will(seed: int
 def second_rise(compute: np.ndarray) -> np.ndarray:
     """A rise that flattens, and a larger one that has begun at the end of the data."""
     return 0.1 + 0.1 / (1 + (2e4 / np.maximum(compute, 1.0))) + 0.5 / (1 + (8e5 / np.maximum(compute, 1.0)) ** 1.5)
-
-
-def test_the_best_checkpoint_never_falls_with_compute(make_run: Callable[..., SurfaceRun]) -> None:
-    at = np.concatenate([[0.0], np.geomspace(1e3, 3e5, 40)])
-    runs = [make_run(second_rise, at, noise=0.003, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
-    surface = fitted(runs, draws=100)
-    drawn_DQ = surface.draws(np.geomspace(1e5, 1e7, 30), 16.0)
-    assert np.diff(drawn_DQ, axis=1).min() > -0.02
-    assert (drawn_DQ[:, -1] - surface.draws(3e5, 16.0)[:, 0]).min() > -1e-9
 
 
 def test_intervals_allow_for_a_rise_that_begins_again_and_only_beyond_the_data(

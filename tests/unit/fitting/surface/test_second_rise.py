@@ -13,9 +13,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import backtest
-from isocompute_sdk.fitting.surface.second_rise import best_rises
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
-from isocompute_sdk.records.rewards import best_beside
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = np.array([4.0, 16.0, 64.0, 256.0])
@@ -67,19 +65,6 @@ def test_the_more_best_at_k_rises_the_more_is_predicted_beyond_the_runs_and_the_
     assert led[-1].draws(inside, LEVELS).tobytes() == fitted(runs).draws(inside, LEVELS).tobytes()
 
 
-def test_a_plateau_that_was_seen_is_left_alone(make_sweep: MakeSweep) -> None:
-    added = [
-        np.max(
-            fitted(with_best(runs, 0.05)).predict(8.0 * last, LEVELS)
-            - fitted(with_best(runs, -0.05)).predict(8.0 * last, LEVELS)
-        )
-        for last in (1e5, 1e7)
-        for runs in (make_sweep(last=last),)
-    ]
-    assert added[0] > 0.02
-    assert added[1] < 0.1 * added[0]
-
-
 def test_what_a_second_rise_adds_grows_with_compute_and_stays_within_the_bounds(make_sweep: MakeSweep) -> None:
     surface = fitted(with_best(make_sweep(last=1e5), 0.05))
     compute = np.geomspace(1e5, 1e8, 25)
@@ -88,17 +73,6 @@ def test_what_a_second_rise_adds_grows_with_compute_and_stays_within_the_bounds(
     assert np.all((low <= mean) & (mean <= high))
     drawn = surface.draws(compute, 16.0)
     assert 0.0 <= drawn.min() <= drawn.max() <= 1.0
-
-
-def test_too_few_evaluations_of_best_at_k_change_nothing(make_sweep: MakeSweep) -> None:
-    runs = with_best(make_sweep(), 0.05)
-    few = [
-        replace(run, best=BestAtK("best@4", run.best.compute_T[::10], run.best.value_T[::10]))
-        for run in runs
-        if run.best is not None
-    ]
-    assert best_rises(prepare(few), 1.0) is None
-    assert fitted(few).draws(8e6, LEVELS).tobytes() == fitted(make_sweep()).draws(8e6, LEVELS).tobytes()
 
 
 def test_a_backtest_does_not_see_best_at_k_of_the_part_that_it_hides(make_sweep: MakeSweep) -> None:
@@ -134,32 +108,3 @@ def test_a_late_rise_of_recorded_runs_is_missed_by_less_with_best_at_k(pilot: is
     alone = iso.fit(pilot.filter(metric="avg@4"), "avg@4", pool=("learning_rate",))
     missed = [float(np.mean(np.abs(true - one.predict(6e5, sizes, 16).mean))) for one in (fits, alone)]
     assert missed[0] < 0.75 * missed[1]
-
-
-def test_only_best_at_k_of_the_same_evaluation_set_leads(pilot: iso.RunSet) -> None:
-    table = pilot.to_polars()
-    elsewhere = table.with_columns(
-        eval_set=pl.when(pl.col("metric") == "best@4").then(pl.lit("another")).otherwise(pl.col("eval_set"))
-    )
-    assert set(best_beside(pilot, "avg@4", None)) == set(pilot.run_ids)
-    assert best_beside(iso.RunSet.from_frame(elsewhere), "avg@4", None) == {}
-    assert best_beside(pilot, "worst@4", None) == {}
-    assert best_beside(pilot.filter(metric="avg@4"), "avg@4", None) == {}
-
-
-def test_best_at_k_drawn_with_replacement_leads_where_there_is_no_other(pilot: iso.RunSet) -> None:
-    table = pilot.to_polars()
-    drawn = table.with_columns(metric=pl.col("metric").replace("best@4", "best@4:bootstrap"))
-    found = best_beside(iso.RunSet.from_frame(drawn), "avg@4", None)
-    assert {run: name for run, (name, _) in found.items()} == dict.fromkeys(pilot.run_ids, "best@4:bootstrap")
-    both = iso.RunSet.from_frame(pl.concat([table, drawn.filter(metric="best@4:bootstrap")]))
-    assert {name for name, _ in best_beside(both, "avg@4", None).values()} == {"best@4"}
-
-
-def test_saved_fits_keep_what_best_at_k_said(fits: iso.Fits, tmp_path: Path) -> None:
-    again = iso.Fits.load(fits.save(tmp_path / "fits.json"))
-    assert again.draws(6e5, 8, 16).tobytes() == fits.draws(6e5, 8, 16).tobytes()
-    assert again.surface is not None
-    assert fits.surface is not None
-    without = replace(again.surface, second_rise=None)
-    assert np.all(without.predict(6e5, LEVELS) <= again.surface.predict(6e5, LEVELS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.auditing.measure_choice import choose_measure
+from isocompute_sdk.auditing.grouping import choose_measure
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
