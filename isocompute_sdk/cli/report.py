@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Plan
 
-LEFT_OUT = ("--budget", "--compare", "--output", "-o")
+LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
 FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
@@ -87,7 +87,7 @@ def report(
 
         isocompute report plan.json -o plan.html
 
-        isocompute report runs/ --budget 3M --compare n=16,bp=32
+        isocompute report runs/ --budget 3M --against n=16,bp=32
 
         isocompute report runs.csv --budget "500 usd" --throughput speed.yaml --usd-per-gpu-hour 2.5
 

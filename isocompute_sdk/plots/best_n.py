@@ -83,7 +83,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
             zorder=3,
         )
         shown.append(best.group_size[measured].astype(float))
-        ax.legend(handles=ax.lines[-1:], loc="lower right", handletextpad=0.2)
+        style.legend_below(ax, ax.lines[-1:])
     if fits.method != "prior":
         largest = fits.group_size_range[1]
         ax.axhline(largest, color=style.MUTED, linestyle=":", linewidth=1.1, zorder=1)

@@ -18,6 +18,8 @@ from isocompute_sdk.plots.curves import split
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MAX_LABELS = 12
+"""Runs of a backtest that are named beside their line; more are named by a legend."""
 SHARES = (1 / 9, 1 / 3, 1.0)
 """Computes at which sensitivity is drawn, as shares of the plan's or the longest run's."""
 
@@ -58,14 +60,17 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         ax.plot(
             [run.predicted], [run.measured], mark, color=colour, markersize=7, zorder=3, label=f"n = {run.group_size}"
         )
-    unique = {line.get_label(): line for line in ax.lines if not str(line.get_label()).startswith("_")}
-    ordered = sorted(unique, key=lambda label: int(str(label).removeprefix("n = ")))
-    ax.legend([unique[label] for label in ordered], [str(label) for label in ordered], loc="lower right", ncols=2)
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
     ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
+    labels = {(run.group_size, round(run.measured, 2)): (run.measured, look[run.group_size][0]) for run in test.by_run}
+    if len(labels) <= MAX_LABELS:
+        style.end_labels(ax, [(y, f"n = {n}", colour) for (n, _), (y, colour) in labels.items()])
+    else:
+        marks = {f"n = {run.group_size}": line for run, line in zip(test.by_run, ax.lines[2::2], strict=True)}
+        style.legend_below(ax, [marks[f"n = {n}"] for n in look])
     ax.set_title(f"Backtest {test.factor:.2g}x beyond {short(test.hidden_beyond)}: {held} of {test.runs} runs inside")
     return ax
 

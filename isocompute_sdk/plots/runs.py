@@ -105,6 +105,7 @@ def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int,
         ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
     _axes(ax, measured, metric)
+    style.clip_falls(ax, [(x, y, look[one.group_size][0]) for one, x, y in measured])
     labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
     style.end_labels(ax, labels, [last[n] for n in ends])
 
@@ -127,12 +128,16 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
     look = style.by_size(n for _, n, *_ in (*lines, *dashed))
     ends: dict[int, list[float]] = {}
     spent: list[float] = []
+    # Marks as well as colours, so that each n can be told in print.
     for some, mark in ((lines, "-"), (dashed, "--")):
         for _, n, rollouts_T, value_T in some:
             seen = (rollouts_T > 0) & np.isfinite(value_T)
             if seen.any():
                 x, y = rollouts_T[seen], value_T[seen]
-                ax.plot(x, y, mark, color=look[n][0], linewidth=1.2, alpha=0.8)
+                every = max(len(x) // 6, 1)
+                ax.plot(
+                    x, y, look[n][1] + mark, color=look[n][0], linewidth=1.2, alpha=0.8, markersize=4, markevery=every
+                )
                 spent += [float(x[0]), float(x[-1])]
                 if mark == "-":
                     ends.setdefault(n, []).append(float(y[-1]))

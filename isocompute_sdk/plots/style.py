@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INK, MUTED, GRID = "#1b2130", "#566073", "#e3e6ec"
 PLAN = "#0090b8"
 """Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
-RAMP = ("#08083a", "#4a1aa8", "#b0188a", "#e3424a", "#c98600")
+RAMP = ("#08083a", "#4f24b4", "#b0188a", "#e3424a", "#c98600")
 """Colours of n from small to large. Lightness rises, so the order survives any colour vision and grey printing; the
 lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
 MARKERS = "os^DvPX"
@@ -173,6 +173,45 @@ def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) 
     )
 
 
+def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
+    """End the vertical axis below the runs' rises, and mark with an arrow where a run falls further.
+
+    A run that collapses would otherwise take most of the axis.
+
+    Args:
+        ax: axes whose upper limit stands.
+        lines: compute, values and colour of every run, in order of compute. Limits that were set stay.
+    """
+    rises = [y[: int(np.argmax(y)) + 1] for _, y, _ in lines if len(y)]
+    if not rises or not ax.get_autoscaley_on():
+        return
+    lowest, top = min(float(y.min()) for y in rises), ax.get_ylim()[1]
+    bottom = lowest - 0.08 * (top - lowest)
+    if bottom <= ax.get_ylim()[0]:
+        return
+    ax.set_ylim(bottom, top)
+    for x, y, colour in lines:
+        below = np.flatnonzero(y < bottom)
+        if len(below):
+            ax.annotate(
+                f"to {float(y.min()):.2f}",
+                (float(x[below[0]]), 0.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 26),
+                textcoords="offset points",
+                ha="center",
+                color=colour,
+                fontsize=8,
+                arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0},
+            )
+
+
+def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
+    """A legend below the axes, where it hides no point."""
+    if handles:
+        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3, handletextpad=0.2)
+
+
 def star(
     ax: Axes, x: float, y: float, text: str, interval: tuple[float, float] | None = None, what: str = "plan"
 ) -> None:
@@ -242,7 +281,8 @@ def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], ends: Sequenc
     for (y, _, colour), end in zip(labels, ends, strict=False):
         if ax.transAxes.inverted().transform(ax.transData.transform((end, y)))[0] < EARLY:
             ax.hlines(y, end, edge, color=colour, linewidth=0.7, linestyle=":", zorder=1)
-    ordered = sorted(labels, key=lambda one: one[0])
+    bottom, top = ax.get_ylim()
+    ordered = sorted((min(max(y, bottom), top), text, colour) for y, text, colour in labels)
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
     figure.draw_without_rendering()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from shlex import quote
 from typing import Any
+
+import numpy as np
 
 from isocompute_sdk import api, files
 from isocompute_sdk.auditing import Audit
@@ -23,19 +25,22 @@ from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
-from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
+from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.reporting.ladder import Ladder
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
-OPEN = ("likely", "measure-first", "undecided", "borrowed")
-"""Verdicts that the runs do not carry."""
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
+
+
+STEPS = 80
+"""Budgets of the slider besides that of the page."""
+BELOW, ABOVE = 30.0, 6.0
+"""They reach from this part of the page's budget to this multiple of it."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,48 @@ class Asked:
     reading: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `RunSet.read`: rename, set, ignore."""
     words: tuple[str, ...] = ()
-    """The same as typed on the command line, quoted for a shell, without the budget, `--compare` and `--output`."""
+    """The same as typed on the command line, quoted for a shell, without the budget, `--against` and `--output`."""
     output: str = ""
     """`--output` and the page's file as a shell takes it; empty for the usual one."""
     must_plan: bool = False
     """Whether a budget that cannot be planned is an error, and not a page without a plan."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Plans by increasing budget, in the unit of the page's budget: what the slider picks from."""
+
+    plans: tuple[Plan, ...]
+    start: int
+    """Position of the page's own plan."""
+
+    @classmethod
+    def around(cls, plan: Plan, planner: Planner, options: Mapping[str, Any]) -> Ladder:
+        """Plans around one plan, which is among them. Amounts are round, so that people can type them."""
+        here, allocate = plan.budget.amount, partial(planner.allocate, **options)
+        low = max(here / BELOW, plan.budget.committed * 1.01)
+        try:
+            allocate(plan.budget.with_amount(low))
+        except PlanError as error:
+            low = max(low, error.smallest_budget or low)
+        plans = {here: plan}
+        for amount in np.geomspace(min(low, here), here * ABOVE, STEPS):
+            rounded = float(f"{amount:.3g}")
+            one = None if rounded in plans else plan_if_enough(allocate, plan.budget.with_amount(rounded))
+            if one is not None:
+                plans[rounded] = one
+        amounts = sorted(plans)
+        return cls(tuple(plans[amount] for amount in amounts), amounts.index(here))
+
+    @property
+    def unit(self) -> str:
+        """Unit of the budgets."""
+        return self.plans[0].budget.unit
+
+    @property
+    def rewards(self) -> bool:
+        """Whether rewards are predicted."""
+        return all(plan.predicted_reward is not None for plan in self.plans)
 
 
 @dataclass(frozen=True)
@@ -98,11 +140,6 @@ class Material:
             return None
         return Ladder.around(self.plan, self.planner, self.options)
 
-    @property
-    def next_runs(self) -> NextRuns | None:
-        """What to run before the budget is spent; None without a plan, or where it was not asked for."""
-        return None if self.plan is None else self.plan.next_runs
-
     @cached_property
     def ended(self) -> int:
         """How many of the runs that were started here have ended."""
@@ -137,7 +174,7 @@ class Material:
         """
         asked, new = self.asked, {option.partition(" ")[0] for option in options}
         made = [] if asked.budget is None else [budget_option(asked.budget)]
-        made += [] if asked.compare is None else [f"--compare {quote(asked.compare)}"]
+        made += [] if asked.compare is None else [f"--against {quote(asked.compare)}"]
         kept = [option for option in made if option.partition(" ")[0] not in new]
         words = ["isocompute report", self.typed, *kept, *asked.words, *options, asked.output]
         return " ".join(word for word in words if word)

@@ -46,7 +46,10 @@ class BudgetOptions:
         str | None, opt.option("What may be spent: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
     ] = None
     compare: Annotated[
-        str | None, opt.option("Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK)
+        str | None,
+        opt.option(
+            "Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK, "--compare", "--against"
+        ),
     ] = None
     model: Annotated[str | None, opt.option("Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
