@@ -531,7 +531,7 @@ def _gain(plan: Plan) -> Gain | None:
 
 
 def _approval(plan: Plan) -> Approval:
-    """Not where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` times the runs."""
+    """No where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` x the runs."""
     against, reach = _against(plan), plan.extrapolation
     if against:
         return Approval("do-not", against)

@@ -197,7 +197,8 @@ def _lost(plan: Plan) -> list[Fact]:
     detail = f"expected, against the best n; more than {equal:g} with probability {wrong}"
     facts = [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
     if (band := plan.group_size_interval) is not None:
-        facts.append(Fact("n that may be as good", f"{band[0]} to {band[1]}", "80 % band"))
+        known = str(band[0]) if band[0] == band[1] else f"{band[0]} to {band[1]}"
+        facts.append(Fact("n that may be as good", known, "80 % band"))
     return facts
 
 
