@@ -88,6 +88,7 @@ def next_runs(
             "A study says what is trained: give it in place of the runs.",
         )
     from isocompute_sdk.planning import NextRuns
+    from isocompute_sdk.records.rewards import no_rise_note
 
     found, fits = _answer(paths, study, slots, fitting, planning)
     first = found if isinstance(found, NextRuns) else found.first
@@ -96,8 +97,8 @@ def next_runs(
     if json:
         emit_json(found.to_dict())
         return
-    one = fits.first if isinstance(fits, Mapping) else fits
-    flat = [] if one is None else [note.message for note in one.notes if note.code == "no-rise-seen"]
+    one = _first(fits)
+    flat = [] if one is None or one.flat_runs is None else [no_rise_note(one.metric, one.flat_runs).message]
     for line in (*flat, *found.summary().splitlines(), *_about_mode(planning.mode)):
         say(line)
     if output is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import (
     Choice,
@@ -509,7 +510,7 @@ def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> V
         return verdict
     if not first.runs:
         return replace(verdict, sentence=f"{verdict.sentence}; {TRAIN}")
-    worth = f"measuring first is expected to save {first.saving:.3f}"
+    worth = f"measuring first is expected to save {small(first.saving)}"
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
 
 
@@ -560,7 +561,7 @@ def _against(plan: Plan) -> str:
         return "n is borrowed from other people's runs; a pilot of your own comes first"
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        worth = f"expected to save {first.saving:.3f} of {plan.metric}"
+        worth = f"expected to save {small(first.saving)} of {plan.metric}"
         return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if plan.verdict.kind == "undecided" and first is None:

@@ -17,7 +17,7 @@ from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import short, small
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth
 from isocompute_sdk.specs import Budget, Hardware
@@ -83,7 +83,7 @@ class NextRun:
             what += f", seed {self.seed}"
         return (
             f"{what} ({self.rollouts:,} rollouts): {amount_text(self.cost, unit)}, {self.share:.1%} of the budget, "
-            f"expected to save {self.saves:.4f}; {self.settles}"
+            f"expected to save {small(self.saves)}; {self.settles}"
         )
 
 
@@ -192,7 +192,7 @@ class PilotDesign(Saved):
         for one in self.by_share:
             runs = ", ".join(f"{n} to {c:,}" for n, c in zip(one.group_sizes, one.rollouts, strict=True))
             chosen = "  <- planned" if one.share == self.pilot_share else ""
-            lines.append(f"{one.share:>19.0%}   {one.regret:>15.4f}   {runs or 'no pilot'}{chosen}")
+            lines.append(f"{one.share:>19.0%}   {one.regret:>15.3f}   {runs or 'no pilot'}{chosen}")
         return "\n".join([*lines, "", self.first.summary()])
 
 
@@ -474,7 +474,7 @@ def _answer(question: Question, outlook: Outlook, picks: Sequence[Pick], regret:
     cost = sum(run.cost for run in runs)
     reason = (
         f"{now}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
-        f"expected to save {total:.4f} after what it costs"
+        f"expected to save {small(total)} after what it costs"
     )
     batches = {int(n) * int(bp) for n, bp in zip(c.group_size_J, c.problems_J, strict=True)}
     target = max(question.compute(float(batch * question.steps(budget, batch))) for batch in batches)

@@ -242,7 +242,7 @@ def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp:
         for t in first.trials
     )
     start = (
-        f"nothing was run: published laws say n = {now}; without runs {regret:.4f} is expected to be lost against the "
+        f"nothing was run: published laws say n = {now}; without runs {regret:.3f} is expected to be lost against the "
         "best n"
     )
     if runs:

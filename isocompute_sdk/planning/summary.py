@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning.inheritance import assumed, shown
 from isocompute_sdk.planning.pricing import amount_text
 
@@ -128,8 +129,7 @@ def _cost(plan: Plan) -> str:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
     if plan.stopping is not None:
-        gain = f"{plan.stopping.gain:.3f}"
-        return f"{text} ({share:.0%}); the rest adds {'< 0.001' if gain == '0.000' else gain}"
+        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
     return f"{text}, {share:.1%} of the budget"
 
 

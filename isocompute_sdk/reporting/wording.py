@@ -41,11 +41,6 @@ def reward(value: float | None) -> str:
     return "not predicted" if value is None else f"{value:.3f}"
 
 
-def least(value: float) -> str:
-    """A reward, or that it is smaller than what is shown."""
-    return "less than 0.001" if value < 0.0005 else f"{value:.3f}"
-
-
 def interval(ends: tuple[float, float] | None) -> str:
     """An interval of rewards."""
     return "" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"

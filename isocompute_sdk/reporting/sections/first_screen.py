@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import Approval, Gain
 from isocompute_sdk.planning.summary import VERDICTS, assumed_values, learning_rate
@@ -124,7 +124,7 @@ def _decision(plan: Plan, approval: Approval) -> str:
         text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
-        text += f"Release the other {rest}: they are predicted to add {say.least(plan.stopping.gain)}. "
+        text += f"Release the other {rest}: they are predicted to add {small(plan.stopping.gain)}. "
     return text + RULE
 
 
