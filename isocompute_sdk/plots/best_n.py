@@ -106,36 +106,14 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
 
 def _draw(ax: Axes, found: Chosen, last: float | None) -> None:
     if found.low is not None and found.high is not None:
-        ax.fill_between(
-            found.x,
-            found.low,
-            found.high,
-            color=style.PLAN,
-            alpha=0.2,
-            linewidth=0,
-            step="mid" if found.steps else None,
-            label="80 % set",
-            zorder=1,
-        )
+        step = "mid" if found.steps else None
+        band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step, "label": "80 % set"}
+        ax.fill_between(found.x, found.low, found.high, zorder=1, **band)
     drawn = "steps-mid" if found.steps else "default"
-    cut = len(found.x) if last is None else int(np.searchsorted(found.x, last * (1 + 1e-9), side="right"))
-    ax.plot(
-        found.x[:cut], found.size[:cut], color=style.INK, linewidth=2.2, drawstyle=drawn, label=found.what, zorder=4
-    )
-    # The two parts share a point, so that the line has no gap.
-    rest = slice(max(cut - 1, 0), None)
-    if cut < len(found.x):
-        ax.plot(
-            found.x[rest],
-            found.size[rest],
-            color=style.INK,
-            linewidth=1.5,
-            linestyle=(0, (4, 2)),
-            drawstyle=drawn,
-            zorder=4,
-        )
+    style.line_to(ax, found.x, found.size, last, drawstyle=drawn, label=found.what)
     if last is not None and found.x[0] < last < found.x[-1] / 1.05:
-        style.upright(ax, last, "longest run", top=bool(np.log2(found.size[cut - 1] / found.size.min()) < 1))
+        at_end = found.size[max(int(np.searchsorted(found.x, last * (1 + 1e-9), side="right")) - 1, 0)]
+        style.upright(ax, last, "longest run", top=bool(np.log2(at_end / found.size.min()) < 1))
 
 
 def _last_run(fits: Fits, plan: Plan | None) -> float | None:
@@ -221,9 +199,7 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
         low, high = np.array(ends, dtype=float).T
         ax.fill_between(x, low, high, color=style.PLAN, alpha=0.2, linewidth=0, zorder=1)
     last = None if plan.fits is None else _last_run(plan.fits, plan)
-    cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
-    ax.plot(x[:cut], mean[:cut], color=style.INK, linewidth=2.2, zorder=4)
-    ax.plot(x[max(cut - 1, 0) :], mean[max(cut - 1, 0) :], color=style.INK, linewidth=1.5, linestyle=(0, (4, 2)))
+    style.line_to(ax, x, mean, last)
     style.log_axis(ax, x[0] / 1.05, x[-1] * 1.05, _budget_axis(plan.budget.unit))
     if last is not None and x[0] < last < x[-1] / 1.05:
         style.upright(ax, last, "longest run")

@@ -174,7 +174,7 @@ def pass_rates(folders: str | PathLike[str] | Sequence[str | PathLike[str]], *, 
     return axes[0]
 
 
-def _draw_polarisation(ax: Axes, runs: Sequence[PassCounts], look: dict[int, tuple[str, str]]) -> None:
+def _draw_polarisation(ax: Axes, runs: Sequence[PassCounts], look: style.Look) -> None:
     ends: dict[int, list[float]] = {}
     low, high = np.inf, 0.0
     for run in runs:
@@ -194,7 +194,7 @@ def _draw_polarisation(ax: Axes, runs: Sequence[PassCounts], look: dict[int, tup
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
     ax.set_ylabel("polarisation")
     ax.set_title("Interference: 0 even, 1 all or nothing")
-    style.end_labels(ax, [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()])
+    style.name_sizes(ax, ends, look)
 
 
 @style.styled

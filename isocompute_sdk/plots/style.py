@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -71,6 +71,8 @@ SAVING: Any = {"pdf.fonttype": 42, "svg.hashsalt": "isocompute"}
 """Embedded TrueType fonts, which publishers ask for, and files that are equal for equal figures."""
 METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
+Look = Mapping[int, tuple[str, str]]
+"""Colour and mark of every n."""
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 
@@ -135,7 +137,7 @@ def colours(count: int) -> list[str]:
     return [to_hex(ramp(place)) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
 
 
-def by_size(sizes: Iterable[int]) -> dict[int, tuple[str, str]]:
+def by_size(sizes: Iterable[int]) -> Look:
     """Colour and mark of every n."""
     ordered = sorted(set(sizes))
     return {
@@ -171,6 +173,32 @@ def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) 
     ax.plot(
         x, y, mark, color=colour, markersize=size, alpha=alpha, markeredgewidth=0, rasterized=len(x) > DENSE, zorder=2
     )
+
+
+def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK, **how: Any) -> None:
+    """A line that is solid up to `last`, where the runs end, and dashed beyond; None: solid throughout."""
+    cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
+    # The two parts share a point, so that the line has no gap.
+    rest = slice(max(cut - 1, 0), None)
+    dashes = {**how, "color": colour, "linewidth": 1.5, "linestyle": (0, (4, 2)), "zorder": 4, "label": None}
+    ax.plot(x[:cut], y[:cut], **{"color": colour, "linewidth": 2.2, "zorder": 4, **how})
+    if cut < len(x):
+        ax.plot(x[rest], y[rest], **dashes)
+
+
+def name_sizes(
+    ax: Axes, ends: Mapping[int, Sequence[float]], look: Look, last: Mapping[int, float] | None = None
+) -> None:
+    """Each n beside the mean end of its lines; call it last.
+
+    Args:
+        ax: the axes.
+        ends: last values of the lines of each n.
+        look: colour and mark of each n.
+        last: where its longest line ends, if that may be before the axes do.
+    """
+    labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
+    end_labels(ax, labels, [last[n] for n in ends] if last else ())
 
 
 def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
