@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli.shared.fitting_options import FittingOptions
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.planning_options import PlanningOptions
+from isocompute_sdk.cli.shared.reading_options import FittingOptions
 from isocompute_sdk.errors import SpecError
 
 

@@ -12,10 +12,10 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.cli.shared.speed import save_speed
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 

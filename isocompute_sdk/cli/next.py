@@ -16,10 +16,10 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.allocate import holds_fits
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.fitting_options import FittingOptions
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.reading_options import FittingOptions
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import PlanError, SpecError
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.fitting_options import FittingOptions
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.reading_options import FittingOptions
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
