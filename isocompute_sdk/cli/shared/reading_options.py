@@ -157,6 +157,19 @@ class FittingOptions(TableOptions):
         first = self.metric[0] if self.metric else None
         return api.fit(self.read(runs, first), **chosen)
 
+    def fits_of(self, source: Sequence[Path] | None, **settings: Any) -> Fits | FitsSet:
+        """Saved fits, or those of runs; arguments and errors as of `fit`."""
+        from isocompute_sdk.fitting.fits import Fits
+
+        if source is None or len(source) != 1 or not holds_fits(source[0]):
+            return self.fit(source, **settings)
+        if refused := opt.changed_options(self):
+            raise SpecError(
+                f"{', '.join(refused)} with {source[0]}, which holds saved fits; accepted: with runs",
+                "Give the runs, or leave the options out.",
+            )
+        return Fits.load(source[0])
+
     def fit_arguments(self, **settings: Any) -> dict[str, Any]:
         """Arguments of `api.fit` besides the runs, without those that were not given.
 
@@ -179,3 +192,10 @@ class FittingOptions(TableOptions):
         chosen: dict[str, Any] = {"method": self.method, "compute": self.compute, **only_paper, **settings}
         chosen |= {"metric": metric, "eval_set": self.eval_set, "rng": self.seed, "bounds": self.bounds}
         return {name: value for name, value in {**chosen, "pool": tuple(self.pool or ())}.items() if value is not None}
+
+
+def holds_fits(path: Path) -> bool:
+    """Whether a file is named as saved fits are, and is no log that ends alike."""
+    from isocompute_sdk.ingest.paths import is_log
+
+    return path.suffix == ".json" and not (path.is_file() and is_log(path))
