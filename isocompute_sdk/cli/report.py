@@ -21,8 +21,6 @@ from isocompute_sdk.phrases import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planning import Plan
 
 LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o")
 """Options that commands on the page give anew."""
@@ -107,20 +105,23 @@ def report(
         _predictions(source or [Path()], outcome, fitting, json=json)
         return
     if figure is not None:
-        _figure(source, figure, fitting, planning.problems_per_batch, output or FIGURE, json=json)
+        from isocompute_sdk.plots import save_figure
+
+        drawn = save_figure(_figure(source, figure, fitting, planning.problems_per_batch), output or FIGURE)
+        if json:
+            emit_json({"kind": "figure", "file": str(drawn)})
+        else:
+            say(f"wrote {drawn}")
         return
     fitting.refuse_both(source, "`isocompute report runs/`")
     page = output or USUAL
-    plain = BudgetOptions()
+    plain, limit = BudgetOptions(), planning.max_rollouts_per_batch
     asked = Asked(
         budget=None if planning.budget is None else planning.amount(),
         compare=planning.compare,
         planner=_changed(planning.planner_arguments(), plain.planner_arguments()),
         options=_changed(planning.choices(), plain.choices()),
-        fit=_changed(
-            fitting.fit_arguments(max_rollouts_per_batch=planning.max_rollouts_per_batch),
-            FittingOptions().fit_arguments(),
-        ),
+        fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
         reading=fitting.arguments(),
         words=_words(sys.argv[2:], source or ()),
         output="" if output is None else f"--output {shlex.quote(str(page))}",
@@ -185,17 +186,13 @@ def _predictions(source: list[Path], outcome: list[Path] | None, fitting: Fittin
         )
 
 
-def _figure(
-    source: list[Path] | None,
-    kind: str,
-    fitting: FittingOptions,
-    problems_per_batch: int | None,
-    output: Path,
-    *,
-    json: bool,
-) -> None:
-    """Draw one figure. Runs are fitted where the figure needs it."""
+def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, problems_per_batch: int | None) -> Axes:
+    """Draw one figure of saved fits or a plan, or of runs, which are fitted where the figure needs it."""
     from isocompute_sdk import plots
+    from isocompute_sdk.auditing import audit
+    from isocompute_sdk.fitting.fits import FITS, Fits
+    from isocompute_sdk.planning import Plan
+    from isocompute_sdk.planning.plan import DOCUMENT
 
     if kind not in FIGURES:
         raise SpecError(f"--figure {kind!r}; accepted: {', '.join(FIGURES)}", "Use one of these.")
@@ -206,19 +203,8 @@ def _figure(
                 f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
             )
         options["problems_per_batch"] = problems_per_batch
-    path = plots.save_figure(_draw(source, kind, fitting, options), output)
-    if json:
-        emit_json({"kind": "figure", "file": str(path)})
-    else:
-        say(f"wrote {path}")
-
-
-def _draw(source: list[Path] | None, kind: str, fitting: FittingOptions, options: dict[str, Any]) -> Axes:
-    from isocompute_sdk import plots
-    from isocompute_sdk.auditing import audit
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.plots.problems import base_passes
-
+    metric = fitting.metric[0] if fitting.metric else None
+    first = source[0] if source is not None and len(source) == 1 else None
     if kind in OF_PROBLEMS:
         if not source:
             raise SpecError(
@@ -226,28 +212,19 @@ def _draw(source: list[Path] | None, kind: str, fitting: FittingOptions, options
             )
         if kind == "pass-rates":
             return plots.pass_rates(source, eval_set=fitting.eval_set)
-        return plots.difficulty(*base_passes(source, fitting.eval_set))
-    if source is not None and len(source) == 1 and (saved := _saved(source[0])) is not None:
-        return plots.plot(saved, kind, **options)
-    metric = fitting.metric[0] if fitting.metric else None
-    if kind in (*MEASURED, *AUDITED):
+        return plots.difficulty(*plots.problems.base_passes(source, fitting.eval_set))
+    if first is not None and first.suffix == ".json" and first.is_file():
+        for document, kept in ((DOCUMENT, Plan), (FITS, Fits)):
+            if document.holds(first):
+                return plots.plot(kept.load(first), kind, **options)
+    if kind in AUDITED:
         runs = fitting.read(source, metric)
-        if kind in AUDITED:
-            return plots.plot(
-                audit(runs, metric, fitting.eval_set, pool=tuple(fitting.pool or ()), rng=fitting.seed), kind
-            )
+        pool = tuple(fitting.pool or ())
+        return plots.plot(audit(runs, metric, fitting.eval_set, pool=pool, rng=fitting.seed), kind)
+    if kind in MEASURED:
         sets = {} if kind == "side-by-side" else {"eval_set": fitting.eval_set}
-        return plots.plot(runs, kind, **sets, **({} if kind == "coverage" else {"metric": metric}))
+        return plots.plot(
+            fitting.read(source, metric), kind, **sets, **({} if kind == "coverage" else {"metric": metric})
+        )
     fits = fitting.fit(source)
     return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)
-
-
-def _saved(path: Path) -> Plan | Fits | None:
-    """The plan or fits that a file holds; None for runs."""
-    from isocompute_sdk.fitting.fits import FITS, Fits
-    from isocompute_sdk.planning import Plan
-    from isocompute_sdk.planning.plan import DOCUMENT
-
-    if path.suffix != ".json" or not path.is_file():
-        return None
-    return Plan.load(path) if DOCUMENT.holds(path) else Fits.load(path) if FITS.holds(path) else None
