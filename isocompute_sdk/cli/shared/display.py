@@ -132,15 +132,17 @@ def _about_steps(note: Note) -> bool:
 
 
 def _print_first_notes(plan: Plan) -> None:
-    """The notes that matter most: the gravest first, and of those the ones that cast doubt on n."""
+    """The notes that matter most: the gravest first, of those what casts doubt on n, then what is about this plan."""
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
 
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
+    of_fits = () if plan.fits is None else plan.fits.notes
+    relevant.sort(key=lambda note: (note.code not in plan.verdict.doubts, note in of_fits))
     shown = used = 0
-    for note in by_severity(sorted(relevant, key=lambda note: note.code not in plan.verdict.doubts)):
+    for note in by_severity(relevant):
         lines = textwrap.wrap(f"{note.code}: {note.message}", width=max(console.width - len(note.severity) - 2, 20))
         used += len(lines)
         if shown and used > NOTE_LINES:
