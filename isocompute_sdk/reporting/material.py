@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from os import PathLike
@@ -257,20 +258,15 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found
-    planner, tried = Planner.of(plan), ({}, {"spend": "all"}, {"n_problems": plan.n_problems})
-    for options in [dict(asked.options)] * bool(asked.options) + [*tried]:
-        try:
+    # A file does not keep the options of its plan: those asked for, and the whole budget, are tried.
+    planner, made = Planner.of(plan), (plan.group_size, plan.problems_per_batch, plan.update_steps)
+    for options in (dict(asked.options), {"spend": "all"}, {"n_problems": plan.n_problems}):
+        with suppress(IsoComputeError):
             same = planner.allocate(plan.budget, slots=0, **options)
-        except IsoComputeError:
-            continue
-        if _numbers(same) == _numbers(plan):
-            return replace(found, planner=planner, options=options)
+            if (same.group_size, same.problems_per_batch, same.update_steps) == made:
+                return replace(found, planner=planner, options=options)
     fixed = {"problems_per_batch": plan.problems_per_batch, "update_steps": None}
     return replace(found, planner=planner, options=fixed, same_options=False)
-
-
-def _numbers(plan: Plan) -> tuple[int, int, int, float | None]:
-    return plan.group_size, plan.problems_per_batch, plan.update_steps, plan.predicted_reward
 
 
 def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None = None) -> Material:
