@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -142,20 +142,47 @@ def _of_fits(fits: Fits) -> Chosen:
 def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     """What its planner chooses at budgets around the plan's, which is among them; None if it chooses another plan."""
     planner = Planner.of(plan)
-    options = _options(planner, plan)
-    if options is None:
+    tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
+    for options in tried:
+        with suppress(PlanError):
+            again = planner.allocate(plan.budget, **options)
+            if (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
+                break
+    else:
         return None
     here = plan.budget.amount
     low, high = here / BELOW, here * ABOVE
     if fits.curves and _last_run(fits, plan) is not None:
         first, last = span(fits.select())
         low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
-    found = {here: plan}
-    for amount in np.geomspace(max(low, plan.budget.committed * 1.01), high, BUDGETS).tolist():
-        one = plan_if_enough(partial(planner.allocate, **options), plan.budget.with_amount(amount))
+    return _chosen(plan, plans_around(plan, planner, options, (low, high), BUDGETS), fixed=bool(options))
+
+
+def plans_around(
+    plan: Plan, planner: Planner, options: Mapping[str, Any], ends: tuple[float, float], count: int
+) -> list[Plan]:
+    """Plans by increasing budget around that of a plan, which is among them.
+
+    Args:
+        plan: the plan.
+        planner: makes the others.
+        options: arguments of its `allocate` besides the budget.
+        ends: smallest and largest budget; rounded, so that people can type them.
+        count: budgets besides that of the plan.
+    """
+    here, allocate = plan.budget.amount, partial(planner.allocate, **options)
+    low = max(ends[0], plan.budget.committed * 1.01)
+    try:
+        allocate(plan.budget.with_amount(low))
+    except PlanError as error:
+        low = max(low, error.smallest_budget or low)
+    plans = {here: plan}
+    for amount in np.geomspace(min(low, here), ends[1], count):
+        rounded = float(f"{amount:.3g}")
+        one = None if rounded in plans else plan_if_enough(allocate, plan.budget.with_amount(rounded))
         if one is not None:
-            found[amount] = one
-    return _chosen(plan, [found[amount] for amount in sorted(found)], fixed=bool(options))
+            plans[rounded] = one
+    return [plans[amount] for amount in sorted(plans)]
 
 
 def _chosen(plan: Plan, plans: Sequence[Plan], *, fixed: bool = False) -> tuple[Chosen, str]:
@@ -207,17 +234,6 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
     ax.set_title(f"{plan.metric} of the best plan for each budget")
     style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")
     return ax
-
-
-def _options(planner: Planner, plan: Plan) -> dict[str, Any] | None:
-    """Options with which the planner chooses this plan's n and B_p again: none, or its B_p; None if neither does."""
-    tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
-    for options in tried:
-        with suppress(PlanError):
-            again = planner.allocate(plan.budget, **options)
-            if (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
-                return options
-    return None
 
 
 STEP_LAWS = {

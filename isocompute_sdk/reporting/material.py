@@ -6,13 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from shlex import quote
 from typing import Any
-
-import numpy as np
 
 from isocompute_sdk import api, files
 from isocompute_sdk.auditing import Audit
@@ -27,7 +25,7 @@ from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
-from isocompute_sdk.planning.questions import plan_if_enough
+from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
@@ -69,43 +67,6 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """Plans by increasing budget, in the unit of the page's budget: what the slider picks from."""
-
-    plans: tuple[Plan, ...]
-    start: int
-    """Position of the page's own plan."""
-
-    @classmethod
-    def around(cls, plan: Plan, planner: Planner, options: Mapping[str, Any]) -> Ladder:
-        """Plans around one plan, which is among them. Amounts are round, so that people can type them."""
-        here, allocate = plan.budget.amount, partial(planner.allocate, **options)
-        low = max(here / BELOW, plan.budget.committed * 1.01)
-        try:
-            allocate(plan.budget.with_amount(low))
-        except PlanError as error:
-            low = max(low, error.smallest_budget or low)
-        plans = {here: plan}
-        for amount in np.geomspace(min(low, here), here * ABOVE, STEPS):
-            rounded = float(f"{amount:.3g}")
-            one = None if rounded in plans else plan_if_enough(allocate, plan.budget.with_amount(rounded))
-            if one is not None:
-                plans[rounded] = one
-        amounts = sorted(plans)
-        return cls(tuple(plans[amount] for amount in amounts), amounts.index(here))
-
-    @property
-    def unit(self) -> str:
-        """Unit of the budgets."""
-        return self.plans[0].budget.unit
-
-    @property
-    def rewards(self) -> bool:
-        """Whether rewards are predicted."""
-        return all(plan.predicted_reward is not None for plan in self.plans)
-
-
-@dataclass(frozen=True)
 class Material:
     """Everything a page can be made from; parts that the source does not have are None or empty."""
 
@@ -135,11 +96,12 @@ class Material:
     remedy: str = ""
 
     @cached_property
-    def ladder(self) -> Ladder | None:
-        """Plans for a range of budgets; None without a planner."""
+    def ladder(self) -> Sequence[Plan]:
+        """Plans by increasing budget, that of the page among them: what the slider picks from; none without planner."""
         if self.planner is None or self.plan is None:
-            return None
-        return Ladder.around(self.plan, self.planner, self.options)
+            return ()
+        here = self.plan.budget.amount
+        return plans_around(self.plan, self.planner, self.options, (here / BELOW, here * ABOVE), STEPS)
 
     @cached_property
     def ended(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from isocompute_sdk import plots
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.summary import VERDICTS
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
-from isocompute_sdk.reporting.material import Ladder, Material
+from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Grid, Missing, Paragraph, Section, Slider, Table
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -33,34 +34,36 @@ LABELS = (
 def by_budget(material: Material) -> Section:
     """What each budget buys, and the plan of every budget to be picked with a slider."""
     plan, ladder = material.plan, material.ladder
-    if plan is None or ladder is None:
+    if plan is None or not ladder:
         text = "There is no plan." if plan is None else "Only one budget is known: no planner made this page."
         return Section("budget", "The plan for every budget", (Missing(text, FIT_FIRST),))
-    drawn = [picture("size-budget", plots.allocation(plan, plans=ladder.plans, ax=panel()))]
-    if ladder.rewards:
-        drawn.insert(0, picture("reward-cost", plots.reward_by_budget(plan, ladder.plans, ax=panel())))
+    drawn = [picture("size-budget", plots.allocation(plan, plans=ladder, ax=panel()))]
+    rewards = all(one.predicted_reward is not None for one in ladder)
+    if rewards:
+        drawn.insert(0, picture("reward-cost", plots.reward_by_budget(plan, ladder, ax=panel())))
     blocks: list[Block] = [Grid(tuple(drawn))]
-    if ladder.rewards:
+    if rewards:
         blocks.append(_marginal_table(plan, ladder))
     else:
         blocks.append(Missing("No reward is predicted here: that needs runs of this model.", FIT_FIRST))
-    positions = tuple((say.amount(one.budget.amount, ladder.unit), numbers(one)) for one in ladder.plans)
+    positions = tuple((say.amount(one.budget.amount, plan.budget.unit), numbers(one)) for one in ladder)
+    start = next(i for i, one in enumerate(ladder) if one is plan)
     text = f"Move the slider: {len(positions)} budgets, each planned like the one above."
-    blocks += [Paragraph(text, quiet=True), Slider(LABELS, positions, ladder.start), *_command(material, plan)]
+    blocks += [Paragraph(text, quiet=True), Slider(LABELS, positions, start), *_command(material, plan)]
     return Section("budget", "The plan for every budget", tuple(blocks))
 
 
-def _marginal_table(plan: Plan, ladder: Ladder) -> Table:
+def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
     """Rewards at a few budgets, and what each adds to the one before."""
     amounts = [plan.budget.amount * factor for factor in FACTORS]
-    nearest = [min(ladder.plans, key=lambda one: abs(math.log(one.budget.amount / amount))) for amount in amounts]
+    nearest = [min(ladder, key=lambda one: abs(math.log(one.budget.amount / amount))) for amount in amounts]
     plans = list({one.budget.amount: one for one in nearest}.values())
     units = [name for name in ("gpu_hours", "usd") if name in plan.costs and name != plan.budget.unit]
     header = ["Budget", "n", f"Expected {plan.metric}", "Gain on the row above", *("Cost" for _ in units)]
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(plans):
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0
-        row = [say.amount(one.budget.amount, ladder.unit), str(one.group_size), say.reward(here)]
+        row = [say.amount(one.budget.amount, plan.budget.unit), str(one.group_size), say.reward(here)]
         row += ["" if i == 0 else say.difference(here, before), *(say.amount(one.costs[unit], unit) for unit in units)]
         rows.append(tuple(row))
     marked = next((i for i, one in enumerate(plans) if one.budget.amount == plan.budget.amount), None)

@@ -84,13 +84,12 @@ def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material
     slider = page.slider()
     ladder, planner = material.ladder, material.planner
     assert slider is not None
-    assert ladder is not None
     assert planner is not None
     assert len(slider.positions) >= 60
-    amounts = [plan.budget.amount for plan in ladder.plans]
+    amounts = [plan.budget.amount for plan in ladder]
     assert amounts == sorted(set(amounts))
     assert amounts == [float(f"{amount:.3g}") for amount in amounts]
-    assert ladder.plans[slider.start] is material.plan
+    assert ladder[slider.start] is material.plan
     for i in (0, 17, 44, len(amounts) - 1):
         plan = planner.allocate(amounts[i])
         assert slider.positions[i][1] == budgets.numbers(plan)
@@ -188,8 +187,7 @@ def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_pat
         plan = Planner(fits, throughput=SPEED).allocate("200 gpu_hours", **options)
         found = gather(plan.save(tmp_path / "plan.json"), Asked())
         assert found.same_options
-        assert found.ladder is not None
-        assert found.ladder.plans[found.ladder.start].rollouts == plan.rollouts
+        assert plan.rollouts in {one.rollouts for one in found.ladder}
 
 
 def test_a_plan_with_lost_options_says_so(fits: Fits) -> None:
@@ -197,8 +195,7 @@ def test_a_plan_with_lost_options_says_so(fits: Fits) -> None:
     found = gather(plan, Asked())
     assert not found.same_options
     assert found.plan == plan
-    assert found.ladder is not None
-    assert {one.problems_per_batch for one in found.ladder.plans} == {plan.problems_per_batch}
+    assert {one.problems_per_batch for one in found.ladder} == {plan.problems_per_batch}
 
 
 def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -> None:
@@ -292,8 +289,7 @@ def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path)
     found = gather(campaign_folder(tmp_path, fits, plan), Asked())
     assert found.options["spend"] == "all"
     assert found.plan == plan
-    assert found.ladder is not None
-    one = found.ladder.plans[50]
+    one = found.ladder[50]
     again = planner.allocate(one.budget.amount, n_problems=6000, spend="all")
     assert budgets.numbers(one)[:6] == budgets.numbers(again)[:6]
     (script,) = [block for block in blocks(build(found), "launch") if isinstance(block, Script)]
