@@ -141,9 +141,9 @@ def _cost(plan: Plan) -> list[Fact]:
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "seconds per step are missing: --rollouts-per-second, --step-overhead-seconds"
-        return [*facts, Fact("Days and dollars", "not known", missing)]
+        return [*facts, Fact("Time and dollars", "not known", missing)]
     gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
-    facts.append(Fact("Days", say.days(plan.wall_hours), gpus))
+    facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
         return [*facts, Fact("Dollars", "not known", "the price is missing: --usd-per-gpu-hour")]
     return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]

@@ -168,7 +168,7 @@ def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_vali
 def test_hours_and_money_are_shown_where_the_speed_is_known(fits: Fits) -> None:
     page = page_of(fits, Budget(usd=2000), throughput=SPEED)
     assert fact(page.answer, "Cost").value.startswith("$")
-    assert fact(page.answer, "Days").value.endswith(("hours", "days"))
+    assert fact(page.answer, "Time").value.endswith(("hours", "days"))
     slider = page.slider()
     assert slider is not None
     assert slider.positions[0][0].startswith("$")
