@@ -23,7 +23,7 @@ def audit(
     eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
     bounds: Annotated[tuple[float, float] | None, opt.option("Range of the metric; guessed from its values.")] = None,
-    level: Annotated[float, opt.option("Coverage of the intervals.")] = 0.8,
+    level: opt.Level = 0.8,
     seed: opt.Seed = 0,
     output: opt.Save = None,
     plot: Annotated[Path | None, opt.option("Folder for one picture per group: audit_1.png ...", "Output")] = None,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.records import RunSet
 
-Run = Annotated[str | None, opt.option("Run to look at; by default every run of the logs.", None, "--run")]
-Bounds = Annotated[tuple[float, float], opt.option("Range of the metric.")]
 _REST = "The rest of the budget"
 
 
@@ -62,19 +60,16 @@ def forecast(
         list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")
     ] = None,
     to: Annotated[str, opt.option("How far ahead, as a multiple of the run's compute: 2x, 4x.", None, "--to")] = "4x",
-    run: Run = None,
+    run: Annotated[str | None, opt.option("Run to look at; by default every run of the logs.", None, "--run")] = None,
     fits: Annotated[
         Path | None, opt.option("Saved fits of a sweep of the same recipe: its other runs serve as prior.")
     ] = None,
-    checkpoints: Annotated[
-        list[Path] | None,
-        opt.option("Folder of checkpoints, if not below the logs; repeatable.", None, "--checkpoints"),
-    ] = None,
+    checkpoints: opt.Checkpoints = None,
     rest: RestOptions,
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
-    bounds: Bounds = (0.0, 1.0),
-    level: Annotated[float, opt.option("Coverage of the intervals.")] = 0.8,
+    bounds: opt.Bounds = (0.0, 1.0),
+    level: opt.Level = 0.8,
     seed: opt.Seed = 0,
     output: Annotated[
         Path | None, opt.option("Save here: JSON, or a picture (.png, .svg, .pdf).", "Output", "--output", "-o")

@@ -44,10 +44,7 @@ def next_runs(
     slots: Annotated[
         int, typer.Option(help="Runs that can go on at the same time; a designed pilot does not depend on it.", min=1)
     ] = 1,
-    checkpoints: Annotated[
-        list[Path] | None,
-        opt.option("Folder of checkpoints, if not below the runs; repeatable.", None, "--checkpoints"),
-    ] = None,
+    checkpoints: opt.Checkpoints = None,
     fitting: FittingOptions,
     planning: BudgetOptions,
     output: Annotated[

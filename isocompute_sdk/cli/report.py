@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
+from isocompute_sdk.cli.shared.typed import without
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o")
+LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
 FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
@@ -115,6 +116,7 @@ def report(
         return
     fitting.refuse_both(source, "`isocompute report runs/`")
     page = output or USUAL
+    typed = without(sys.argv[2:], LEFT_OUT)
     plain, limit = BudgetOptions(), planning.max_rollouts_per_batch
     asked = Asked(
         budget=None if planning.budget is None else planning.amount(),
@@ -123,7 +125,7 @@ def report(
         options=_changed(planning.choices(), plain.choices()),
         fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
         reading=fitting.arguments(),
-        words=_words(sys.argv[2:], source or ()),
+        words=tuple(shlex.quote(word) for word in typed if Path(word) not in (source or ())),
         output="" if output is None else f"--output {shlex.quote(str(page))}",
         must_plan=planning.budget is not None,
     )
@@ -140,21 +142,6 @@ def report(
 def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
     """What was given beside the defaults: a campaign or a plan has its own values for the rest."""
     return {name: value for name, value in given.items() if name not in default or value != default[name]}
-
-
-def _words(typed: Sequence[str], source: Sequence[Path]) -> tuple[str, ...]:
-    """What was typed, quoted, without the source and the options that commands on the page give anew."""
-    kept: list[str] = []
-    skip = False
-    for word in typed:
-        flag = word.partition("=")[0]
-        if skip:
-            skip = False
-        elif flag in LEFT_OUT:
-            skip = "=" not in word
-        elif word != "--json" and Path(word) not in source:
-            kept.append(shlex.quote(word))
-    return tuple(kept)
 
 
 def _predictions(source: list[Path], outcome: list[Path] | None, fitting: FittingOptions, *, json: bool) -> None:

@@ -43,6 +43,11 @@ Map = Annotated[
     ),
 ]
 Seed = Annotated[int, option("Seed of the draws.")]
+Level = Annotated[float, option("Coverage of the intervals.")]
+Bounds = Annotated[tuple[float, float], option("Range of the metric.")]
+Checkpoints = Annotated[
+    list[Path] | None, option("Folder of checkpoints, if not below the runs; repeatable.", None, "--checkpoints")
+]
 Parallel = Annotated[
     int | None, typer.Option(help="Runs at a time; by default as many as fit on the GPUs, or one per core.", min=1)
 ]

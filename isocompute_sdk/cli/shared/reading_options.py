@@ -137,7 +137,7 @@ class FittingOptions(TableOptions):
         None
     )
     compute: Annotated[str, opt.option("Compute axis: rollouts or tokens.")] = "rollouts"
-    bounds: Annotated[tuple[float, float], opt.option("Range of the metric.")] = (0.0, 1.0)
+    bounds: opt.Bounds = (0.0, 1.0)
     pool: opt.Pool = None
     seed: opt.Seed = 0
 

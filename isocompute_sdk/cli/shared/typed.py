@@ -11,8 +11,8 @@ SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--
 BORROWED = ("--published", "--prior")
 NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
 """Options with which `isocompute next` has no answer."""
-ALONE = ("--json", "--verbose", "-v", "--prior")
-"""Options without a value."""
+VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
+"""Numbers of values of options that have not one."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Typed:
 
     def saving(self) -> str:
         """The same command, with the plan saved to a file."""
-        return " ".join(["isocompute", shlex.join(self._without(SHOWN)), "--output plan.json"])
+        return " ".join(["isocompute", shlex.join(without(self.words, SHOWN)), "--output plan.json"])
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""
         dropped = (*SHOWN, *BORROWED, *(NOT_NEXT if command == "next" else ()))
-        words = self._without(dropped if self.own else (*dropped, "--fits"))
+        words = without(self.words, dropped if self.own else (*dropped, "--fits"))
         if words[0] == "plan":
             # Only `plan` takes saved fits by an option.
             words = [word.removeprefix("--fits=") for word in words if word != "--fits"]
@@ -38,16 +38,18 @@ class Typed:
             words = [word for word in words if not word.endswith(".json")]
         return " ".join(["isocompute", shlex.join([command, *words[1:]]), *options])
 
-    def _without(self, flags: Sequence[str]) -> list[str]:
-        kept: list[str] = []
-        skip = False
-        for word in self.words:
-            flag, equals, _ = word.partition("=")
-            if skip:
-                skip = False
-            elif flag in flags:
-                skip = not equals and flag not in ALONE
-            elif not ("-o" in flags and word.startswith("-o")):
-                # Also without -oplan.json: a command that is pasted must not write over that file.
-                kept.append(word)
-        return kept
+
+def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """Words that were typed, without some options and their values."""
+    kept: list[str] = []
+    skip = 0
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if skip:
+            skip -= 1
+        elif flag in flags:
+            skip = 0 if equals else VALUES.get(flag, 1)
+        elif not ("-o" in flags and word.startswith("-o")):
+            # Also without -oplan.json: a command that is pasted must not write over that file.
+            kept.append(word)
+    return kept
