@@ -23,6 +23,11 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+def small(value: float) -> str:
+    """A gain or loss of reward with three decimals, as rewards are shown; one that would be 0 is less than 0.001."""
+    return f"{value:.3f}" if value == 0 or abs(value) >= 0.0005 else "< 0.001"
+
+
 def duration(seconds: float) -> str:
     """Seconds in a unit that people read."""
     for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):

@@ -31,18 +31,10 @@ def again(words: Sequence[str], options: Sequence[str]) -> str:
         words: what was typed after `isocompute`.
         options: each with its value, quoted for a shell.
     """
+    from isocompute_sdk.cli.shared.typed import without
+
     new = {option.split()[0] for option in options}
-    kept: list[str] = []
-    skip = 0
-    for word in words:
-        flag = word.partition("=")[0]
-        if skip:
-            skip -= 1
-        elif flag in ONCE and flag in new:
-            skip = 0 if "=" in word else 2 if flag == "--bounds" else 1
-        else:
-            kept.append(word)
-    return " ".join(["isocompute", shlex.join(kept), *options])
+    return " ".join(["isocompute", shlex.join(without(words, [flag for flag in ONCE if flag in new])), *options])
 
 
 def main() -> None:

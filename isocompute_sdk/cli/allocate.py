@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli.shared.fitting_options import FittingOptions
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.planning_options import PlanningOptions
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.cli.shared.reading_options import FittingOptions
 
 
 @with_option_groups
@@ -41,23 +40,4 @@ def allocate(
 
         isocompute allocate fits.json --budget 3M --compare n=2,bp=32 --reference n=16,bp=32 --equal steps
     """
-    from isocompute_sdk.fitting.fits import Fits
-
-    if source is not None and len(source) == 1 and holds_fits(source[0]):
-        refused = changed_options(fitting)
-        if refused:
-            raise SpecError(
-                f"{', '.join(refused)} with {source[0]}, which holds saved fits; accepted: with runs",
-                "Give the runs, or leave the options out.",
-            )
-        fits = Fits.load(source[0])
-    else:
-        fits = fitting.fit(source, max_rollouts_per_batch=planning.max_rollouts_per_batch)
-    planning.answer(fits)
-
-
-def holds_fits(path: Path) -> bool:
-    """Whether a file is named as saved fits are, and is no log that ends alike."""
-    from isocompute_sdk.ingest.paths import is_log
-
-    return path.suffix == ".json" and not (path.is_file() and is_log(path))
+    planning.answer(fitting.fits_of(source, max_rollouts_per_batch=planning.max_rollouts_per_batch))

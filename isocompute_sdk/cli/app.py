@@ -80,8 +80,6 @@ MOVED = {
     "watch": "status --watch",
 }
 """Commands that went away, and what does the same."""
-RENAMED = {"--kind": "--figure", "--propose": "--output", "--add": "", "--runs": "--outcome", "--run": ""}
-"""Options of theirs that have another name; empty: left out."""
 
 
 def _version(wanted: bool) -> None:
@@ -109,31 +107,11 @@ _tree = typer.main.get_command(app)
 """The tree as a function, built once: that takes longer than a short command."""
 
 
-def moved(words: list[str]) -> str | None:
-    """The command that does what a command that went away did; None for others.
-
-    Args:
-        words: what was typed after `isocompute`.
-    """
-    if not words or words[0] not in MOVED:
-        return None
-    old, *rest = words
-    new = MOVED[old]
-    if old == "probe" and "--read" in rest:
-        new, rest = "doctor --speed", [word for word in rest if word != "--read"]
-    elif old == "probe" and "--run" not in rest:
-        new = "run --probe --prepare"
-    if old == "scorecard" and "--add" in rest:
-        new, rest = "report", rest[rest.index("--add") :]
-    renamed = {} if old in ("replan", "status") else RENAMED
-    kept = [new_word for word in rest if (new_word := renamed.get(word, word))]
-    return " ".join(["isocompute", new, *([shlex.join(kept)] if kept else [])])
-
-
 def command() -> None:
     """Run the command that was typed; exit code 2 for one that went away, with the one that took its place."""
-    new = moved(sys.argv[1:])
-    if new is not None:
-        print(f"error: isocompute {sys.argv[1]} is now: {new}", file=sys.stderr)
+    old, *rest = sys.argv[1:] or [""]
+    if old in MOVED:
+        new = " ".join(["isocompute", MOVED[old], *([shlex.join(rest)] if rest else [])])
+        print(f"error: isocompute {old} is now: {new}", file=sys.stderr)
         raise SystemExit(2)
     _tree()

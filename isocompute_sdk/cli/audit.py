@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-
-if TYPE_CHECKING:
-    from isocompute_sdk.auditing import Audit
 
 
 @with_option_groups
@@ -26,7 +23,7 @@ def audit(
     eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
     bounds: Annotated[tuple[float, float] | None, opt.option("Range of the metric; guessed from its values.")] = None,
-    level: Annotated[float, opt.option("Coverage of the intervals.")] = 0.8,
+    level: opt.Level = 0.8,
     seed: opt.Seed = 0,
     output: opt.Save = None,
     plot: Annotated[Path | None, opt.option("Folder for one picture per group: audit_1.png ...", "Output")] = None,
@@ -58,18 +55,13 @@ def audit(
     )
     written = [found.save(output)] if output is not None else []
     if plot is not None:
-        written += _pictures(found, plot)
+        from isocompute_sdk.plots import plot_group, save_figure
+
+        fitted = [group for group in found.groups if group.fits is not None]
+        written += [save_figure(plot_group(one, found.metric), plot / f"audit_{one.name}.png") for one in fitted]
     if json:
         emit_json(found.to_dict())
         return
     say(found.summary(terminal().width))
     for path in written:
         say(f"wrote {path}")
-
-
-def _pictures(found: Audit, folder: Path) -> list[Path]:
-    from isocompute_sdk import plots
-    from isocompute_sdk.plots import plot_group
-
-    fitted = [group for group in found.groups if group.fits is not None]
-    return [plots.save_figure(plot_group(group, found.metric), folder / f"audit_{group.name}.png") for group in fitted]

@@ -12,10 +12,10 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.cli.shared.speed import save_speed
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
@@ -170,6 +170,7 @@ def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> s
 
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
+    from isocompute_sdk.ingest.paths import Listing
     from isocompute_sdk.records.table import runs_without_sizes
 
     if output.suffix in YAML:
@@ -182,13 +183,20 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
             f"--output {output}; accepted: a name that ends in {', '.join((*WRITERS, '.yaml'))}",
             "Choose the format by the end of the name.",
         )
-    _refuse_source(output, paths)
+    # The output file must not be an input, by name or through a glob.
+    named = [one for path in paths for one in ([path] if path.exists() else Listing.of(path).below)]
+    if output.is_file() and any(one.is_file() and one.samefile(output) for one in named):
+        raise SpecError(
+            f"--output {output} is one of the files to read; accepted: another file", "Choose another name."
+        )
     # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
     lenient = {} if reading.map is not None else {"on_truncated": "drop", "without_sizes": True}
     runs = _kept(reading.read(paths, reading.metric, **lenient), where)
     _write(runs, output)
     if json:
-        emit_json({"kind": "table", "output": str(output), **_summary(runs)})
+        infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]
+        about = {"metrics": runs.metrics, "eval_sets": runs.eval_sets, "notes": [one.to_dict() for one in runs.notes]}
+        emit_json({"kind": "table", "output": str(output), "runs": infos, **about})
         return
     print_notes(runs.notes)
     say(repr(runs))
@@ -236,21 +244,6 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
 
 
-def _refuse_source(output: Path, paths: list[Path]) -> None:
-    """Raise if the output file is also an input, by name or through a glob."""
-    from isocompute_sdk.ingest.paths import Listing
-
-    if not output.is_file():
-        return
-    for path in paths:
-        named = [path] if path.exists() else Listing.of(path).below
-        if any(one.is_file() and one.samefile(output) for one in named):
-            raise SpecError(
-                f"--output {output} is one of the files to read; accepted: another file",
-                "Choose another name.",
-            )
-
-
 def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:
     from isocompute_sdk.ingest import propose
 
@@ -289,9 +282,3 @@ def _write(runs: RunSet, output: Path) -> None:
     kept = frame.select(series.name for series in frame if series.null_count() < len(series))
     with saving(output):
         write_with(output, getattr(kept, WRITERS[output.suffix]))
-
-
-def _summary(runs: RunSet) -> dict[str, object]:
-    infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]
-    notes = [note.to_dict() for note in runs.notes]
-    return {"runs": infos, "metrics": runs.metrics, "eval_sets": runs.eval_sets, "notes": notes}

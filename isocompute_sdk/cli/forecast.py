@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import FitError, PlanError, SpecError
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.forecast import Forecast
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
-    from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
 
-Run = Annotated[str | None, opt.option("Run to look at; by default every run of the logs.", None, "--run")]
-Bounds = Annotated[tuple[float, float], opt.option("Range of the metric.")]
 _REST = "The rest of the budget"
 
 
@@ -63,19 +60,16 @@ def forecast(
         list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")
     ] = None,
     to: Annotated[str, opt.option("How far ahead, as a multiple of the run's compute: 2x, 4x.", None, "--to")] = "4x",
-    run: Run = None,
+    run: Annotated[str | None, opt.option("Run to look at; by default every run of the logs.", None, "--run")] = None,
     fits: Annotated[
         Path | None, opt.option("Saved fits of a sweep of the same recipe: its other runs serve as prior.")
     ] = None,
-    checkpoints: Annotated[
-        list[Path] | None,
-        opt.option("Folder of checkpoints, if not below the logs; repeatable.", None, "--checkpoints"),
-    ] = None,
+    checkpoints: opt.Checkpoints = None,
     rest: RestOptions,
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
-    bounds: Bounds = (0.0, 1.0),
-    level: Annotated[float, opt.option("Coverage of the intervals.")] = 0.8,
+    bounds: opt.Bounds = (0.0, 1.0),
+    level: opt.Level = 0.8,
     seed: opt.Seed = 0,
     output: Annotated[
         Path | None, opt.option("Save here: JSON, or a picture (.png, .svg, .pdf).", "Output", "--output", "-o")
@@ -108,7 +102,10 @@ def forecast(
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
 
-    factor = multiple(to)
+    typed = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*x?\s*", to)
+    if typed is None:
+        raise SpecError(f"--to {to!r}; accepted: a multiple of the run's compute", "For example --to 4x.")
+    settings: dict[str, Any] = {"to": float(typed[1]), "bounds": bounds, "level": level, "rng": seed}
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
     runs = reading.read(logs, reading.metric)
@@ -126,20 +123,8 @@ def forecast(
     for name in names:
         mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
         try:
-            found.append(
-                api.forecast(
-                    runs,
-                    name,
-                    reading.metric,
-                    eval_set,
-                    to=factor,
-                    bounds=bounds,
-                    level=level,
-                    checkpoints=mine,
-                    sweep=sweep,
-                    rng=seed,
-                )
-            )
+            one = api.forecast(runs, name, reading.metric, eval_set, checkpoints=mine, sweep=sweep, **settings)
+            found.append(one)
         except FitError as error:
             failed[name] = error
     if not found:
@@ -148,7 +133,8 @@ def forecast(
     if json:
         left_out = {name: error.message for name, error in failed.items()}
         documents = [one.to_dict() for one in found]
-        emit_json(documents[0] if run is not None or len(names) == 1 else _together(documents, left_out))
+        several = {"kind": "forecasts", "forecasts": documents, "left_out": left_out}
+        emit_json(documents[0] if run is not None or len(names) == 1 else several)
         return
     for one in found:
         say(one.summary())
@@ -156,22 +142,6 @@ def forecast(
         say(printable(f"{name}: not forecast: {error.message}"))
     for path in written:
         say(f"wrote {path}")
-
-
-def multiple(text: str) -> float:
-    """A multiple such as `4x`, `4` or `1.5x`.
-
-    Raises:
-        SpecError: another text.
-    """
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*x?\s*", text)
-    if found is None:
-        raise SpecError(f"--to {text!r}; accepted: a multiple of the run's compute", "For example --to 4x.")
-    return float(found.group(1))
-
-
-def _together(documents: list[dict[str, object]], left_out: dict[str, str]) -> dict[str, object]:
-    return {"kind": "forecasts", "forecasts": documents, "left_out": left_out}
 
 
 def _written(found: list[Forecast], output: Path | None) -> list[Path]:
@@ -211,7 +181,13 @@ def _replan(
         throughput=None if rest.throughput is None else load_spec(rest.throughput, Throughput),
     )
     answer = planner.replan(runs, rest.remaining, run_id=name, checkpoints=checkpoints, rng=seed)
-    commands, refused = _commands(answer, rest.follow, rest.plan, rest.backend)
+    commands, refused = (), None
+    try:
+        commands = answer.commands(rest.follow, str(rest.plan), rest.backend)
+    except PlanError as error:
+        if rest.follow is not None:
+            raise
+        refused = error
     if commands and answer.plan is not None:
         answer.plan.save(rest.plan)
     if output is not None:
@@ -240,22 +216,9 @@ def _fitted(
     from isocompute_sdk.health.live_run import live_run
 
     name = live_run(runs, run, metric, eval_set).one.run_id
-    alone = runs.filter(run_id=name)
     try:
         return api.fit(runs, metric, eval_set, bounds=bounds, rng=seed)
     except FitError:
         if len(runs.run_ids) == 1:
             raise
-        return api.fit(alone, metric, eval_set, bounds=bounds, rng=seed)
-
-
-def _commands(
-    answer: Replan, follow: str | None, plan: Path, backend: str | None
-) -> tuple[tuple[str, ...], PlanError | None]:
-    """Commands of the option that is followed; an option asked for by name that has none is an error."""
-    try:
-        return answer.commands(follow, str(plan), backend), None
-    except PlanError as error:
-        if follow is not None:
-            raise
-        return (), error
+        return api.fit(runs.filter(run_id=name), metric, eval_set, bounds=bounds, rng=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -112,19 +112,17 @@ def launch(
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
         return
-    # With --dry-run, standard output holds the script alone.
-    for line in _assumed(chosen):
-        print(line, file=sys.stderr if dry_run else sys.stdout)
-    if unlike:
-        lines = [
-            f"{row['name']}: {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}" for row in unlike
-        ]
-        text_of = "recipe where it differs, runs | plan | script:\n  " + "\n  ".join(lines)
-        print(text_of, file=sys.stderr if dry_run else sys.stdout)
+    told = [*_assumed(chosen), *["recipe where it differs, runs | plan | script:"] * bool(unlike)]
+    sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
+    told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
     if asked:
-        print("\n".join(_side_by_side(changed)), file=sys.stderr if dry_run else sys.stdout)
+        rows = [(name, _shown(before), _shown(after)) for name, before, after in changed]
+        told += _aligned([("changed", "plan", "now"), *rows])
     if absent is not None:
-        print(f"{absent.severity}: {absent.code}\n  {absent.message}", file=sys.stderr if dry_run else sys.stdout)
+        told += [f"{absent.severity}: {absent.code}", f"  {absent.message}"]
+    # With --dry-run, standard output holds the script alone.
+    for line in told:
+        print(line, file=sys.stderr if dry_run else sys.stdout)
     if dry_run:
         say_exactly(text.rstrip("\n"))
         return
@@ -134,6 +132,17 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}\nnext: bash {quote(str(script))}")
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    """What the script trains with although neither the runs nor a person gave it."""
+    from isocompute_sdk.planning.plan import assumed_values
+
+    if values := assumed_values(plan):
+        yield f"assumed, since neither runs nor you gave them: {values}"
+    if "learning_rate" in plan.decision.assumed:
+        rate = f"{plan.learning_rate:.3g} assumed"
+        yield f"learning rate unknown, {rate}: give yours, --change learning_rate=RATE"
 
 
 def _to_edit(text: str) -> tuple[list[str], str]:
@@ -150,19 +159,6 @@ def _to_edit(text: str) -> tuple[list[str], str]:
         rest += f"; beside these it carries {len(programs)} programs that check and run the training: "
         rest += ", ".join(programs)
     return part, rest
-
-
-def _assumed(plan: Plan) -> list[str]:
-    """What the script trains with although neither the runs nor a person gave it."""
-    from isocompute_sdk.planning.inheritance import assumed
-    from isocompute_sdk.planning.plan import assumed_values
-
-    lines = [f"assumed, since neither runs nor you gave them: {text}" for text in (assumed_values(plan),) if text]
-    if any(row.name == "learning_rate" for row in assumed(plan.settings)):
-        lines.append(
-            f"learning rate unknown, {plan.learning_rate:.3g} assumed: give yours, --change learning_rate=RATE"
-        )
-    return lines
 
 
 def _absent(files_of: Mapping[str, str]) -> Note | None:
@@ -183,11 +179,11 @@ def _absent(files_of: Mapping[str, str]) -> Note | None:
     return Note("data-not-here", "info", text, {"files": missing})
 
 
-def _side_by_side(changed: list[tuple[str, object, object]]) -> list[str]:
-    """One line for every number that changed: its name, before, after."""
-    rows = [("changed", "plan", "now"), *((name, _shown(before), _shown(after)) for name, before, after in changed)]
-    wide = [max(len(row[i]) for row in rows) for i in range(2)]
-    return [f"{name:<{wide[0]}}  {before:<{wide[1]}}  {after}" for name, before, after in rows]
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines, every column but the last as wide as its longest text."""
+    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    padded = [[text.ljust(width) for text, width in zip(row, wide, strict=False)] for row in rows]
+    return ["  ".join([*cells, row[-1]]).rstrip() for cells, row in zip(padded, rows, strict=True)]
 
 
 def _shown(value: object) -> str:
@@ -223,7 +219,14 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
         emit_json(found)
         return
     if compared is not None:
-        say("\n".join(_table(compared.rows, str(against))))
+        script = str(against)
+        lines = [("", "setting", printable(Path(script).name), "plan", "read from")]
+        for row in compared.rows:
+            # What stands in the script itself needs no path.
+            where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
+            values = ("not said" if one is None else _shown(one) for one in (row.script, row.plan))
+            lines.append((" " if row.same else "!", row.name, *map(printable, values), where))
+        say("\n".join(_aligned(lines)))
         different = sum(not row.same for row in compared.rows)
         say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default holds.")
         for gap in compared.gaps:
@@ -232,23 +235,3 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             say("next: append the flags of the plan, printed by the same command with --overrides")
     if overrides:
         say(f"  {flags}")
-
-
-def _table(rows: list[Any], script: str) -> list[str]:
-    lines = [("", "setting", printable(Path(script).name), "plan", "read from")]
-    for row in rows:
-        mark = " " if row.same else "!"
-        # What stands in the script itself needs no path.
-        where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
-        lines.append((mark, row.name, _value(row.script), _value(row.plan), where))
-    wide = [max(len(line[i]) for line in lines) for i in range(4)]
-    padded = [[text.ljust(width) for text, width in zip(line[:4], wide, strict=True)] for line in lines]
-    return ["  ".join([*cells, line[4]]).rstrip() for cells, line in zip(padded, lines, strict=True)]
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return "not said"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return printable(str(value))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.resources import files as resources
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_fits
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.errors import BackendError, SpecError
 
@@ -118,21 +118,21 @@ def list_(
 
         isocompute list sweeps --sweeps my_sweeps
     """
-    match kind:
-        case "backends":
-            _backends(name, json=json)
-        case "models":
-            _models(name, json=json)
-        case "notes":
-            _notes(name, json=json)
-        case "published":
-            _published(name, json=json)
-        case "schema":
-            _schemas(name, json=json)
-        case "sweeps":
-            _sweeps(name, sweeps, json=json)
-        case _:
-            raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "isocompute list backends")
+    if kind not in TOPICS:
+        raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "isocompute list backends")
+    if kind == "schema" and name is not None:
+        say(json_module.dumps(schema_of(name), indent=1))
+        return
+    found, lines = TOPICS[kind](name, sweeps)
+    if json:
+        emit_json({"kind": kind, **found})
+        return
+    for line in lines:
+        say(line)
+
+
+Listed = tuple[dict[str, Any], list[str]]
+"""The answer for programs, and its lines for people."""
 
 
 def _named(kind: str, known: Mapping[str, Any], name: str | None) -> dict[str, Any]:
@@ -148,18 +148,14 @@ def _named(kind: str, known: Mapping[str, Any], name: str | None) -> dict[str, A
     return {name: known[name]}
 
 
-def _models(name: str | None, *, json: bool) -> None:
+def _models(name: str | None, _: Path | None) -> Listed:
     from isocompute_sdk import api
 
     laws: dict[str, list[str]] = {}
     for key in api.list_published():
         laws.setdefault(str(api.published(key).model), []).append(key)
     found = _named("models", laws, name)
-    if json:
-        emit_json({"kind": "models", "models": found})
-        return
-    for model, keys in found.items():
-        say(f"{model}: {', '.join(keys)}")
+    return {"models": found}, [f"{model}: {', '.join(keys)}" for model, keys in found.items()]
 
 
 def notes() -> dict[str, tuple[str, str, str]]:
@@ -174,131 +170,107 @@ def notes() -> dict[str, tuple[str, str, str]]:
     return found
 
 
-def _notes(name: str | None, *, json: bool) -> None:
-    found = _named("notes", notes(), name)
-    if json:
-        keys = ("severity", "meaning", "remedy")
-        emit_json({"kind": "notes", "notes": {code: dict(zip(keys, row, strict=True)) for code, row in found.items()}})
-        return
+def _notes(name: str | None, _: Path | None) -> Listed:
+    found, lines = _named("notes", notes(), name), list[str]()
     for code, (severity, meaning, remedy) in found.items():
-        say(f"{code} ({severity}): {meaning}")
-        if name is not None and remedy:
-            say(f"  what to do: {remedy}")
+        lines.append(f"{code} ({severity}): {meaning}")
+        lines += [f"  what to do: {remedy}"] * bool(name is not None and remedy)
+    keys = ("severity", "meaning", "remedy")
+    return {"notes": {code: dict(zip(keys, row, strict=True)) for code, row in found.items()}}, lines
 
 
-def _published(name: str | None, *, json: bool) -> None:
+def _published(name: str | None, _: Path | None) -> Listed:
     from isocompute_sdk import api
 
-    laws = {key: api.published(key) for key in (api.list_published() if name is None else (name,))}
-    if json:
-        described = {
-            key: {
-                "model": fits.model,
-                "laws": fits.to_dict()["laws"],
-                "notes": [note.to_dict() for note in fits.notes],
-            }
-            for key, fits in laws.items()
-        }
-        emit_json({"kind": "published", "laws": described})
-    elif name is not None:
-        print_fits(laws[name])
-    else:
-        for key, fits in laws.items():
-            say(key)
-            for law, one in fits.laws.items():
-                say(f"  {law}: {one.describe()}")
+    found, lines = dict[str, Any](), list[str]()
+    for key in api.list_published() if name is None else (name,):
+        fits = api.published(key)
+        lines += [key, *(f"  {law}: {one.describe()}" for law, one in fits.laws.items())]
+        lines += [f"{note.severity} {note.code}: {note.message}" for note in fits.notes] * (name is not None)
+        notes_ = [note.to_dict() for note in fits.notes]
+        found[key] = {"model": fits.model, "laws": fits.to_dict()["laws"], "notes": notes_}
+    return {"laws": found}, lines
 
 
-def _schemas(name: str | None, *, json: bool) -> None:
-    if name is not None:
-        say(json_module.dumps(schema_of(name), indent=1))
-    elif json:
-        emit_json({"kind": "schemas", "yaml": list(SPECS), "json": list(DOCUMENTS)})
-    else:
-        say(f"YAML: {', '.join(SPECS)}\nsaved JSON: {', '.join(DOCUMENTS)}")
+def _schemas(_: str | None, __: Path | None) -> Listed:
+    lines = [f"YAML: {', '.join(SPECS)}", f"saved JSON: {', '.join(DOCUMENTS)}"]
+    return {"yaml": list(SPECS), "json": list(DOCUMENTS)}, lines
 
 
-def _sweeps(name: str | None, folder: Path | None, *, json: bool) -> None:
+def _sweeps(name: str | None, folder: Path | None) -> Listed:
     from isocompute_sdk.laws.sweeps import sweeps as corpus
 
     every: dict[str, RecordedSweep] = {one.name: one for one in corpus()}
     every |= {} if folder is None else {one.name: one for one in corpus(folder)}
-    found = _named("sweeps", every, name)
-    if json:
-        rows = {
-            key: {"runs": len(one.runs.run_ids), **one.provenance.model_dump(mode="json")} for key, one in found.items()
-        }
-        emit_json({"kind": "sweeps", "sweeps": rows})
-        return
-    for key, one in found.items():
+    found, lines = dict[str, Any](), list[str]()
+    for key, one in _named("sweeps", every, name).items():
         about, runs = one.provenance, one.runs.runs()
+        found[key] = {"runs": len(runs), **about.model_dump(mode="json")}
         sizes = ", ".join(str(n) for n in sorted({run.group_size for run in runs}))
-        say(f"{key}: {about.title}")
-        say(f"  n = {sizes}; {len(runs)} runs; {', '.join(about.metrics)}; family {about.family}")
-        say(f"  {about.source} ({about.licence})")
+        lines.append(f"{key}: {about.title}")
+        lines.append(f"  n = {sizes}; {len(runs)} runs; {', '.join(about.metrics)}; family {about.family}")
+        lines.append(f"  {about.source} ({about.licence})")
+    return {"sweeps": found}, lines
 
 
-def _backends(name: str | None, *, json: bool) -> None:
+def _backends(name: str | None, _: Path | None) -> Listed:
     from isocompute_sdk.training import registry
 
-    found: dict[str, BackendInfo] = {}
-    broken: dict[str, str] = {}
+    found, broken, lines = dict[str, Any](), dict[str, str](), list[str]()
     for one in registry.available() if name is None else [name]:
         try:
-            found[one] = registry.load(one).describe()
+            info = registry.load(one).describe()
         except BackendError as error:
             if name is not None:
                 raise
             # A broken plug-in must not hide the others.
             broken[one] = error.message
-    if json:
-        described = {one: info.to_dict() for one, info in found.items()}
-        emit_json({"kind": "backends", "backends": described, "broken": broken})
-        return
-    _print_backends(found, broken, with_options=name is not None)
+            lines += [f"{one}: cannot be loaded", *_indented(error.message)]
+            continue
+        found[one] = info.to_dict()
+        lines.append(f"{one}: {info.framework} {info.version} ({', '.join(info.algorithms)})")
+        lines += [
+            *_indented(info.summary),
+            "  needs",
+            *(line for need in info.needs for line in _indented(need, "  - ")),
+        ]
+        lines += _details(info) if name is not None else []
+    if name is None:
+        lines.append("isocompute list backends NAME shows the options of one.")
+    return {"backends": found, "broken": broken}, lines
 
 
-def _print_backends(found: dict[str, BackendInfo], broken: dict[str, str], *, with_options: bool) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
+def _details(info: BackendInfo) -> Iterator[str]:
+    """Installation, inputs and options of one backend; lines that are copied are not broken."""
+    yield "install"
+    yield from (f"  {line}" for line in info.install or ("pip install isocompute",))
+    yield "inputs"
+    yield from (f"  {line}" for line in INPUTS)
+    if info.options:
+        yield "options"
+    for option in info.options:
+        default = "" if option.default is None else f", default {option.default}"
+        yield f"  {option.name} ({option.type}{default})"
+        yield from _indented(option.description, "    ")
+    if info.passes:
+        yield f"flags of {info.framework} that --option also takes, by its own names"
+        yield from (f"  {pattern}" for pattern in info.passes)
 
-    console = terminal()
 
-    def indented(text: str, columns: int = 2) -> None:
-        console.print(Padding(Text(text), (0, 0, 0, columns)))
+def _indented(text: str, start: str = "  ") -> list[str]:
+    """A paragraph at the width of the terminal."""
+    space = " " * len(start)
+    return textwrap.wrap(text, terminal().width, initial_indent=start, subsequent_indent=space)
 
-    def verbatim(line: str) -> None:
-        """A line that is copied, so that it must not be broken."""
-        console.print(Text(f"  {line}"), soft_wrap=True)
 
-    for one, info in found.items():
-        console.print(Text(f"{one}: {info.framework} {info.version} ({', '.join(info.algorithms)})", style="bold"))
-        indented(info.summary)
-        indented("needs")
-        for need in info.needs:
-            indented(f"- {need}", 4)
-        if with_options:
-            console.print(Text("install", style="bold"))
-            for line in info.install or ("pip install isocompute",):
-                verbatim(line)
-            console.print(Text("inputs", style="bold"))
-            for line in INPUTS:
-                verbatim(line)
-        if with_options and info.options:
-            console.print(Text("options", style="bold"))
-        for option in info.options if with_options else ():
-            default = "" if option.default is None else f", default {option.default}"
-            indented(f"{option.name} ({option.type}{default})")
-            indented(option.description, 4)
-        if with_options and info.passes:
-            console.print(Text(f"flags of {info.framework} that --option also takes, by its own names", style="bold"))
-            for pattern in info.passes:
-                indented(pattern)
-    for one, message in broken.items():
-        console.print(Text(f"{one}: cannot be loaded", style="bold red"))
-        indented(message)
-    if not with_options:
-        say("isocompute list backends NAME shows the options of one.")
+TOPICS: dict[str, Callable[[str | None, Path | None], Listed]] = {
+    "backends": _backends,
+    "models": _models,
+    "notes": _notes,
+    "published": _published,
+    "schema": _schemas,
+    "sweeps": _sweeps,
+}
 
 
 def schema_of(kind: str) -> dict[str, Any]:

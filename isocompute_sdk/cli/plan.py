@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.planning_options import PlanningOptions
 from isocompute_sdk.errors import SpecError
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PAPER_BUDGET, PAPER_FOLDER = "3M", Path("isocompute-paper")
 TASK = "task"
+FILES = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
 NEEDED = ("torch", "transformers")
 
 
@@ -150,13 +151,7 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.reporting.report import FILE, report
 
-    _require_packages(loop)
-    _check_budget(loop, budget)
-    if output.exists() and not output.is_dir():
-        raise SpecError(
-            f"--output {output} is a file; accepted: a new folder, or one that this command began",
-            "Name another folder.",
-        )
+    _refuse(loop, budget, output)
     began = time.monotonic()
     progress = WorkProgress()
     with resumable():
@@ -171,21 +166,12 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
             on_decision=progress.say,
         )
         outcome = campaign.run()
-        progress.stage("writing script and pictures")
-        written = _write(campaign, outcome)
-        progress.stage("writing the report")
-        written.append(report(campaign.root, campaign.root / FILE))
+        progress.stage("writing script, pictures and report")
+        written = [*_write(campaign, outcome), report(campaign.root, campaign.root / FILE)]
     seconds = time.monotonic() - began
     if json:
-        emit_json(
-            {
-                "kind": "quickstart",
-                "plan": outcome.plan.to_dict(with_fits=False),
-                "comparison": outcome.comparison.to_dict(),
-                "seconds": seconds,
-                "files": [str(path) for path in written],
-            }
-        )
+        told = {"plan": outcome.plan.to_dict(with_fits=False), "comparison": outcome.comparison.to_dict()}
+        emit_json({"kind": "quickstart", **told, "seconds": seconds, "files": [str(path) for path in written]})
         return
     _report(loop, campaign, outcome, task)
     if verbose:
@@ -198,6 +184,29 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
     say("for a study of your own: isocompute run --help")
 
 
+def _refuse(loop: Loop, budget: str, output: Path) -> None:
+    """Raise on missing packages, a budget that does not do, or a file in place of the folder."""
+    from isocompute_sdk.specs import Budget
+
+    missing = [name for name in loop.needed if find_spec(name) is None]
+    if missing and not os.environ.get("PYTHON"):
+        raise IsoComputeError(
+            f"this quickstart trains {loop.trains} and needs {' and '.join(missing)}: {loop.install}",
+            "Without them: isocompute quickstart --paper does the same with the paper's measurements.",
+        )
+    asked = Budget.parse(budget)
+    if asked.unit != "rollouts" or asked.amount < loop.smallest_budget:
+        raise SpecError(
+            f"--budget {budget}; accepted: at least {loop.smallest_budget:,} rollouts, pilot and plan together",
+            f"Leave it out for {loop.budget}.",
+        )
+    if output.exists() and not output.is_dir():
+        raise SpecError(
+            f"--output {output} is a file; accepted: a new folder, or one that this command began",
+            "Name another folder.",
+        )
+
+
 def make_study(loop: Loop, budget: str, task: dict[str, Any]) -> Study:
     """The whole campaign; `task` is the content of task.json."""
     from isocompute_sdk.specs import Budget, Study
@@ -208,23 +217,17 @@ def make_study(loop: Loop, budget: str, task: dict[str, Any]) -> Study:
     each = int(amount / 3 / len(loop.pilot)) if loop.pilot else 0
     sweep = {"group_size": loop.pilot, "problems_per_batch": bp, "rollouts": each}
     paid = sum(max(each // (n * bp), 1) * n * bp for n in loop.pilot)
-    return Study.model_validate(
-        {
-            "name": "pilot",
-            "model": task.get("model", f"{TASK}/model"),
-            "data": {
-                "train": f"{TASK}/train.jsonl",
-                "validation": f"{TASK}/validation.jsonl",
-                "reward": f"{TASK}/reward.py",
-                "n_problems": task["measured"]["train"]["problems"],
-            },
-            "sweep": sweep if loop.pilot else None,
-            "budget": {"rollouts": amount, "spent": {"pilot": paid}} if loop.pilot else budget,
-            "evaluation": EVALUATION,
-            "backend": "torch",
-            **loop.study,
-        }
-    )
+    data = {name: f"{TASK}/{file}" for name, file in FILES.items()}
+    fields = {
+        "name": "pilot",
+        "model": task.get("model", f"{TASK}/model"),
+        "data": {**data, "n_problems": task["measured"]["train"]["problems"]},
+        "sweep": sweep if loop.pilot else None,
+        "budget": {"rollouts": amount, "spent": {"pilot": paid}} if loop.pilot else budget,
+        "evaluation": EVALUATION,
+        "backend": "torch",
+    }
+    return Study.model_validate({**fields, **loop.study})
 
 
 def prepare_task(loop: Loop, output: Path) -> dict[str, Any]:
@@ -235,7 +238,8 @@ def prepare_task(loop: Loop, output: Path) -> dict[str, Any]:
     """
     output.mkdir(parents=True, exist_ok=True)
     module, *arguments = loop.maker
-    command = [_python(), "-m", module, TASK, *arguments]
+    # The interpreter that trains: the one named by PYTHON, else this one.
+    command = [os.environ.get("PYTHON") or sys.executable, "-m", module, TASK, *arguments]
     done = subprocess.run(command, cwd=output, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         words = done.stderr.strip() or f"exit code {done.returncode}"
@@ -247,43 +251,12 @@ def prepare_task(loop: Loop, output: Path) -> dict[str, Any]:
     return files.parse_json(files.read_text(output / TASK / "task.json", what="a task (JSON)"))
 
 
-def _python() -> str:
-    """The interpreter that trains: the one named by PYTHON, else this one."""
-    return os.environ.get("PYTHON") or sys.executable
-
-
-def _require_packages(loop: Loop) -> None:
-    missing = [name for name in loop.needed if find_spec(name) is None]
-    if missing and not os.environ.get("PYTHON"):
-        raise IsoComputeError(
-            f"this quickstart trains {loop.trains} and needs {' and '.join(missing)}: {loop.install}",
-            "Without them: isocompute quickstart --paper does the same with the paper's measurements.",
-        )
-
-
-def _check_budget(loop: Loop, budget: str) -> None:
-    from isocompute_sdk.specs import Budget
-
-    asked = Budget.parse(budget)
-    if asked.unit != "rollouts" or asked.amount < loop.smallest_budget:
-        raise SpecError(
-            f"--budget {budget}; accepted: at least {loop.smallest_budget:,} rollouts, pilot and plan together",
-            f"Leave it out for {loop.budget}.",
-        )
-
-
 def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
     """The same plan for OpenRLHF, and the pictures."""
     study, folder = campaign.study, campaign.root
-    script = outcome.plan.launch_script(
-        "openrlhf",
-        model=study.model,
-        train_data=study.data.train,
-        eval_data=study.data.validation,
-        reward=study.data.reward,
-        output_dir="runs/openrlhf",
-        chat_template=False,
-    )
+    files_of = {"train_data": study.data.train, "eval_data": study.data.validation, "reward": study.data.reward}
+    where: dict[str, Any] = {**files_of, "model": study.model, "output_dir": "runs/openrlhf"}
+    script = outcome.plan.launch_script("openrlhf", chat_template=False, **where)
     stages = ("study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json")
     return [
         *(folder / name for name in stages),

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.fitting_options import FittingOptions
-from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.reading_options import FittingOptions
+from isocompute_sdk.cli.shared.typed import without
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planning import Plan
 
-LEFT_OUT = ("--budget", "--compare", "--output", "-o")
+LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
 FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
@@ -87,7 +86,7 @@ def report(
 
         isocompute report plan.json -o plan.html
 
-        isocompute report runs/ --budget 3M --compare n=16,bp=32
+        isocompute report runs/ --budget 3M --against n=16,bp=32
 
         isocompute report runs.csv --budget "500 usd" --throughput speed.yaml --usd-per-gpu-hour 2.5
 
@@ -107,22 +106,26 @@ def report(
         _predictions(source or [Path()], outcome, fitting, json=json)
         return
     if figure is not None:
-        _figure(source, figure, fitting, planning.problems_per_batch, output or FIGURE, json=json)
+        from isocompute_sdk.plots import save_figure
+
+        drawn = save_figure(_figure(source, figure, fitting, planning.problems_per_batch), output or FIGURE)
+        if json:
+            emit_json({"kind": "figure", "file": str(drawn)})
+        else:
+            say(f"wrote {drawn}")
         return
     fitting.refuse_both(source, "`isocompute report runs/`")
     page = output or USUAL
-    plain = BudgetOptions()
+    typed = without(sys.argv[2:], LEFT_OUT)
+    plain, limit = BudgetOptions(), planning.max_rollouts_per_batch
     asked = Asked(
         budget=None if planning.budget is None else planning.amount(),
         compare=planning.compare,
         planner=_changed(planning.planner_arguments(), plain.planner_arguments()),
         options=_changed(planning.choices(), plain.choices()),
-        fit=_changed(
-            fitting.fit_arguments(max_rollouts_per_batch=planning.max_rollouts_per_batch),
-            FittingOptions().fit_arguments(),
-        ),
+        fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
         reading=fitting.arguments(),
-        words=_words(sys.argv[2:], source or ()),
+        words=tuple(shlex.quote(word) for word in typed if Path(word) not in (source or ())),
         output="" if output is None else f"--output {shlex.quote(str(page))}",
         must_plan=planning.budget is not None,
     )
@@ -139,21 +142,6 @@ def report(
 def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
     """What was given beside the defaults: a campaign or a plan has its own values for the rest."""
     return {name: value for name, value in given.items() if name not in default or value != default[name]}
-
-
-def _words(typed: Sequence[str], source: Sequence[Path]) -> tuple[str, ...]:
-    """What was typed, quoted, without the source and the options that commands on the page give anew."""
-    kept: list[str] = []
-    skip = False
-    for word in typed:
-        flag = word.partition("=")[0]
-        if skip:
-            skip = False
-        elif flag in LEFT_OUT:
-            skip = "=" not in word
-        elif word != "--json" and Path(word) not in source:
-            kept.append(shlex.quote(word))
-    return tuple(kept)
 
 
 def _predictions(source: list[Path], outcome: list[Path] | None, fitting: FittingOptions, *, json: bool) -> None:
@@ -185,17 +173,13 @@ def _predictions(source: list[Path], outcome: list[Path] | None, fitting: Fittin
         )
 
 
-def _figure(
-    source: list[Path] | None,
-    kind: str,
-    fitting: FittingOptions,
-    problems_per_batch: int | None,
-    output: Path,
-    *,
-    json: bool,
-) -> None:
-    """Draw one figure. Runs are fitted where the figure needs it."""
+def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, problems_per_batch: int | None) -> Axes:
+    """Draw one figure of saved fits or a plan, or of runs, which are fitted where the figure needs it."""
     from isocompute_sdk import plots
+    from isocompute_sdk.auditing import audit
+    from isocompute_sdk.fitting.fits import FITS, Fits
+    from isocompute_sdk.planning import Plan
+    from isocompute_sdk.planning.plan import DOCUMENT
 
     if kind not in FIGURES:
         raise SpecError(f"--figure {kind!r}; accepted: {', '.join(FIGURES)}", "Use one of these.")
@@ -206,19 +190,8 @@ def _figure(
                 f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
             )
         options["problems_per_batch"] = problems_per_batch
-    path = plots.save_figure(_draw(source, kind, fitting, options), output)
-    if json:
-        emit_json({"kind": "figure", "file": str(path)})
-    else:
-        say(f"wrote {path}")
-
-
-def _draw(source: list[Path] | None, kind: str, fitting: FittingOptions, options: dict[str, Any]) -> Axes:
-    from isocompute_sdk import plots
-    from isocompute_sdk.auditing import audit
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.plots.problems import base_passes
-
+    metric = fitting.metric[0] if fitting.metric else None
+    first = source[0] if source is not None and len(source) == 1 else None
     if kind in OF_PROBLEMS:
         if not source:
             raise SpecError(
@@ -226,28 +199,19 @@ def _draw(source: list[Path] | None, kind: str, fitting: FittingOptions, options
             )
         if kind == "pass-rates":
             return plots.pass_rates(source, eval_set=fitting.eval_set)
-        return plots.difficulty(*base_passes(source, fitting.eval_set))
-    if source is not None and len(source) == 1 and (saved := _saved(source[0])) is not None:
-        return plots.plot(saved, kind, **options)
-    metric = fitting.metric[0] if fitting.metric else None
-    if kind in (*MEASURED, *AUDITED):
+        return plots.difficulty(*plots.problems.base_passes(source, fitting.eval_set))
+    if first is not None and first.suffix == ".json" and first.is_file():
+        for document, kept in ((DOCUMENT, Plan), (FITS, Fits)):
+            if document.holds(first):
+                return plots.plot(kept.load(first), kind, **options)
+    if kind in AUDITED:
         runs = fitting.read(source, metric)
-        if kind in AUDITED:
-            return plots.plot(
-                audit(runs, metric, fitting.eval_set, pool=tuple(fitting.pool or ()), rng=fitting.seed), kind
-            )
+        pool = tuple(fitting.pool or ())
+        return plots.plot(audit(runs, metric, fitting.eval_set, pool=pool, rng=fitting.seed), kind)
+    if kind in MEASURED:
         sets = {} if kind == "side-by-side" else {"eval_set": fitting.eval_set}
-        return plots.plot(runs, kind, **sets, **({} if kind == "coverage" else {"metric": metric}))
+        return plots.plot(
+            fitting.read(source, metric), kind, **sets, **({} if kind == "coverage" else {"metric": metric})
+        )
     fits = fitting.fit(source)
     return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)
-
-
-def _saved(path: Path) -> Plan | Fits | None:
-    """The plan or fits that a file holds; None for runs."""
-    from isocompute_sdk.fitting.fits import FITS, Fits
-    from isocompute_sdk.planning import Plan
-    from isocompute_sdk.planning.plan import DOCUMENT
-
-    if path.suffix != ".json" or not path.is_file():
-        return None
-    return Plan.load(path) if DOCUMENT.holds(path) else Fits.load(path) if FITS.holds(path) else None

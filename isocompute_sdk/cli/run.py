@@ -13,7 +13,7 @@ import typer
 from isocompute_sdk.cli.problems import missing_files
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
@@ -151,7 +151,8 @@ def _run_sweep(
     from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
     from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
-    from isocompute_sdk.cli.shared.whole_campaign import note_changes, write_page
+    from isocompute_sdk.cli.shared.following import write_page
+    from isocompute_sdk.cli.shared.whole_campaign import note_changes
     from isocompute_sdk.training import registry
     from isocompute_sdk.training.backend import needs_of, run_folder
 
@@ -188,13 +189,13 @@ def _run_sweep(
     notes = _notes_of(folders) + health.notes
     if json:
         told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in notes]}
-        told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)}
+        told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)[0]}
         emit_json({"kind": "run", "study": loaded.name, **told})
     else:
         say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
         say_spending(folders)
         print_notes(note for note in notes if note.severity != "info")
-        write_page(folder, loaded, say_so=True)
+        say(write_page(folder, loaded)[1])
     if given_up or idle:
         parts = [
             *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),

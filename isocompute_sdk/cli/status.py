@@ -11,7 +11,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
@@ -104,7 +104,7 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
     Raises:
         RecordError: runs that cannot be read, after the others.
     """
-    from isocompute_sdk.cli.shared.following import study_dict, study_lines
+    from isocompute_sdk.cli.shared.following import on_file
     from isocompute_sdk.training import registry
 
     found: list[RunStatus] = []
@@ -115,17 +115,17 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         except IsoComputeError as error:
             unreadable[str(one.folder)] = error
     words = _engine_states(found)
+    lines, study = ([], {}) if unreadable else on_file(folder)
     if json:
         damaged = {name: error.message for name, error in unreadable.items()}
         shown = [{**status_dict(one), "job_state": words.get(one.folder)} for one in found]
-        study = {} if unreadable else study_dict(folder)
         emit_json({"kind": "status", "runs": shown, "unreadable": damaged, **study})
     else:
         for one, line in zip(found, described(found), strict=True):
             state = words.get(one.folder)
             say(line + (f": {state}" if state else ""))
         say_spending([one.folder for one in found])
-        for line in [] if unreadable else study_lines(folder):
+        for line in lines:
             say(line)
     for name, error in unreadable.items():
         raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)

@@ -453,7 +453,7 @@ class Fits(Saved):
             lines += [
                 f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
                 f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
-                f"C = {c.half_compute:.3g}, rms {c.rms:.4f}, {c.shape}, {c.status.value}"
+                f"C = {c.half_compute:.3g}, rms {c.rms:.3f}, {c.shape}, {c.status.value}"
                 for c in self.select()
             ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
@@ -510,7 +510,7 @@ class Fits(Saved):
                     "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
                     f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
                     f"{curve.half_compute:.3g}",
-                    f"{curve.rms:.4f}",
+                    f"{curve.rms:.3f}",
                 )
                 for curve in self.select()
             ]

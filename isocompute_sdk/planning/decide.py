@@ -15,6 +15,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import (
     Choice,
@@ -30,7 +31,7 @@ from isocompute_sdk.planning.allocate import (
 from isocompute_sdk.planning.candidates import Candidate, Rejection, ends_batch
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
-from isocompute_sdk.planning.plan import Alternative, Odds, Plan, Stopping, Verdict
+from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict, reward_draws
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.records.rewards import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR, Tolerances
@@ -44,6 +45,8 @@ ABOVE = 0.25
 """Share of the draws in which the octave above the grid is ahead by more than equal from which n is not decided."""
 STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
+CHECK_BEYOND = 2.0
+"""Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
 TRAIN = "no run that could be made first is worth its cost: train the plan"
 
 
@@ -84,8 +87,8 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
     notes += _moved(resolved, choice, sizes)
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(planner, resolved, choice, sizes, verdict, search, is_open=is_open)
-    plan = replace(plan, verdict=_with_first(verdict, first, is_open=is_open), next_runs=first)
-    return replace(plan, notes=unique(notes), other_metrics=best_for_others)
+    plan = replace(plan, verdict=_with_first(verdict, first, is_open=is_open), next_runs=first, notes=unique(notes))
+    return replace(plan, gain=_gain(plan), approval=_approval(plan), other_metrics=best_for_others)
 
 
 def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
@@ -517,5 +520,60 @@ def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> V
         return verdict
     if not first.runs:
         return replace(verdict, sentence=f"{verdict.sentence}; {TRAIN}")
-    worth = f"measuring first is expected to save {first.saving:.3f}"
+    worth = f"measuring first is expected to save {small(first.saving)}"
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
+
+
+def _gain(plan: Plan) -> Gain | None:
+    """What a plan gains over the best run so far; None without reward curves."""
+    fits = plan.fits
+    if fits is None or plan.predicted_reward is None or not fits.curves:
+        return None
+    runs = [(c, reward_draws(fits, c.last_compute, c.group_size, c.problems_per_batch)) for c in fits.select()]
+    best, own_D = max(runs, key=lambda run: float(run[1].mean()))
+    reward = float(own_D.mean())
+    interval = probability = None
+    if fits.surface is not None:
+        gain_D = plan.reward_draws() - own_D
+        low, high = np.quantile(gain_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        interval, probability = (float(low), float(high)), float(np.mean(gain_D > 0))
+    gain = plan.predicted_reward - reward
+    return Gain(best.group_size, best.problems_per_batch, best.last_compute, reward, gain, interval, probability)
+
+
+def _approval(plan: Plan) -> Approval:
+    """No where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` x the runs."""
+    against, reach = _against(plan), plan.extrapolation
+    if against:
+        return Approval("do-not", against)
+    if reach is None or reach <= CHECK_BEYOND:
+        within = "" if reach is None else f" ({reach:.2g} x the largest run)"
+        return Approval("approve", f"the plan stays within {CHECK_BEYOND:g} x the runs{within}")
+    every = plan.evaluation.every_steps or 1
+    step = int(plan.update_steps * CHECK_BEYOND / reach)
+    step = max(step // every * every, min(every, plan.update_steps), 1)
+    reason = f"the plan goes to {reach:.3g} x the largest run, and beyond {CHECK_BEYOND:g} x nothing was measured near"
+    expected = lowest = None
+    if plan.fits is not None and plan.predicted_reward is not None:
+        at = plan.fits.predict(
+            plan.compute * step / plan.update_steps, plan.group_size, plan.problems_per_batch, kind="run"
+        )
+        expected, lowest = float(at.mean), None if np.isnan(at.low) else float(at.low)
+    return Approval("check", reason, step, expected, lowest)
+
+
+def _against(plan: Plan) -> str:
+    """Why a plan is not to be approved: no rise, a borrowed n, a run worth making first, nothing that settles n."""
+    fits, first = plan.fits, plan.next_runs
+    if fits is not None and fits.flat_runs is not None:
+        return "no run rises beyond its noise"
+    if plan.verdict.kind == "borrowed":
+        return "n is borrowed from other people's runs; a pilot of your own comes first"
+    if first is not None and first.runs:
+        cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
+        worth = f"expected to save {small(first.saving)} of {plan.metric}"
+        return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
+    refused = [note.message for note in plan.notes if note.severity == "refuse"]
+    if plan.verdict.kind == "undecided" and first is None:
+        refused.append(plan.verdict.sentence)
+    return refused[0] if refused else ""

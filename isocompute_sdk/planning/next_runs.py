@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import short, small
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth
 from isocompute_sdk.specs import Budget, Hardware
@@ -82,7 +82,7 @@ class NextRun:
             what += f", seed {self.seed}"
         return (
             f"{what} ({self.rollouts:,} rollouts): {amount_text(self.cost, unit)}, {self.share:.1%} of the budget, "
-            f"expected to save {self.saves:.4f}; {self.settles}"
+            f"expected to save {small(self.saves)}; {self.settles}"
         )
 
 
@@ -191,7 +191,7 @@ class PilotDesign(Saved):
         for one in self.by_share:
             runs = ", ".join(f"{n} to {c:,}" for n, c in zip(one.group_sizes, one.rollouts, strict=True))
             chosen = "  <- planned" if one.share == self.pilot_share else ""
-            lines.append(f"{one.share:>19.0%}   {one.regret:>15.4f}   {runs or 'no pilot'}{chosen}")
+            lines.append(f"{one.share:>19.0%}   {one.regret:>15.3f}   {runs or 'no pilot'}{chosen}")
         return "\n".join([*lines, "", self.first.summary()])
 
 
@@ -313,7 +313,7 @@ def ask(question: Question, search: Search) -> NextRuns:
         regret_now=regret,
         saving=float(min(total, regret)),
         reason=f"{now}. Run {named(runs)} first: {amount_text(cost, budget.unit)}, {cost / budget.available:.1%} of "
-        f"the budget, expected to save {total:.4f} after what it costs",
+        f"the budget, expected to save {small(total)} after what it costs",
     )
 
 

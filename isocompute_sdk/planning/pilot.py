@@ -175,7 +175,7 @@ def design_pilot(
     )
     now = int(choices.group_size_J[outlook.now]) if now is None else now
     reason = (
-        f"nothing was run: published laws say n = {now}; without runs {regret:.4f} is expected to be lost against the "
+        f"nothing was run: published laws say n = {now}; without runs {regret:.3f} is expected to be lost against the "
         "best n"
     )
     if runs:

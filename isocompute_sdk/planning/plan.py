@@ -16,6 +16,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning.inheritance import Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
@@ -120,6 +121,40 @@ class Stopping:
 
 
 @dataclass(frozen=True)
+class Gain:
+    """What the plan gains over the best run so far: the one that the fits put highest at its own end."""
+
+    group_size: int
+    problems_per_batch: int | None
+    compute: float
+    """Compute at the end of that run, on the axis of the fits."""
+    reward: float
+    """Its fitted reward."""
+    gain: float
+    """Predicted reward of the plan less that."""
+    interval: tuple[float, float] | None
+    """80 % interval of `gain`; None without draws."""
+    probability: float | None
+    """That the plan does better; None without draws."""
+
+
+@dataclass(frozen=True)
+class Approval:
+    """What whoever pays is asked to do."""
+
+    kind: Literal["approve", "check", "do-not"]
+    """`check`: approve, and look at one evaluation before the rest is spent."""
+    reason: str
+    """The rule that decided, with its numbers."""
+    step: int | None = None
+    """Update step of the check."""
+    expected: float | None = None
+    """Reward expected there."""
+    lowest: float | None = None
+    """Reward below which to stop there: one run in ten measures less."""
+
+
+@dataclass(frozen=True)
 class Decision:
     """What was decided, and on what: the facts that every command, note and page renders.
 
@@ -136,6 +171,8 @@ class Decision:
     """Every other n that the constraints allow, with its reward, odds and loss."""
     first: NextRuns | None
     """What to run first, or that nothing is worth its cost; None if that was not asked for."""
+    gain: Gain | None
+    approval: Approval | None
     costs: Mapping[str, float]
     limited_by: tuple[str, ...]
     stopping: Stopping | None
@@ -203,6 +240,10 @@ class Plan(Sized, Saved):
     """How far the fits extrapolate; None without a surface."""
     stopping: Stopping | None = None
     """What it leaves of the budget because that would add almost nothing; None if it leaves nothing for that reason."""
+    gain: Gain | None = None
+    """What it gains over the best run so far; None without reward curves."""
+    approval: Approval | None = None
+    """What whoever pays is asked to do; None for a plan that a person changed."""
     next_runs: NextRuns | None = None
     """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
     without draws, or M or B fixed."""
@@ -251,6 +292,8 @@ class Plan(Sized, Saved):
             odds=self.odds,
             alternatives=self.alternatives,
             first=self.next_runs,
+            gain=self.gain,
+            approval=self.approval,
             costs=self.costs,
             limited_by=self.binding,
             stopping=self.stopping,
@@ -497,8 +540,7 @@ def _cost(plan: Plan) -> str:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
     if plan.stopping is not None:
-        gain = f"{plan.stopping.gain:.3f}"
-        return f"{text} ({share:.0%}); the rest adds {'< 0.001' if gain == '0.000' else gain}"
+        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
     return f"{text}, {share:.1%} of the budget"
 
 

@@ -375,10 +375,10 @@ def _gain_text(value: Estimate) -> str:
     if np.isnan(value.mean):
         return "not known"
     if np.isnan(value.low):
-        return f"{value.mean:+.4f} (no interval: these fits have no paired draws)"
+        return f"{value.mean:+.3f} (no interval: these fits have no paired draws)"
     # Adding zero turns a rounded -0.0 into 0.0.
     mean, low, high = (round(part, 4) + 0.0 for part in value)
-    return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def marginal(plans: PlansByBudget) -> Marginal:

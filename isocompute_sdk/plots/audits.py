@@ -108,11 +108,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(metric)
     ax.set_title("Where each run ended (frontier in grey)")
-    ax.legend(
-        handles=[line for line in ax.lines if line.get_label() in MEANING.values()],
-        loc="lower right",
-        handletextpad=0.2,
-    )
+    style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
     style.end_labels(ax, list(labels.values()), list(ends.values()))
     return ax
 

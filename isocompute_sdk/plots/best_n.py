@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +83,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
             zorder=3,
         )
         shown.append(best.group_size[measured].astype(float))
-        ax.legend(handles=ax.lines[-1:], loc="lower right", handletextpad=0.2)
+        style.legend_below(ax, ax.lines[-1:])
     if fits.method != "prior":
         largest = fits.group_size_range[1]
         ax.axhline(largest, color=style.MUTED, linestyle=":", linewidth=1.1, zorder=1)
@@ -106,36 +106,14 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
 
 def _draw(ax: Axes, found: Chosen, last: float | None) -> None:
     if found.low is not None and found.high is not None:
-        ax.fill_between(
-            found.x,
-            found.low,
-            found.high,
-            color=style.PLAN,
-            alpha=0.2,
-            linewidth=0,
-            step="mid" if found.steps else None,
-            label="80 % set",
-            zorder=1,
-        )
+        step = "mid" if found.steps else None
+        band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step, "label": "80 % set"}
+        ax.fill_between(found.x, found.low, found.high, zorder=1, **band)
     drawn = "steps-mid" if found.steps else "default"
-    cut = len(found.x) if last is None else int(np.searchsorted(found.x, last * (1 + 1e-9), side="right"))
-    ax.plot(
-        found.x[:cut], found.size[:cut], color=style.INK, linewidth=2.2, drawstyle=drawn, label=found.what, zorder=4
-    )
-    # The two parts share a point, so that the line has no gap.
-    rest = slice(max(cut - 1, 0), None)
-    if cut < len(found.x):
-        ax.plot(
-            found.x[rest],
-            found.size[rest],
-            color=style.INK,
-            linewidth=1.5,
-            linestyle=(0, (4, 2)),
-            drawstyle=drawn,
-            zorder=4,
-        )
+    style.line_to(ax, found.x, found.size, last, drawstyle=drawn, label=found.what)
     if last is not None and found.x[0] < last < found.x[-1] / 1.05:
-        style.upright(ax, last, "longest run", top=bool(np.log2(found.size[cut - 1] / found.size.min()) < 1))
+        at_end = found.size[max(int(np.searchsorted(found.x, last * (1 + 1e-9), side="right")) - 1, 0)]
+        style.upright(ax, last, "longest run", top=bool(np.log2(at_end / found.size.min()) < 1))
 
 
 def _last_run(fits: Fits, plan: Plan | None) -> float | None:
@@ -164,20 +142,47 @@ def _of_fits(fits: Fits) -> Chosen:
 def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     """What its planner chooses at budgets around the plan's, which is among them; None if it chooses another plan."""
     planner = Planner.of(plan)
-    options = _options(planner, plan)
-    if options is None:
+    tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
+    for options in tried:
+        with suppress(PlanError):
+            again = planner.allocate(plan.budget, **options)
+            if (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
+                break
+    else:
         return None
     here = plan.budget.amount
     low, high = here / BELOW, here * ABOVE
     if fits.curves and _last_run(fits, plan) is not None:
         first, last = span(fits.select())
         low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
-    found = {here: plan}
-    for amount in np.geomspace(max(low, plan.budget.committed * 1.01), high, BUDGETS).tolist():
-        one = plan_if_enough(partial(planner.allocate, **options), plan.budget.with_amount(amount))
+    return _chosen(plan, plans_around(plan, planner, options, (low, high), BUDGETS), fixed=bool(options))
+
+
+def plans_around(
+    plan: Plan, planner: Planner, options: Mapping[str, Any], ends: tuple[float, float], count: int
+) -> list[Plan]:
+    """Plans by increasing budget around that of a plan, which is among them.
+
+    Args:
+        plan: the plan.
+        planner: makes the others.
+        options: arguments of its `allocate` besides the budget.
+        ends: smallest and largest budget; rounded, so that people can type them.
+        count: budgets besides that of the plan.
+    """
+    here, allocate = plan.budget.amount, partial(planner.allocate, **options)
+    low = max(ends[0], plan.budget.committed * 1.01)
+    try:
+        allocate(plan.budget.with_amount(low))
+    except PlanError as error:
+        low = max(low, error.smallest_budget or low)
+    plans = {here: plan}
+    for amount in np.geomspace(min(low, here), ends[1], count):
+        rounded = float(f"{amount:.3g}")
+        one = None if rounded in plans else plan_if_enough(allocate, plan.budget.with_amount(rounded))
         if one is not None:
-            found[amount] = one
-    return _chosen(plan, [found[amount] for amount in sorted(found)], fixed=bool(options))
+            plans[rounded] = one
+    return [plans[amount] for amount in sorted(plans)]
 
 
 def _chosen(plan: Plan, plans: Sequence[Plan], *, fixed: bool = False) -> tuple[Chosen, str]:
@@ -221,9 +226,7 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
         low, high = np.array(ends, dtype=float).T
         ax.fill_between(x, low, high, color=style.PLAN, alpha=0.2, linewidth=0, zorder=1)
     last = None if plan.fits is None else _last_run(plan.fits, plan)
-    cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
-    ax.plot(x[:cut], mean[:cut], color=style.INK, linewidth=2.2, zorder=4)
-    ax.plot(x[max(cut - 1, 0) :], mean[max(cut - 1, 0) :], color=style.INK, linewidth=1.5, linestyle=(0, (4, 2)))
+    style.line_to(ax, x, mean, last)
     style.log_axis(ax, x[0] / 1.05, x[-1] * 1.05, _budget_axis(plan.budget.unit))
     if last is not None and x[0] < last < x[-1] / 1.05:
         style.upright(ax, last, "longest run")
@@ -231,17 +234,6 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
     ax.set_title(f"{plan.metric} of the best plan for each budget")
     style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")
     return ax
-
-
-def _options(planner: Planner, plan: Plan) -> dict[str, Any] | None:
-    """Options with which the planner chooses this plan's n and B_p again: none, or its B_p; None if neither does."""
-    tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
-    for options in tried:
-        with suppress(PlanError):
-            again = planner.allocate(plan.budget, **options)
-            if (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
-                return options
-    return None
 
 
 STEP_LAWS = {

@@ -9,6 +9,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Prediction
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan
@@ -18,6 +19,8 @@ from isocompute_sdk.plots.curves import split
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MAX_LABELS = 12
+"""Runs of a backtest that are named beside their line; more are named by a legend."""
 SHARES = (1 / 9, 1 / 3, 1.0)
 """Computes at which sensitivity is drawn, as shares of the plan's or the longest run's."""
 
@@ -58,14 +61,17 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         ax.plot(
             [run.predicted], [run.measured], mark, color=colour, markersize=7, zorder=3, label=f"n = {run.group_size}"
         )
-    unique = {line.get_label(): line for line in ax.lines if not str(line.get_label()).startswith("_")}
-    ordered = sorted(unique, key=lambda label: int(str(label).removeprefix("n = ")))
-    ax.legend([unique[label] for label in ordered], [str(label) for label in ordered], loc="lower right", ncols=2)
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
     ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
+    labels = {(run.group_size, round(run.measured, 2)): (run.measured, look[run.group_size][0]) for run in test.by_run}
+    if len(labels) <= MAX_LABELS:
+        style.end_labels(ax, [(y, f"n = {n}", colour) for (n, _), (y, colour) in labels.items()])
+    else:
+        marks = {f"n = {run.group_size}": line for run, line in zip(test.by_run, ax.lines[2::2], strict=True)}
+        style.legend_below(ax, [marks[f"n = {n}"] for n in look])
     ax.set_title(f"Backtest {test.factor:.2g}x beyond {short(test.hidden_beyond)}: {held} of {test.runs} runs inside")
     return ax
 
@@ -81,7 +87,7 @@ def sensitivity_to_n(
     """Predicted reward by n at a few computes, with 80 % intervals: how much a wrong n costs.
 
     Args:
-        source: fits with reward curves of at least two n, or a plan made from them.
+        source: fits with reward curves, or a plan made from such fits.
         compute: computes. None: 1/9, 1/3 and all of the plan's, or of the longest run's.
         problems_per_batch: B_p. None: that of the plan, else the smallest that was run.
         ax: where to draw; a new figure by default.
@@ -95,24 +101,13 @@ def sensitivity_to_n(
         known = ", ".join(map(str, fits.group_sizes))
         raise FitError(f"only n = {known} was run; needed: runs of two or more n", "Run another n.")
     bp = problems_per_batch if problems_per_batch is not None or plan is None else plan.problems_per_batch
-    low, high = fits.group_sizes[0], fits.group_sizes[-1]
-    sizes = np.unique(np.concatenate([fits.group_sizes, np.geomspace(low, high, 25)]))
-
-    def reward(at: float) -> tuple[Array, Array, Array]:
-        return fits.predict(np.full(len(sizes), at), sizes, bp)
-
-    def one(at: float, n: float) -> float:
-        return float(fits.predict(at, n, bp).mean)
-
-    ax = style.canvas(ax)
-    spread, labels = _draw(ax, fits, sizes, reward, _computes(fits, plan, compute), [*fits.group_sizes], one)
-    style.log_axis(ax, low / 1.15, high * 1.15, "group size n")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(fits.group_sizes, [str(n) for n in fits.group_sizes])
+    levels = fits.group_sizes
+    sizes = np.unique(np.concatenate([levels, np.geomspace(levels[0], levels[-1], 25)]))
     at_bp = fits.nearest_problems_per_batch(bp) if fits.surface is None or bp is None else bp
     where = "" if at_bp is None else f" at $B_p$ = {at_bp}"
-    ax.set_title(f"{fits.metric} by n{where}: {spread:.3f} between best and worst")
-    style.end_labels(ax, labels)
+    ax = style.canvas(ax)
+    _draw(ax, fits, sizes, levels, _computes(fits, plan, compute), lambda at, n: fits.predict(at, n, bp), f"n{where}")
+    ax.set_xlabel("group size n")
     return ax
 
 
@@ -147,24 +142,11 @@ def sensitivity_to_bp(
     best = fits.frontier([max(computes)]).group_size.ravel()
     n = group_size or (plan.group_size if plan is not None else int(best[0]))
     n = min(max(n, fits.group_sizes[0]), fits.group_sizes[-1])
-    grid = [int(level) for level in np.unique(np.geomspace(levels[0], levels[-1], 17).round())]
-    sizes = np.array(sorted({*levels, *(grid if fits.surface is not None else ())}), dtype=float)
-
-    def reward(at: float) -> tuple[Array, Array, Array]:
-        found = [fits.predict(at, n, int(level)) for level in sizes]
-        mean, low, high = (np.array(part, dtype=float) for part in zip(*found, strict=True))
-        return mean, low, high
-
-    def one(at: float, level: float) -> float:
-        return float(fits.predict(at, n, int(level)).mean)
-
+    between = np.unique(np.geomspace(levels[0], levels[-1], 17).round()) if fits.surface is not None else []
+    sizes = np.array(sorted({*levels, *between}), dtype=float)
     ax = style.canvas(ax)
-    spread, labels = _draw(ax, fits, sizes, reward, computes, [*levels], one)
-    style.log_axis(ax, levels[0] / 1.15, levels[-1] * 1.15, "problems per batch $B_p$")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(levels, [str(level) for level in levels])
-    ax.set_title(f"{fits.metric} by $B_p$ at n = {n}: {spread:.3f} between best and worst")
-    style.end_labels(ax, labels)
+    _draw(ax, fits, sizes, levels, computes, lambda at, bp: fits.predict(at, n, int(bp)), f"$B_p$ at n = {n}")
+    ax.set_xlabel("problems per batch $B_p$")
     return ax
 
 
@@ -180,23 +162,37 @@ def _computes(fits: Fits, plan: Plan | None, given: Sequence[float] | None) -> l
 def _draw(
     ax: Axes,
     fits: Fits,
-    at: Array,
-    reward: Callable[[float], tuple[Array, Array, Array]],
-    computes: Sequence[float],
+    sizes: Array,
     levels: Sequence[int],
-    one: Callable[[float, float], float],
-) -> tuple[float, list[tuple[float, str, str]]]:
-    """A line with its band for every compute, marks where runs were made; the range of the last line, and labels."""
+    computes: Sequence[float],
+    reward: Callable[[float, float], Prediction],
+    along: str,
+) -> None:
+    """A line with its band for every compute, and marks where runs were made.
+
+    Args:
+        ax: the axes.
+        fits: the fits.
+        sizes: where rewards are asked, increasing.
+        levels: those that were run.
+        computes: of the lines, increasing.
+        reward: prediction at a compute and a size.
+        along: what the sizes are, for the title.
+    """
     labels: list[tuple[float, str, str]] = []
-    spread = 0.0
+    mean = np.zeros(len(sizes))
     for compute, colour in zip(computes, style.colours(len(computes)), strict=True):
-        mean, low, high = reward(compute)
+        found = [reward(compute, size) for size in sizes]
+        mean, low, high = (np.array([float(part) for part in parts]) for parts in zip(*found, strict=True))
         if np.all(np.isfinite(low)):
-            ax.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0, zorder=1)
+            ax.fill_between(sizes, low, high, color=colour, alpha=0.13, linewidth=0, zorder=1)
         text = f"C = {short(compute)}"
-        ax.plot(at, mean, color=colour, linewidth=1.9, zorder=3, label=text)
-        ax.plot(levels, [one(compute, level) for level in levels], "o", color=colour, markersize=4.5, zorder=4)
+        ax.plot(sizes, mean, color=colour, linewidth=1.9, zorder=3, label=text)
+        ax.plot(levels, np.interp(levels, sizes, mean), "o", color=colour, markersize=4.5, zorder=4)
         labels.append((float(mean[-1]), text, colour))
-        spread = float(mean.max() - mean.min())
     ax.set_ylabel(f"predicted {fits.metric}")
-    return spread, labels
+    style.log_axis(ax, levels[0] / 1.15, levels[-1] * 1.15, "")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(levels, [str(level) for level in levels])
+    ax.set_title(f"{fits.metric} by {along}: {float(np.ptp(mean)):.3f} between best and worst")
+    style.end_labels(ax, labels)

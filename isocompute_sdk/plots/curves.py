@@ -121,6 +121,8 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
+    points = [(c.compute_T[c.compute_T > 0], c.reward_T[c.compute_T > 0], look[c.group_size][0]) for c in curves]
+    style.clip_falls(ax, points)
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points: {level})" if exact != level else "")
     ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
     if plan is not None and plan.predicted_reward is not None:

@@ -28,11 +28,14 @@ TIMES = (0.0, 1 / 9, 1 / 3, 1.0)
 MOST_BINS = 11
 """Bins of a distribution over pass rates."""
 BANDS = {
-    "hard": (0.0, float(HARD_MAX)),
-    "easy": (float(EASY_MIN), float(EASY_MAX)),
-    "very easy": (float(EASY_MAX), float(VERY_EASY_MAX)),
+    "hard": float(HARD_MAX),
+    "between": float(EASY_MIN),
+    "easy": float(EASY_MAX),
+    "very easy": float(VERY_EASY_MAX),
+    "solved": 1.0,
 }
-"""Pass rates of the paper's problem sets (section 3)."""
+"""Largest pass rate of each band. Together they hold every problem; those of easy begin at `EASY_MIN` (paper, section
+3)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +174,7 @@ def pass_rates(folders: str | PathLike[str] | Sequence[str | PathLike[str]], *, 
     return axes[0]
 
 
-def _draw_polarisation(ax: Axes, runs: Sequence[PassCounts], look: dict[int, tuple[str, str]]) -> None:
+def _draw_polarisation(ax: Axes, runs: Sequence[PassCounts], look: style.Look) -> None:
     ends: dict[int, list[float]] = {}
     low, high = np.inf, 0.0
     for run in runs:
@@ -191,7 +194,7 @@ def _draw_polarisation(ax: Axes, runs: Sequence[PassCounts], look: dict[int, tup
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
     ax.set_ylabel("polarisation")
     ax.set_title("Interference: 0 even, 1 all or nothing")
-    style.end_labels(ax, [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()])
+    style.name_sizes(ax, ends, look)
 
 
 @style.styled
@@ -219,27 +222,17 @@ def difficulty(passes_P: ArrayLike, samples: int, *, ax: Axes | None = None) -> 
     at = (np.arange(len(counts)) * step + (step - 1) / 2) / samples
     ax.bar(at, counts, width=0.9 * step / samples, color=style.PLAN, zorder=2)
     top = float(counts.max())
-    for i, (name, (low, high)) in enumerate(BANDS.items()):
-        below = passes > low * samples if name == "very easy" else passes >= low * samples - 1e-9
-        inside = int(np.sum(below & (passes <= high * samples + 1e-9)))
-        ax.axvspan(
-            low - (0.5 / samples if low == 0 else 0),
-            high,
-            color=style.MUTED,
-            alpha=0.08 + 0.06 * (i % 2),
-            linewidth=0,
-            zorder=1,
-        )
-        ax.text(
-            (low + high) / 2 if low else low,
-            top * 1.06,
-            f"{name}\n{inside:,}",
-            ha="center" if low else "left",
-            va="bottom",
-            fontsize=8.5,
-            color=style.MUTED,
-        )
-    ax.set_ylim(0, top * 1.25)
+    low, rest = 0.0, passes
+    for i, (name, high) in enumerate(BANDS.items()):
+        # A rate of exactly `EASY_MIN` is easy, every other end belongs to the band below it.
+        inside = rest < high * samples - 1e-9 if name == "between" else rest <= high * samples + 1e-9
+        left, right = (low - 0.5 / samples if i == 0 else low), (high + 0.5 / samples if high == 1 else high)
+        ax.axvspan(left, right, color=style.MUTED, alpha=0.08 + 0.06 * (i % 2), linewidth=0, zorder=1)
+        text = f"{name}\n{int(np.sum(inside)):,}"
+        ax.text((left + right) / 2, top * 1.06, text, ha="center", va="bottom", fontsize=8, color=style.MUTED)
+        low, rest = high, rest[~inside]
+    ax.set_xlim(-0.5 / samples, 1 + 0.5 / samples)
+    ax.set_ylim(0, top * 1.3)
     ax.set_xlabel(f"pass rate of the base model ({samples} samples)")
     ax.set_ylabel("problems")
     ax.grid(axis="x", visible=False)

@@ -92,7 +92,7 @@ def _axes(ax: Axes, measured: Sequence[tuple[RunSeries, Array, Array]], metric: 
     ax.set_ylabel(metric)
 
 
-def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int, tuple[str, str]]) -> None:
+def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: style.Look) -> None:
     """Points and lines of every run, with a label for every n at its mean end."""
     many = sum(len(one.value_T) for one in series) > MANY
     measured = _measured(series, metric)
@@ -105,8 +105,8 @@ def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int,
         ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
     _axes(ax, measured, metric)
-    labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
-    style.end_labels(ax, labels, [last[n] for n in ends])
+    style.clip_falls(ax, [(x, y, look[one.group_size][0]) for one, x, y in measured])
+    style.name_sizes(ax, ends, look, last)
 
 
 Logged = tuple[str, int, Array, Array]
@@ -127,19 +127,23 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
     look = style.by_size(n for _, n, *_ in (*lines, *dashed))
     ends: dict[int, list[float]] = {}
     spent: list[float] = []
+    # Marks as well as colours, so that each n can be told in print.
     for some, mark in ((lines, "-"), (dashed, "--")):
         for _, n, rollouts_T, value_T in some:
             seen = (rollouts_T > 0) & np.isfinite(value_T)
             if seen.any():
                 x, y = rollouts_T[seen], value_T[seen]
-                ax.plot(x, y, mark, color=look[n][0], linewidth=1.2, alpha=0.8)
+                every = max(len(x) // 6, 1)
+                ax.plot(
+                    x, y, look[n][1] + mark, color=look[n][0], linewidth=1.2, alpha=0.8, markersize=4, markevery=every
+                )
                 spent += [float(x[0]), float(x[-1])]
                 if mark == "-":
                     ends.setdefault(n, []).append(float(y[-1]))
     low, high = min(spent, default=1.0), max(spent, default=10.0)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "rollouts C")
     ax.set_title(title)
-    style.end_labels(ax, [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()])
+    style.name_sizes(ax, ends, look)
     return ax
 
 
@@ -220,7 +224,7 @@ def records(
     _axes(ax, measured, metric)
     every = sum(int((one.rollouts_T > 0).sum()) for one in series)
     ax.set_title(f"Record-breaking points: {kept:,} of {every:,} evaluations (bins of {bin_width:g})")
-    style.end_labels(ax, [(max(y), f"n = {n}", look[n][0]) for n, y in ends.items()])
+    style.name_sizes(ax, {n: [max(y)] for n, y in ends.items()}, look)
     return ax
 
 
@@ -287,11 +291,10 @@ def _groups(runs: RunSet) -> dict[str, RunSet]:
     differ = [name for name in names if len({repr(group.context.get(name)) for group in found}) > 1]
     named: dict[str, RunSet] = {}
     for i, group in enumerate(found):
-        parts = [_titled(name, group.context[name]) for name in differ if name in group.context]
-        title = ", ".join(parts) or f"group {i + 1}"
-        named[title if title not in named else f"{title} ({i + 1})"] = runs.filter(
-            run_id={run.run_id for run in group.runs}
-        )
+        title = ", ".join(_titled(name, group.context[name]) for name in differ if name in group.context)
+        title = title or f"group {i + 1}"
+        ids = {run.run_id for run in group.runs}
+        named[title if title not in named else f"{title} ({i + 1})"] = runs.filter(run_id=ids)
     return named
 
 

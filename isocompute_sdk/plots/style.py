@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INK, MUTED, GRID = "#1b2130", "#566073", "#e3e6ec"
 PLAN = "#0090b8"
 """Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
-RAMP = ("#08083a", "#4a1aa8", "#b0188a", "#e3424a", "#c98600")
+RAMP = ("#08083a", "#4f24b4", "#b0188a", "#e3424a", "#c98600")
 """Colours of n from small to large. Lightness rises, so the order survives any colour vision and grey printing; the
 lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
 MARKERS = "os^DvPX"
@@ -71,6 +71,8 @@ SAVING: Any = {"pdf.fonttype": 42, "svg.hashsalt": "isocompute"}
 """Embedded TrueType fonts, which publishers ask for, and files that are equal for equal figures."""
 METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
+Look = Mapping[int, tuple[str, str]]
+"""Colour and mark of every n."""
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 
@@ -135,7 +137,7 @@ def colours(count: int) -> list[str]:
     return [to_hex(ramp(place)) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
 
 
-def by_size(sizes: Iterable[int]) -> dict[int, tuple[str, str]]:
+def by_size(sizes: Iterable[int]) -> Look:
     """Colour and mark of every n."""
     ordered = sorted(set(sizes))
     return {
@@ -171,6 +173,71 @@ def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) 
     ax.plot(
         x, y, mark, color=colour, markersize=size, alpha=alpha, markeredgewidth=0, rasterized=len(x) > DENSE, zorder=2
     )
+
+
+def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK, **how: Any) -> None:
+    """A line that is solid up to `last`, where the runs end, and dashed beyond; None: solid throughout."""
+    cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
+    # The two parts share a point, so that the line has no gap.
+    rest = slice(max(cut - 1, 0), None)
+    dashes = {**how, "color": colour, "linewidth": 1.5, "linestyle": (0, (4, 2)), "zorder": 4, "label": None}
+    ax.plot(x[:cut], y[:cut], **{"color": colour, "linewidth": 2.2, "zorder": 4, **how})
+    if cut < len(x):
+        ax.plot(x[rest], y[rest], **dashes)
+
+
+def name_sizes(
+    ax: Axes, ends: Mapping[int, Sequence[float]], look: Look, last: Mapping[int, float] | None = None
+) -> None:
+    """Each n beside the mean end of its lines; call it last.
+
+    Args:
+        ax: the axes.
+        ends: last values of the lines of each n.
+        look: colour and mark of each n.
+        last: where its longest line ends, if that may be before the axes do.
+    """
+    labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
+    end_labels(ax, labels, [last[n] for n in ends] if last else ())
+
+
+def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
+    """End the vertical axis below the runs' rises, and mark with an arrow where a run falls further.
+
+    A run that collapses would otherwise take most of the axis.
+
+    Args:
+        ax: axes whose upper limit stands.
+        lines: compute, values and colour of every run, in order of compute. Limits that were set stay.
+    """
+    rises = [y[: int(np.argmax(y)) + 1] for _, y, _ in lines if len(y)]
+    if not rises or not ax.get_autoscaley_on():
+        return
+    lowest, top = min(float(y.min()) for y in rises), ax.get_ylim()[1]
+    bottom = lowest - 0.08 * (top - lowest)
+    if bottom <= ax.get_ylim()[0]:
+        return
+    ax.set_ylim(bottom, top)
+    for x, y, colour in lines:
+        below = np.flatnonzero(y < bottom)
+        if len(below):
+            ax.annotate(
+                f"to {float(y.min()):.2f}",
+                (float(x[below[0]]), 0.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 26),
+                textcoords="offset points",
+                ha="center",
+                color=colour,
+                fontsize=8,
+                arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0},
+            )
+
+
+def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
+    """A legend below the axes, where it hides no point."""
+    if handles:
+        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3, handletextpad=0.2)
 
 
 def star(
@@ -242,7 +309,8 @@ def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], ends: Sequenc
     for (y, _, colour), end in zip(labels, ends, strict=False):
         if ax.transAxes.inverted().transform(ax.transData.transform((end, y)))[0] < EARLY:
             ax.hlines(y, end, edge, color=colour, linewidth=0.7, linestyle=":", zorder=1)
-    ordered = sorted(labels, key=lambda one: one[0])
+    bottom, top = ax.get_ylim()
+    ordered = sorted((min(max(y, bottom), top), text, colour) for y, text, colour in labels)
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
     figure.draw_without_rendering()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -22,19 +23,22 @@ from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
-from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
+from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.reporting.ladder import Ladder
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
-OPEN = ("likely", "measure-first", "undecided", "borrowed")
-"""Verdicts that the runs do not carry."""
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
+
+
+STEPS = 80
+"""Budgets of the slider besides that of the page."""
+BELOW, ABOVE = 30.0, 6.0
+"""They reach from this part of the page's budget to this multiple of it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Asked:
     reading: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `RunSet.read`: rename, set, ignore."""
     words: tuple[str, ...] = ()
-    """The same as typed on the command line, quoted for a shell, without the budget, `--compare` and `--output`."""
+    """The same as typed on the command line, quoted for a shell, without the budget, `--against` and `--output`."""
     output: str = ""
     """`--output` and the page's file as a shell takes it; empty for the usual one."""
     must_plan: bool = False
@@ -91,16 +95,12 @@ class Material:
     remedy: str = ""
 
     @cached_property
-    def ladder(self) -> Ladder | None:
-        """Plans for a range of budgets; None without a planner."""
+    def ladder(self) -> Sequence[Plan]:
+        """Plans by increasing budget, that of the page among them: what the slider picks from; none without planner."""
         if self.planner is None or self.plan is None:
-            return None
-        return Ladder.around(self.plan, self.planner, self.options)
-
-    @property
-    def next_runs(self) -> NextRuns | None:
-        """What to run before the budget is spent; None without a plan, or where it was not asked for."""
-        return None if self.plan is None else self.plan.next_runs
+            return ()
+        here = self.plan.budget.amount
+        return plans_around(self.plan, self.planner, self.options, (here / BELOW, here * ABOVE), STEPS)
 
     @cached_property
     def ended(self) -> int:
@@ -136,7 +136,7 @@ class Material:
         """
         asked, new = self.asked, {option.partition(" ")[0] for option in options}
         made = [] if asked.budget is None else [budget_option(asked.budget)]
-        made += [] if asked.compare is None else [f"--compare {quote(asked.compare)}"]
+        made += [] if asked.compare is None else [f"--against {quote(asked.compare)}"]
         kept = [option for option in made if option.partition(" ")[0] not in new]
         words = ["isocompute report", self.typed, *kept, *asked.words, *options, asked.output]
         return " ".join(word for word in words if word)
@@ -219,20 +219,15 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found
-    planner, tried = Planner.of(plan), ({}, {"spend": "all"}, {"n_problems": plan.n_problems})
-    for options in [dict(asked.options)] * bool(asked.options) + [*tried]:
-        try:
+    # A file does not keep the options of its plan: those asked for, and the whole budget, are tried.
+    planner, made = Planner.of(plan), (plan.group_size, plan.problems_per_batch, plan.update_steps)
+    for options in (dict(asked.options), {"spend": "all"}, {"n_problems": plan.n_problems}):
+        with suppress(IsoComputeError):
             same = planner.allocate(plan.budget, slots=0, **options)
-        except IsoComputeError:
-            continue
-        if _numbers(same) == _numbers(plan):
-            return replace(found, planner=planner, options=options)
+            if (same.group_size, same.problems_per_batch, same.update_steps) == made:
+                return replace(found, planner=planner, options=options)
     fixed = {"problems_per_batch": plan.problems_per_batch, "update_steps": None}
     return replace(found, planner=planner, options=fixed, same_options=False)
-
-
-def _numbers(plan: Plan) -> tuple[int, int, int, float | None]:
-    return plan.group_size, plan.problems_per_batch, plan.update_steps, plan.predicted_reward
 
 
 def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None = None) -> Material:

@@ -8,16 +8,26 @@ from typing import ClassVar, Literal
 from isocompute_sdk.notes import Note
 
 Tone = Literal["good", "caution", "stop", "neutral"]
-"""How an answer is coloured: spend, spend with care, do not spend yet, no answer."""
+"""How an answer is coloured: approve, approve with a check, do not approve, no answer."""
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text; `quiet` for explanations of a chart or table."""
+    """Text, with a command to paste if there is one; `quiet` for explanations of a chart or table."""
 
     kind: ClassVar = "paragraph"
     text: str
     quiet: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Sentences as a list."""
+
+    kind: ClassVar = "items"
+    title: str
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -27,14 +37,6 @@ class Fact:
     label: str
     value: str
     detail: str = ""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Numbers side by side."""
-
-    kind: ClassVar = "facts"
-    items: tuple[Fact, ...]
 
 
 @dataclass(frozen=True)
@@ -67,24 +69,16 @@ class Picture:
     name: str
     """Unique on the page."""
     svg: str
+    title: str = ""
     caption: str = ""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Small pictures beside each other."""
+    """Pictures beside each other."""
 
     kind: ClassVar = "grid"
     pictures: tuple[Picture, ...]
-
-
-@dataclass(frozen=True)
-class Command:
-    """Something to paste into a shell."""
-
-    kind: ClassVar = "command"
-    text: str
-    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,21 +91,13 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Position:
-    """One budget of a slider: the plan for it."""
-
-    budget: str
-    values: tuple[str, ...]
-    """The plan's numbers, in the order of the slider's labels."""
-
-
-@dataclass(frozen=True)
 class Slider:
-    """Precomputed plans by budget; the script only picks one."""
+    """Precomputed plans by budget; the script of the page only picks one."""
 
     kind: ClassVar = "slider"
     labels: tuple[str, ...]
-    positions: tuple[Position, ...]
+    positions: tuple[tuple[str, tuple[str, ...]], ...]
+    """Each budget, and the numbers of its plan in the order of the labels."""
     start: int
 
 
@@ -124,7 +110,7 @@ class Missing:
     command: str = ""
 
 
-Block = Paragraph | Facts | Table | Notes | Picture | Grid | Command | Script | Slider | Missing
+Block = Paragraph | Items | Table | Notes | Picture | Grid | Script | Slider | Missing
 
 
 @dataclass(frozen=True)
@@ -148,14 +134,13 @@ class Answer:
 
     tone: Tone
     label: str
-    """How sure the answer is, in two or three words."""
+    """What is asked of whoever decides, in a few words."""
     sentence: str
-    """What to run, what it costs, what to expect."""
-    sure: str
-    """How sure that is, in one sentence; "" if there is no plan."""
+    """What to run."""
     decision: str
-    """What is asked of whoever decides."""
+    """The same with its reason and its rule."""
     facts: tuple[Fact, ...]
+    """What it costs, gains and may lose."""
     more: tuple[Block, ...] = ()
 
 
@@ -172,17 +157,16 @@ class Page:
     refresh_seconds: int | None = None
     """The browser loads the page anew after this time; None: never."""
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Every block, in order."""
+        return (*self.answer.more, *(block for section in self.sections for block in section.blocks))
+
     def pictures(self) -> tuple[Picture, ...]:
         """Every picture on the page, in order."""
-        found: list[Picture] = []
-        for block in (*self.answer.more, *(block for section in self.sections for block in section.blocks)):
-            if isinstance(block, Picture):
-                found.append(block)
-            elif isinstance(block, Grid):
-                found += block.pictures
-        return tuple(found)
+        grids = [block.pictures if isinstance(block, Grid) else (block,) for block in self.blocks]
+        return tuple(one for grid in grids for one in grid if isinstance(one, Picture))
 
     def slider(self) -> Slider | None:
         """The slider over budgets; None without plans."""
-        blocks = [block for section in self.sections for block in section.blocks]
-        return next((block for block in blocks if isinstance(block, Slider)), None)
+        return next((block for block in self.blocks if isinstance(block, Slider)), None)

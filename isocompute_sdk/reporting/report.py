@@ -12,26 +12,17 @@ from isocompute_sdk import __version__
 from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
 from isocompute_sdk.reporting.page import Page
-from isocompute_sdk.reporting.sections import budgets, closing, evidence, training
+from isocompute_sdk.reporting.sections.budgets import by_budget
+from isocompute_sdk.reporting.sections.closing import launch_script, provenance
+from isocompute_sdk.reporting.sections.evidence import how_sure, why
 from isocompute_sdk.reporting.sections.first_screen import answer
+from isocompute_sdk.reporting.sections.runs import runs
 from isocompute_sdk.specs import Budget, Study
 
 FILE = "report.html"
 """Name of the page in the folder of a campaign or study."""
-SECTIONS = (
-    budgets.reward_against_cost,
-    evidence.why,
-    budgets.n_against_budget,
-    evidence.how_sure,
-    evidence.near_ties,
-    training.coverage,
-    training.train_against_validation,
-    training.health,
-    training.pilot_cost,
-    closing.launch_script,
-    closing.provenance,
-)
-"""Sections in the order of the page: first what decides, then what it rests on, then the runs."""
+SECTIONS = (why, by_budget, how_sure, runs, launch_script, provenance)
+"""Sections in the order of the page: what the answer rests on, other budgets, the runs, how to carry it out."""
 
 
 def build(material: Material, now: datetime | None = None, refresh_seconds: int | None = None) -> Page:

@@ -1,8 +1,7 @@
-"""Numbers and names as a report writes them."""
+"""Numbers and names as a report writes them: rewards and their differences with three decimals."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from shlex import quote
 
@@ -20,24 +19,25 @@ def amount(value: float, unit: str) -> str:
     return f"{value:,.{digits}f} {UNITS[unit]}"
 
 
+def days(hours: float) -> str:
+    """Wall-clock time: hours up to two days, then days."""
+    return amount(hours, "wall_hours") if hours < 48 else f"{hours / 24:.1f} days"
+
+
 def budget_option(budget: Budget) -> str:
     """`--budget` with the amount, quoted for a shell."""
     unit = "" if budget.unit == "rollouts" else f" {budget.unit}"
     return f"--budget {quote(f'{budget.amount:.12g}{unit}')}"
 
 
-def costs(found: Mapping[str, float], *, briefly: bool = False) -> str:
-    """All costs that matter to people, money first: `$75, 25.3 GPU-hours, 1,200 rollouts`.
-
-    `briefly` leaves rollouts out where hours or money are known.
-    """
-    units = [unit for unit in ("usd", "gpu_hours", "rollouts") if unit in found]
-    units = units[:-1] if briefly and len(units) > 1 else units
+def costs(found: Mapping[str, float]) -> str:
+    """Money and hours where they are known, else rollouts."""
+    units = [unit for unit in ("usd", "gpu_hours") if unit in found] or ["rollouts"]
     return ", ".join(amount(found[unit], unit) for unit in units)
 
 
 def reward(value: float | None) -> str:
-    """A reward with three decimals."""
+    """A reward."""
     return "not predicted" if value is None else f"{value:.3f}"
 
 
@@ -46,14 +46,20 @@ def interval(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"
 
 
-def signed(mean: float, low: float | None = None, high: float | None = None) -> str:
-    """A difference of rewards with its interval."""
+def difference(one: float, other: float) -> str:
+    """The difference of two rewards as shown, so that the three numbers agree on a screen."""
+    return signed(round(one, 3) - round(other, 3))
+
+
+def signed(value: float) -> str:
+    """A difference of rewards."""
     # Adding zero turns a rounded -0.0 into 0.0.
-    mean = round(mean, 3) + 0.0
-    text = f"{mean:+.3f}"
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return text
-    return f"{text} ({round(low, 3) + 0.0:+.3f} to {round(high, 3) + 0.0:+.3f})"
+    return f"{round(value, 3) + 0.0:+.3f}"
+
+
+def ends(interval: tuple[float, float]) -> str:
+    """An interval of differences."""
+    return f"{signed(interval[0])} to {signed(interval[1])}"
 
 
 def chance(share: float) -> str:
@@ -64,11 +70,17 @@ def chance(share: float) -> str:
 def configuration(plan: Plan) -> str:
     """What to run, in words."""
     return (
-        f"{plan.group_size} rollouts per problem (n = {plan.group_size}), {plan.problems_per_batch} problems per "
-        f"batch, {plan.update_steps:,} update steps"
+        f"n = {plan.group_size} rollouts for each of B_p = {plan.problems_per_batch} problems per batch, "
+        f"M = {plan.update_steps:,} update steps"
     )
 
 
 def plural(count: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def sentence(text: str) -> str:
+    """A sentence that begins with a capital, unless with the symbol n, and ends."""
+    text = text if text.startswith("n ") else text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."

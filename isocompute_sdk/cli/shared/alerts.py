@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from isocompute_sdk.phrases import duration, printable
 if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
     from isocompute_sdk.notes import Severity
+    from isocompute_sdk.records import RunSet
 
 STATE_FILE = ".isocompute-watch.json"
 STILL_LOOKS, STILL_SECONDS = 120, 60.0
@@ -86,20 +88,17 @@ class AlertOptions:
             planned=None if self.plan is None else _planned(self.plan),
             least="info" if self.info else "warning",
             interval=None if self.once else interval,
-            give=_as_json if json else _as_text,
+            give=partial(_give, json=json),
         )
         # Where alerts cannot be remembered, better now than at the first one.
         watcher.book.save()
         return watcher
 
 
-def _as_json(alert: Alert) -> None:
-    say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **alert.to_dict()}, allow_nan=False))
-    sys.stdout.flush()
-
-
-def _as_text(alert: Alert) -> None:
-    say(describe_alert(alert))
+def _give(alert: Alert, *, json: bool) -> None:
+    """Print an alert at once."""
+    document = {"schema_version": OUTPUT_SCHEMA_VERSION, **alert.to_dict()}
+    say(json_module.dumps(document, allow_nan=False) if json else describe_alert(alert))
     sys.stdout.flush()
 
 
@@ -120,20 +119,14 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
         watcher.look()
         _close(watcher, json=json)
         # Silence alone could also mean that nothing was found to look at.
-        seen = watcher.runs
-        message = f"looked at {seen:,} run{'' if seen == 1 else 's'}; alerts that were given before are not repeated"
-        print(f"{message} ({watcher.book.path})", file=sys.stderr)
+        seen = f"looked at {watcher.runs:,} run{'' if watcher.runs == 1 else 's'}"
+        print(f"{seen}; alerts that were given before are not repeated ({watcher.book.path})", file=sys.stderr)
         return
     try:
-        while True:
-            watcher.look_again()
-            quiet = watcher.quiet_seconds
-            if quiet >= max(STILL_SECONDS, STILL_LOOKS * watcher.interval):
-                text = f"no log has grown for {duration(quiet)}: the runs have ended, or hang. Stopped"
-                print(text, file=sys.stderr)
-                _close(watcher, json=json)
-                return
+        while (quiet := watcher.look_again()) < max(STILL_SECONDS, STILL_LOOKS * watcher.interval):
             time.sleep(watcher.interval)
+        print(f"no log has grown for {duration(quiet)}: the runs have ended, or hang. Stopped", file=sys.stderr)
+        _close(watcher, json=json)
     except KeyboardInterrupt:
         print("stopped; alerts given so far are remembered", file=sys.stderr)
 
@@ -141,9 +134,9 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
 def _close(watcher: Watcher, *, json: bool) -> None:
     watcher.miss_the_planned()
     if json:
-        counts = {"runs": watcher.runs, "unreadable": watcher.unreadable, "undelivered": watcher.undelivered}
+        counts = {"runs": watcher.runs, "unreadable": len(watcher.failed), "undelivered": len(watcher.undelivered)}
         say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, "kind": "watch", **counts}))
-    if watcher.undelivered or watcher.unreadable:
+    if watcher.undelivered or watcher.failed:
         raise SystemExit(1)
 
 
@@ -184,44 +177,27 @@ class Watcher:
     """Seconds between two looks; None: a single look."""
     waits_in_silence: bool = False
     """Whether paths that never held logs are not worth a line."""
-    _seen: dict[str, object] = field(default_factory=dict[str, object])
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+    """Failed readings in a row, by folder."""
+    undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+    """Alerts whose command failed."""
+    _files: dict[str, object] = field(default_factory=dict[str, object])
     """By folder, its files with sizes and times at the last successful look."""
     _grown: float = 0.0
     """When a log was last written."""
     _runs: dict[str, int] = field(default_factory=dict[str, int])
     """Number of runs by folder that was read at least once."""
-    _failed: dict[str, int] = field(default_factory=dict[str, int])
-    """Failed readings in a row, by folder."""
     _held: set[str] = field(default_factory=set[str])
     """Paths that held logs at least once."""
     _missing: set[str] = field(default_factory=set[str])
     """Paths without logs at the last look."""
     _planned_seen: bool = False
     _complaints: set[str] = field(default_factory=set[str])
-    _errors: set[str] = field(default_factory=set[str])
-    _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
     @property
     def runs(self) -> int:
         """Runs that were read at least once."""
         return sum(self._runs.values())
-
-    @property
-    def unreadable(self) -> int:
-        """Folders that cannot be read now."""
-        return len(self._failed)
-
-    @property
-    def undelivered(self) -> int:
-        """Alerts whose command failed."""
-        return len(self._undelivered)
-
-    @property
-    def quiet_seconds(self) -> float:
-        """Time since a log last grew; 0 while logs or the delivery of an alert are waited for."""
-        if self._missing or self._undelivered or not self._seen:
-            return 0.0
-        return time.time() - self._grown
 
     def look(self) -> None:
         """Read all logs and report new alerts; an unreadable folder does not hide the others.
@@ -232,13 +208,12 @@ class Watcher:
         groups, missing = together(self.logs, self.map)
         self._held |= {*map(str, self.logs)} - missing.keys()
         for path in self._missing - missing.keys():
-            self._failed.pop(path, None)
-            self.book.forget(path, ALL_RUNS)
+            self._recovered(path)
         self._missing = set(missing)
         errors: dict[str, RecordError] = dict(missing)
-        for folder, group in groups.items():
+        for folder, paths in groups.items():
             try:
-                self._look_at(folder, group)
+                self._look_at(folder, paths)
             except RecordError as error:
                 errors[folder] = error
         alone = len(errors) == len(groups) + len(missing)
@@ -247,53 +222,63 @@ class Watcher:
         if alone:
             raise next(iter(errors.values()))
 
-    def look_again(self) -> None:
-        """As `look`, without raising when nothing can be read yet."""
+    def look_again(self) -> float:
+        """As `look`, without raising when nothing can be read yet.
+
+        Returns:
+            Seconds since a log last grew; 0 while logs or the delivery of an alert are waited for.
+        """
         try:
             self.look()
-            self._failed.pop(ANYWHERE, None)
-            self.book.forget(ANYWHERE, ALL_RUNS)
+            self._recovered(ANYWHERE)
             self.miss_the_planned()
         except (IsoComputeError, OSError) as error:
-            self._complain_of(error, known=bool(self._runs))
-            if not self._failed.keys() - {ANYWHERE}:
+            if self.failed.keys() - {ANYWHERE}:
+                self._complain_of(error, known=bool(self._runs))
+            else:
                 self._blind(ANYWHERE, error)
+        waits = self._missing or self.undelivered or not self._files
+        return 0.0 if waits else time.time() - self._grown
 
-    def _look_at(self, folder: str, group: Together) -> None:
+    def _recovered(self, folder: str) -> None:
+        self.failed.pop(folder, None)
+        self.book.forget(folder, ALL_RUNS)
+
+    def _look_at(self, folder: str, paths: Mapping[Path, Sequence[Path]]) -> None:
         from isocompute_sdk.health.alerts import notes_now
         from isocompute_sdk.health.traces import gather
-        from isocompute_sdk.ingest import RunMap, read_mapped
-        from isocompute_sdk.records import RunSet
         from isocompute_sdk.records.table import runs_without_sizes
 
-        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
+        files = [file for some in paths.values() for file in some]
+        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         self._grown = max([self._grown, *(written / 1e9 for _, _, written in state)])
-        if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
+        if state == self._files.get(folder) and not self.undelivered and folder not in self.failed:
             return
-        if all(_has_only_begun(file) for file in group.files):
+        if all(_has_only_begun(file) for file in files):
             return
-        if self.map is None:
-            runs = RunSet.read(
-                group.paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading
-            )
-        else:
-            told = {name: self.reading[name] for name in ("metric", "rename", "ignore", "set")}
-            runs = read_mapped(self.map, RunMap.load(self.map).told(**told))
-            for note in runs.notes:
-                if note.code in ("run-not-in-mapping", "file-unreadable"):
-                    self._complain(note.message)
+        runs = self._read(list(paths))
         self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
-        self.book.forget(folder, ALL_RUNS)
+        self._recovered(folder)
         if self.eval_set is not None and self.eval_set not in runs.eval_sets:
             there = ", ".join(runs.eval_sets)
             self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
         traces = gather(runs, self.reading["metric"], self.eval_set)
         self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
-        unsized = runs_without_sizes(runs)
-        for alert in self.book.due(notes_now(traces, self.planned, unsized), folder, self.least):
+        for alert in self.book.due(notes_now(traces, self.planned, runs_without_sizes(runs)), folder, self.least):
             self._tell(alert)
-        self._seen[folder], self._runs[folder] = state, len(traces)
-        self._failed.pop(folder, None)
+        self._files[folder], self._runs[folder] = state, len(traces)
+
+    def _read(self, paths: list[Path]) -> RunSet:
+        from isocompute_sdk.ingest import RunMap, read_mapped
+        from isocompute_sdk.records import RunSet
+
+        if self.map is None:
+            return RunSet.read(paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading)
+        runs = read_mapped(self.map, RunMap.load(self.map).told(**self.reading))
+        for note in runs.notes:
+            if note.code in ("run-not-in-mapping", "file-unreadable"):
+                self._complain(note.message)
+        return runs
 
     def _blind(self, folder: str, error: Exception) -> None:
         """Warn, and after a few failures in a row give an alert: these runs are not being watched."""
@@ -301,9 +286,9 @@ class Watcher:
         from isocompute_sdk.notes import Note
 
         known = bool(self._runs) if folder == ANYWHERE else folder in self._runs or folder in self._held
-        self._complain_of(error, known)
-        self._failed[folder] = self._failed.get(folder, 0) + 1
-        if not known or self._failed[folder] < BLIND:
+        self._complain_of(error, known=known)
+        self.failed[folder] = self.failed.get(folder, 0) + 1
+        if not known or self.failed[folder] < BLIND:
             return
         message = f"Logs could not be read {BLIND} times in a row; these runs are not being watched: {for_shell(error)}"
         alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
@@ -321,11 +306,11 @@ class Watcher:
             self.give(alert)
         trouble = None if self.command is None else run_command(self.command, alert)
         self.book.record(alert, delivered=trouble is None)
-        self._undelivered.discard(alert.key)
+        self.undelivered.discard(alert.key)
         if trouble is not None:
             self._complain(f"--on-alert: {trouble}")
             if self.book.is_due(alert):
-                self._undelivered.add(alert.key)
+                self.undelivered.add(alert.key)
 
     def _complain(self, text: str) -> None:
         """Print each text once."""
@@ -333,20 +318,13 @@ class Watcher:
             print(printable(text), file=sys.stderr, flush=True)
             self._complaints.add(text)
 
-    def _complain_of(self, error: Exception, known: bool) -> None:
-        """Print each reading error once; keep waiting for paths that never held logs."""
+    def _complain_of(self, error: Exception, *, known: bool) -> None:
+        """Print each reading error once; paths that never held logs are waited for."""
         text = " ".join(for_shell(error).split())
-        if text in self._errors:
-            return
-        self._errors.add(text)
-        waiting = not known and self.interval is not None
-        if waiting and self.waits_in_silence:
-            return
-        self._complain(
-            f"waiting, with a look every {self.interval:g} s until Ctrl-C: {text}"
-            if waiting
-            else f"cannot read for now: {text}"
-        )
+        if known or self.interval is None:
+            self._complain(f"cannot read for now: {text}")
+        elif not self.waits_in_silence:
+            self._complain(f"waiting, with a look every {self.interval:g} s until Ctrl-C: {text}")
 
 
 def _has_only_begun(file: Path) -> bool:
@@ -357,18 +335,10 @@ def _has_only_begun(file: Path) -> bool:
     return form is not None and form.journal is not None and not form.journal.read(file, "drop").columns["value"]
 
 
-@dataclass(frozen=True)
-class Together:
-    """Logs that are read together."""
-
-    paths: list[Path]
-    """Paths to read."""
-    files: list[Path]
-    """Their files, to see whether any has changed."""
-
-
-def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together], dict[str, RecordError]]:
-    """Logs to read together, by folder; and for each path without logs the reason.
+def together(
+    logs: Sequence[Path], map: Path | None
+) -> tuple[dict[str, dict[Path, Sequence[Path]]], dict[str, RecordError]]:
+    """Paths to read together with their files, by folder; and for each path without logs the reason.
 
     Tables are read folder by folder, since runs of one name in two are two runs; logs of frameworks, which name runs by
     their folders, as they were asked for.
@@ -381,26 +351,20 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
     from isocompute_sdk.ingest.paths import Listing, find_files, holds_journals
 
     if map is not None:
-        return {str(map.absolute()): Together([map], [map, *_searched(map)])}, {}
-    found: dict[str, Together] = {}
+        return {str(map.absolute()): {map: [map, *_searched(map)]}}, {}
+    found: dict[str, dict[Path, Sequence[Path]]] = {}
     missing: dict[str, RecordError] = {}
     for path in logs:
         listing = Listing.of(path)
         sources = [] if holds_journals(listing) else find_logs(listing)
         if sources:
-            below = sorted({file for source in sources for file in source.files})
-            found[str(path.absolute())] = Together([path], below)
+            found[str(path.absolute())] = {path: sorted({file for source in sources for file in source.files})}
             continue
         try:
-            files = find_files(listing, "auto")
+            for file in find_files(listing, "auto"):
+                found.setdefault(str(file.parent.absolute()), {})[file] = [file]
         except RecordError as error:
             missing[str(path)] = error
-            continue
-        for file in files:
-            group = found.setdefault(str(file.parent.absolute()), Together([], []))
-            if file not in group.files:
-                group.paths.append(file)
-                group.files.append(file)
     return found, missing
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
+from isocompute_sdk.phrases import small
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,13 +23,6 @@ NOTE_LINES = 4
 """Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
-GRAVE = (
-    "recipe-differs-from-runs",
-    "batch-limit-moves-n",
-    "decline-within-budget",
-    "extrapolation-beyond-3x",
-)
-"""Warnings that come before others, after those that cast doubt on n."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
 
@@ -61,7 +55,7 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
                 "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
                 f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
                 f"{curve.half_compute:.3g}",
-                f"{curve.rms:.4f}",
+                f"{curve.rms:.3f}",
                 curve.shape.replace("_", " "),
                 curve.status.value,
             )
@@ -102,10 +96,10 @@ def print_plan(
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
-        print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, plan))
+        print_notes([*plan.notes, *(() if first is None else first.notes)])
         _print_rows(details(plan))
     else:
-        _print_first_notes(plan, typed)
+        _print_first_notes(plan)
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
     for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file)):
@@ -129,7 +123,7 @@ def _briefly(run: NextRun, unit: str) -> str:
 
     which = f", continue {run.continues}" if run.continues else f", seed {run.seed}" if run.seed else ""
     what = f"n = {run.group_size}, M = {run.update_steps:,}{which}"
-    return f"{what}: {amount_text(run.cost, unit)}, saves {run.saves:.4f}"
+    return f"{what}: {amount_text(run.cost, unit)}, saves {small(run.saves)}"
 
 
 def _about_steps(note: Note) -> bool:
@@ -137,43 +131,27 @@ def _about_steps(note: Note) -> bool:
     return note.data.get("law") in STEP_LAWS
 
 
-def _remedies(typed: Typed | None, plan: Plan) -> Callable[[Note], str | None]:
-    """The command that deals with a note; None for notes without one."""
-    if typed is None:
-        return lambda _: None
-    return partial(typed.remedy, measuring=_measure(plan))
-
-
-def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
-    """The notes that matter most, each with a command that deals with it where there is one."""
+def _print_first_notes(plan: Plan) -> None:
+    """The notes that matter most: the gravest first, of those what casts doubt on n, then what is about this plan."""
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
 
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
-    doubts = (*plan.verdict.doubts, *GRAVE)
-    ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
-    remedy, said = _remedies(typed, plan), set[str]()
-    if typed is not None and _measure(plan):
-        said.add(typed.asking("next"))
+    of_fits = () if plan.fits is None else plan.fits.notes
+    relevant.sort(key=lambda note: (note.code not in plan.verdict.doubts, note in of_fits))
     shown = used = 0
-    for note in ordered:
-        command = None if note.severity == "info" else remedy(note)
-        command = None if command in said else command
+    for note in by_severity(relevant):
         lines = textwrap.wrap(f"{note.code}: {note.message}", width=max(console.width - len(note.severity) - 2, 20))
-        used += len(lines) + (command is not None)
+        used += len(lines)
         if shown and used > NOTE_LINES:
             break
         shown += 1
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
-        if command is not None:
-            said.add(command)
-            console.print(f"  {command}", soft_wrap=True)
     more = len(plan.notes) - shown
     if more > 0:
-        where = "in the plan's file" if typed is None else "add -v"
-        console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: {where}")
+        console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: add -v")
 
 
 def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
@@ -198,8 +176,8 @@ def _measure(plan: Plan) -> bool:
     return plan.next_runs is not None and bool(plan.next_runs.runs)
 
 
-def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = lambda _: None) -> None:
-    """Code and message of each note, the gravest first, and the command that deals with it where there is one."""
+def print_notes(notes: Iterable[Note]) -> None:
+    """Code and message of each note, the gravest first."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -209,6 +187,3 @@ def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = la
     for note in by_severity(notes):
         console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
         console.print(Padding(Text(note.message), (0, 0, 0, 2)))
-        command = remedy(note)
-        if command is not None:
-            console.print(f"  {command}", soft_wrap=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +28,20 @@ SECONDS_BETWEEN_ALERTS = 30.0
 """Least time between two readings of the logs for alerts."""
 
 
-def study_lines(folder: Path) -> list[str]:
-    """The study of a folder in a few lines; none if the folder is not that of a study or a campaign.
+def on_file(folder: Path) -> tuple[list[str], dict[str, Any]]:
+    """The study of a folder in a few lines, and for programs as {"study": ...}; both empty for another folder.
 
     Only fits on file are used for the best n.
     """
-    found = _on_file(folder)
-    return [] if found is None else list(_lines(*found))
+    from isocompute_sdk.campaigns.campaign import FITS, REFIT
+    from isocompute_sdk.campaigns.overview import best_so_far, overview
 
-
-def study_dict(folder: Path) -> dict[str, Any]:
-    """The same for programs: {"study": ...}, or nothing."""
-    found = _on_file(folder)
-    return {} if found is None else {"study": _as_dict(*found)}
+    found = overview(folder)
+    if found is None:
+        return [], {}
+    fitted = any((folder / name).exists() for name in (FITS, REFIT))
+    best = best_so_far(folder, found.study) if fitted else None
+    return list(_lines(found, best)), {"study": _as_dict(found, best)}
 
 
 def follow_study(folder: Path, watcher: Watcher, interval: float, *, json: bool) -> None:
@@ -54,31 +56,30 @@ def follow_study(folder: Path, watcher: Watcher, interval: float, *, json: bool)
     Raises:
         SystemExit: with code 1 at the end if the command of an alert failed.
     """
+    from rich.live import Live
+    from rich.text import Text
+
     look = _Look(folder, watcher)
+    in_place = sys.stdout.isatty() and not json
+    live = Live(console=terminal(), auto_refresh=False, vertical_overflow="visible") if in_place else None
     try:
-        if json:
-            look.repeat(interval, lambda: print(json_module.dumps(look.document()), flush=True))
-        elif sys.stdout.isatty():
-            _in_place(look, interval)
-        else:
-            look.repeat(interval, lambda: print("\n".join([*look.lines(), *look.news(), ""]), flush=True))
+        with live or nullcontext():
+            while True:
+                look.again()
+                if json:
+                    print(json_module.dumps(look.document()), flush=True)
+                elif live is not None:
+                    shown = [*look.lines(), *map(describe_alert, look.alerts), look.page]
+                    live.update(Text("\n".join(shown)), refresh=True)
+                else:
+                    print("\n".join([*look.lines(), *look.news(), ""]), flush=True)
+                if not look.goes_on:
+                    break
+                time.sleep(interval)
     except KeyboardInterrupt:
         print("stopped watching; runs go on", file=sys.stderr)
     if watcher.undelivered:
         raise SystemExit(1)
-
-
-def _in_place(look: _Look, interval: float) -> None:
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=terminal(), auto_refresh=False, vertical_overflow="visible") as live:
-        look.repeat(
-            interval,
-            lambda: live.update(
-                Text("\n".join([*look.lines(), *map(describe_alert, look.alerts), look.page])), refresh=True
-            ),
-        )
 
 
 class _Look:
@@ -88,76 +89,65 @@ class _Look:
         self.folder = folder
         self.alerts: list[Alert] = []
         """Given so far."""
+        self.goes_on = True
+        self.page = ""
+        """Where the page is, or why there is none."""
         self._watcher = watcher
         watcher.give = self.alerts.append
         watcher.waits_in_silence = True
-        self._next_alerts = 0.0
-        self._shown_alerts = 0
+        self._study: Overview | None = None
+        self._statuses: list[Any] = []
         self._best: BestSoFar | None = None
-        self._next_fit = 0.0
+        self._next_alerts = self._next_fit = 0.0
         self._mark: object = None
-        self._goes_on = True
-        self.page = ""
-        """Where the page is, or why there is none."""
-        self._said = ""
+        self._said = (0, "")
+        """Alerts and page that were shown."""
 
     def news(self) -> list[str]:
         """New alerts and the page's place, each once."""
-        known, self._said = self._said, self.page
-        return [*map(describe_alert, self._new_alerts()), *([] if self.page == known else [self.page])]
+        page = [] if self.page == self._said[1] else [self.page]
+        return [*map(describe_alert, self._new_alerts()), *page]
 
     def _new_alerts(self) -> list[Alert]:
-        new = self.alerts[self._shown_alerts :]
-        self._shown_alerts = len(self.alerts)
+        new = self.alerts[self._said[0] :]
+        self._said = len(self.alerts), self.page
         return new
-
-    def repeat(self, interval: float, show: Callable[[], None]) -> None:
-        """Show it until nothing goes on, the last look included."""
-        while True:
-            show()
-            if not self._goes_on:
-                return
-            time.sleep(interval)
 
     def lines(self) -> list[str]:
         """Runs and study."""
         from isocompute_sdk.cli.status import described
 
-        found, statuses = self._seen()
-        runs = [printable(line) for line in described(statuses)]
-        return runs if found is None else [*runs, *_lines(found, self._best)]
+        runs = [printable(line) for line in described(self._statuses)]
+        return runs if self._study is None else [*runs, *_lines(self._study, self._best)]
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""
         from isocompute_sdk.cli.status import status_dict
 
-        found, statuses = self._seen()
-        study = {} if found is None else {"study": _as_dict(found, self._best)}
-        runs = [status_dict(status) for status in statuses]
+        study = {} if self._study is None else {"study": _as_dict(self._study, self._best)}
+        runs = [status_dict(status) for status in self._statuses]
         alerts = [alert.to_dict() for alert in self._new_alerts()]
         return {"schema_version": OUTPUT_SCHEMA_VERSION, "kind": "status", "runs": runs, "alerts": alerts, **study}
 
-    def _seen(self) -> tuple[Overview | None, list[Any]]:
+    def again(self) -> None:
+        """Look at the runs, now and then at their logs, and fit what was measured since the last fit."""
         from isocompute_sdk.campaigns.overview import overview
         from isocompute_sdk.run_folders import store
         from isocompute_sdk.training import registry
 
-        found = overview(self.folder)
+        found = self._study = overview(self.folder)
         if found is not None:
-            statuses = list(found.statuses)
+            self._statuses = list(found.statuses)
         else:
-            try:
-                statuses = [watch.status() for watch in registry.watches(store.find_runs(self.folder))]
-            except IsoComputeError:
-                statuses = []
+            with suppress(IsoComputeError):
+                self._statuses = [watch.status() for watch in registry.watches(store.find_runs(self.folder))]
         controlled = found is not None and found.controller is not None
-        self._goes_on = controlled or any(status.state == "running" or status.engine for status in statuses)
+        self.goes_on = controlled or any(one.state == "running" or one.engine for one in self._statuses)
         if found is not None:
             self._refresh_best(found)
-        if not self._goes_on or time.monotonic() >= self._next_alerts:
+        if not self.goes_on or time.monotonic() >= self._next_alerts:
             self._watcher.look_again()
             self._next_alerts = time.monotonic() + SECONDS_BETWEEN_ALERTS
-        return found, statuses
 
     def _refresh_best(self, found: Overview) -> None:
         """The best n and the page, by a new fit if something was measured since the last one."""
@@ -166,40 +156,35 @@ class _Look:
         mark = [(status.run_id, tuple(status.metrics.items()), status.step) for status in found.statuses]
         now = time.monotonic()
         # The last look always counts: the page must no longer load itself anew.
-        if self._goes_on and (mark == self._mark or now < self._next_fit):
+        if self.goes_on and (mark == self._mark or now < self._next_fit):
             return
         self._mark = mark
         self._best = best_so_far(self.folder, found.study) or self._best
-        self._write_page(found.study)
+        _, self.page = write_page(self.folder, found.study, int(SECONDS_BETWEEN_FITS) if self.goes_on else None)
         took = time.monotonic() - now
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
 
-    def _write_page(self, study: Study) -> None:
-        """Rewrite the page of the study; browsers load it anew while runs go on."""
-        from isocompute_sdk.reporting.report import FILE, report
 
-        seconds = int(SECONDS_BETWEEN_FITS) if self._goes_on else None
-        if (self.folder / FILE).is_symlink():
-            self.page = f"no report: {self.folder / FILE} is a link, which a look does not follow"
-            return
-        try:
-            path = report(self.folder, self.folder / FILE, study=study, refresh_seconds=seconds)
-        except IsoComputeError as error:
-            self.page = f"no report: {error.message}"
-        else:
-            self.page = f"the answer on one page: {path}"
+def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -> tuple[str | None, str]:
+    """Write the page of a study's runs; a page that cannot be made is no failure of the runs.
 
+    Args:
+        folder: the folder of the study.
+        study: the study.
+        refresh_seconds: after what time browsers load it anew, while runs go on.
 
-def _on_file(folder: Path) -> tuple[Overview, BestSoFar | None] | None:
-    """The study of a folder, and its best n if fits of it are on file."""
-    from isocompute_sdk.campaigns.campaign import FITS, REFIT
-    from isocompute_sdk.campaigns.overview import best_so_far, overview
+    Returns:
+        The page, and a line that says where it is or why there is none.
+    """
+    from isocompute_sdk.reporting.report import FILE, report
 
-    found = overview(folder)
-    if found is None:
-        return None
-    fitted = any((folder / name).exists() for name in (FITS, REFIT))
-    return found, best_so_far(folder, found.study) if fitted else None
+    if (folder / FILE).is_symlink():
+        return None, f"no report: {folder / FILE} is a link, which a look does not follow"
+    try:
+        path = report(folder, folder / FILE, study=study, refresh_seconds=refresh_seconds)
+    except IsoComputeError as error:
+        return None, f"no report: {error.message}"
+    return str(path), f"the answer on one page: {path}"
 
 
 def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
@@ -218,12 +203,9 @@ def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
     if budget is not None and found.left is not None:
         yield f"left: {found.left:,.6g} of {budget}" + ("" if found.study.designed is not None else " for the plan")
     if found.seconds_left is not None:
-        whole = (
-            ""
-            if found.seconds_of_budget is None
-            else f"; whole budget at this speed {duration(found.seconds_of_budget)}"
-        )
-        yield f"time left: runs {duration(found.seconds_left)}{whole}"
+        whole = found.seconds_of_budget
+        more = "" if whole is None else f"; whole budget at this speed {duration(whole)}"
+        yield f"time left: runs {duration(found.seconds_left)}{more}"
 
 
 def amounts(spent: Spent) -> str:

@@ -16,25 +16,10 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
-    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
+    from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
-"""Runs that are proposed before a plan that the runs do not carry."""
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
-
-
-def by_surface(fits: Fits) -> Fits | None:
-    """The runs behind fits of the paper's method, fitted by the default one; None if it cannot."""
-    from isocompute_sdk import api
-    from isocompute_sdk.errors import FitError
-    from isocompute_sdk.records import RunSet
-
-    if fits.runs is None:
-        return None
-    try:
-        return api.fit(RunSet.from_dict(fits.runs), fits.metric, fits.eval_set, bounds=fits.bounds)
-    except FitError:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +30,10 @@ class BudgetOptions:
         str | None, opt.option("What may be spent: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
     ] = None
     compare: Annotated[
-        str | None, opt.option("Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK)
+        str | None,
+        opt.option(
+            "Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK, "--compare", "--against"
+        ),
     ] = None
     model: Annotated[str | None, opt.option("Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
@@ -136,12 +124,17 @@ class BudgetOptions:
 
     def planner_arguments(self) -> dict[str, Any]:
         """Arguments of `Planner` besides the fits."""
-        hardware = self._hardware()
+        from isocompute_sdk.specs import Evaluation
+
+        hardware, evaluation = self._hardware(), None
+        if self.evaluation is not None:
+            problems, _, samples = self.evaluation.partition("x")
+            evaluation = Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
         return {
             "hardware": hardware,
             "recipe": _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
             "throughput": self._throughput(hardware),
-            "evaluation": _evaluation(self.evaluation),
+            "evaluation": evaluation,
             "model": self.model,
             "allow_other_model": self.allow_other_model,
             "allow_off_policy": self.allow_off_policy,
@@ -151,18 +144,9 @@ class BudgetOptions:
         """Arguments of `Planner.allocate` besides the budget."""
         from isocompute_sdk.ingest.stores.saved_config import scalar
 
-        found: dict[str, Any] = {
-            "mode": self.mode,
-            "problems_per_batch": self.problems_per_batch,
-            "update_steps": self.update_steps,
-            "rollouts_per_batch": self.rollouts_per_batch,
-            "beyond_grid": scalar(self.beyond_grid),
-            "n_problems": self.n_problems,
-            "min_update_steps": self.min_update_steps,
-            "powers_of_two": not self.any_group_size,
-            "evaluation_share": self.evaluation_share,
-        }
-        return {**found, "spend": self.spend}
+        names = ("mode", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", "min_update_steps")
+        found = {name: getattr(self, name) for name in (*names, "evaluation_share", "spend")}
+        return {**found, "beyond_grid": scalar(self.beyond_grid), "powers_of_two": not self.any_group_size}
 
     def _hardware(self) -> Hardware:
         from isocompute_sdk.specs import Hardware
@@ -216,8 +200,7 @@ class PlanningOptions(BudgetOptions):
     def answer(self, fits: Fits | FitsSet) -> None:
         """Plan the budget from fits, or answer another question (--for-reward, --compare and so on), and print it."""
         planner = self.planner(fits)
-        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
-        if sum(asked) > 1:
+        if sum([self.for_reward is not None, self.marginal, self.compare is not None]) > 1:
             raise SpecError(
                 "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
                 "Ask them one by one.",
@@ -230,65 +213,44 @@ class PlanningOptions(BudgetOptions):
                 "accepted: either --budget, or --for-reward without it",
                 "For example --budget 3M, or --for-reward 0.65.",
             )
+        # Questions decide themselves how much of a budget is spent.
+        choices = {name: value for name, value in self.choices().items() if name != "spend"}
         if self.for_reward is not None:
             unit: Any = self.reward_unit
-            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self._spending()), found.plan)
+            self._say(planner.budget_for(self.for_reward, unit=unit, **choices))
         elif self.marginal:
-            self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
+            self._say(planner.marginal(self.amount(), **choices))
         elif self.compare is not None:
             equal: Any = self.equal
             amount = self.amount()
-            found = planner.compare(
-                self.compare,
-                amount,
-                equal=equal,
-                reference=self.reference,
-                pilot_cost=(amount.spent or {}).get("pilot", 0.0),
-                **self._spending(),
-            )
-            self.say_answer(found, found.plan)
+            asked = {"equal": equal, "reference": self.reference, "pilot_cost": (amount.spent or {}).get("pilot", 0.0)}
+            self._say(planner.compare(self.compare, amount, **asked, **choices))
         else:
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
                 say(f"deadline {self.deadline}: {amount.deadline_hours:,.1f} hours from now")
             self.show(plan)
 
-    def _spending(self) -> dict[str, Any]:
-        """The same without `spend`, which these questions decide."""
-        return {name: value for name, value in self.choices().items() if name != "spend"}
-
-    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
-        """Print an answer; save its plan with --output."""
-        if self.output is not None and plan is not None:
-            plan.save(self.output)
-        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
+    def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
+        """Print an answer; save its plan with --output, draw it with --plot."""
+        saved = [] if found.plan is None else self._saved(found.plan)
         if self.json:
             emit_json(found.to_dict())
             return
-        for line in found.summary().splitlines():
-            say(line)
-        for path in [self.output if plan is not None else None, *pictures]:
-            if path is not None:
-                say(f"wrote {path}")
+        say("\n".join([found.summary(), *(f"wrote {path}" for path in saved)]))
+
+    def _saved(self, plan: Plan) -> list[Path]:
+        saved = [] if self.output is None else [plan.save(self.output)]
+        return saved + ([] if self.plot is None else opt.save_pictures(plan, self.plot))
 
     def show(self, plan: Plan) -> None:
         """Print the plan; save it with --output, draw it with --plot."""
-        saved = [] if self.output is None else [plan.save(self.output)]
-        saved += opt.save_pictures(plan, self.plot) if self.plot is not None else []
+        saved = self._saved(plan)
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
         typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
         print_plan(plan, typed, verbose=self.verbose, plan_file=self.output, saved=saved)
-
-
-def _evaluation(text: str | None) -> Evaluation | None:
-    from isocompute_sdk.specs import Evaluation
-
-    if text is None:
-        return None
-    problems, _, samples = text.partition("x")
-    return Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
 
 
 def _recipe(text: str | None, values: dict[str, Any]) -> Recipe | None:

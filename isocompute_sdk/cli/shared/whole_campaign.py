@@ -8,9 +8,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.cli.shared import background
+from isocompute_sdk.cli.shared import background, following
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
-from isocompute_sdk.cli.shared.following import amounts
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import PlanError, RecordError
@@ -36,21 +35,6 @@ def note_changes(changes: Sequence[Change]) -> None:
     """Say what was edited in a study, on stderr."""
     for change in changes:
         print(f"edited since the last start: {change.describe()}", file=sys.stderr)
-
-
-def write_page(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
-    """Write the page of the study's runs; None if it cannot be made, which is no failure of the runs."""
-    from isocompute_sdk.errors import IsoComputeError
-    from isocompute_sdk.reporting.report import FILE, report
-
-    try:
-        path = str(report(folder, folder / FILE, study=study))
-    except IsoComputeError as error:
-        print(f"no report: {error.message}", file=sys.stderr)
-        return None
-    if say_so:
-        say(f"the answer on one page: {path}")
-    return path
 
 
 def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, detach: bool, json: bool) -> None:
@@ -103,14 +87,14 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
                 "study": study.name,
                 "plan": outcome.plan.to_dict(with_fits=False),
                 "comparison": outcome.comparison.to_dict(),
-                "report": write_page(folder, study),
+                "report": following.write_page(folder, study)[0],
                 "notes": [note.to_dict() for note in outcome.notes],
                 **told,
             }
         )
     else:
         report_campaign(campaign, outcome)
-        write_page(folder, study, say_so=True)
+        say(following.write_page(folder, study)[1])
         if judged is not None:
             say()
             for line in judged.summary().splitlines():
@@ -145,5 +129,8 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     say(outcome.comparison.summary())
     found = overview(campaign.root)
     if found is not None:
-        say("spent: " + "; ".join(f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts))
+        say(
+            "spent: "
+            + "; ".join(f"{kind} {following.amounts(one)}" for kind, one in found.kinds.items() if one.rollouts)
+        )
     print_notes(note for note in outcome.notes if note.severity != "info")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 15.0
 """Interval between lines on progress."""
 
-SHARE_TO_FORECAST = 0.02
-"""Share of a stage after which its speed so far says how long the rest takes, where runs log no times."""
 MAX_REWARDS = 8
 """Runs whose rewards are shown one by one."""
 
@@ -56,62 +54,43 @@ class WorkProgress:
     """Says on stderr which stage goes on, which runs have ended, and now and then how many rollouts are done."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, tuple[float, int]] = {}
+        self._stages: list[str] = []
         self._said = 0.0
         self._ended: set[str] = set()
-        self._current = ""
 
     def stage(self, label: str) -> None:
         """Begin a stage; one that was shown is not shown again."""
-        if label in self._begun:
-            return
-        self._current = label
-        self._begun[label] = time.monotonic(), 0
-        self._said = time.monotonic()
-        self.say(label)
+        if label not in self._stages:
+            self._stages.append(label)
+            self._said = time.monotonic()
+            self.say(label)
 
     def runs(self, label: str, statuses: Sequence[RunStatus]) -> None:
         """Show the progress of the runs of a stage."""
-        self.stage(label)
-        if not statuses or label != self._current:
-            return
-        done, total = _rollouts(statuses)
-        if not self._begun[label][1]:
-            # What earlier starts did must not count as speed.
-            self._begun[label] = time.monotonic(), max(done, 1)
-        self._endings(label, statuses)
-        if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
-            left = self._left(label, statuses, done, total)
-            parts = [f"{label}: {done / total:.0%} of {total:,} rollouts", *_rewards(statuses), *[left] * bool(left)]
-            self.say(", ".join(parts))
-            self._said = time.monotonic()
-
-    def _left(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> str:
-        """Time to the end of a stage: by what its runs log of updates and evaluations, else by its speed so far."""
         from isocompute_sdk.phrases import duration
         from isocompute_sdk.timing.spending import seconds_left
 
-        began, at_start = self._begun[label]
-        left = seconds_left(statuses)
-        # Start-up is slow: a forecast from the first few steps would frighten people.
-        if left is None and done - at_start >= SHARE_TO_FORECAST * total:
-            left = (time.monotonic() - began) * (total - done) / (done - at_start)
-        return "" if left is None else f"about {duration(left)} left"
+        self.stage(label)
+        if not statuses or label != self._stages[-1]:
+            return
+        for status in statuses:
+            given_up = status.state == "stopped" and status.message
+            if status.run_id in self._ended or not (given_up or status.state in ("finished", "failed")):
+                continue
+            self._ended.add(status.run_id)
+            value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
+            told = f"given up: {status.message}" if given_up else f"{status.state}{value}"
+            self.say(f"{label}: {status.run_id} {told}")
+        if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
+            done, total = _rollouts(statuses)
+            left = seconds_left(statuses)
+            parts = [f"{label}: {done / total:.0%} of {total:,} rollouts", *_rewards(statuses)]
+            self.say(", ".join([*parts, *([] if left is None else [f"about {duration(left)} left"])]))
+            self._said = time.monotonic()
 
     def say(self, text: str) -> None:
         """A line of its own."""
         print(text, file=sys.stderr, flush=True)
-
-    def _endings(self, label: str, statuses: Sequence[RunStatus]) -> None:
-        """Say which runs have ended."""
-        for status in statuses:
-            if status.state in ("finished", "failed") and status.run_id not in self._ended:
-                self._ended.add(status.run_id)
-                value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
-                self.say(f"{label}: {status.run_id} {status.state}{value}")
-            elif status.state == "stopped" and status.message and status.run_id not in self._ended:
-                self._ended.add(status.run_id)
-                self.say(f"{label}: {status.run_id} given up: {status.message}")
 
 
 def _rollouts(statuses: Sequence[RunStatus]) -> tuple[int, int]:

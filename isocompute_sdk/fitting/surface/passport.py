@@ -108,6 +108,8 @@ class Passport:
     """Runs that do not agree with the others, with by how much they lie above the fit."""
     outlying_evaluations: Mapping[str, Count]
     """Evaluations that lie far from their neighbours and were moved towards them, by run."""
+    collapsed_runs: tuple[str, ...]
+    """Runs that lost most of their gain, which are used up to that point only."""
     evaluations: Count
     """Evaluations of all runs after step 0, up to any fall."""
 
@@ -222,6 +224,7 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
         most_rise_seen=most,
         outlying_runs=surface.outlying,
         outlying_evaluations={run.run_id: run.outliers for run in prepared if run.outliers},
+        collapsed_runs=tuple(sorted(run.run_id for run in prepared if run.fault == "collapse")),
         evaluations=max(sum(int(run.count_J.sum()) for run in prepared), 1),
     )
 

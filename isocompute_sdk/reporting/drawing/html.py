@@ -40,7 +40,7 @@ def _template() -> Template:
 
 def _picture(svg: str) -> Markup:
     """A figure as markup: Matplotlib has escaped the text in it."""
-    return Markup(printable(svg, keep="\n\t"))
+    return Markup(printable(svg, keep="\n\t\xa0"))
 
 
 def _as_text(value: object) -> object:
@@ -51,7 +51,7 @@ def _as_text(value: object) -> object:
 def render(page: Page) -> str:
     """The page as HTML. Text is escaped; no script runs but the one that is named by its hash."""
     script, slider = _asset("page.js"), page.slider()
-    positions = [] if slider is None else [[one.budget, one.values] for one in slider.positions]
+    positions = [] if slider is None else slider.positions
     return _template().render(
         page=page,
         positions=Markup(_json(positions)),

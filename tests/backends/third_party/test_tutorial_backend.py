@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.cli.shared import whole_campaign
+from isocompute_sdk.cli.shared import following
 from tests.backends.third_party.tutorials import contract, install
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,7 +33,7 @@ def test_it_meets_the_contract_of_every_backend(site: Path, repository: Path) ->
 
 @pytest.mark.usefixtures("site")
 def test_its_study_is_listed_trained_fitted_and_planned(isocompute: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_campaign, "write_page", lambda *_, **__: None)
+    monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))
     listed = isocompute("list", "backends", "--json")
     assert json.loads(listed.stdout)["backends"]["coin"]["algorithms"] == ["grpo"]
     trained = isocompute("run", "coins.yaml", "--json")

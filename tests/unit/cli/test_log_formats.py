@@ -1,4 +1,4 @@
-"""Every format of logs in every command that reads runs, without a question."""
+"""One format of each kind of logs in every command that reads runs, without a question."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 
 from tests.processes import need
 from tests.unit.ingest.log_files import write_events, write_hydra
-from tests.unit.ingest.stores.test_saved_arguments import EVERY, launch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LOGGERS = Path(__file__).parents[1] / "ingest" / "loggers"
@@ -33,19 +32,6 @@ def trainer_states(folder: Path) -> None:
     (folder / "args.json").write_text(json.dumps(ARGUMENTS))
 
 
-def trainer_console(folder: Path) -> None:
-    rows = [{"loss": 0.0, "reward": step / 100, "completions/mean_length": 9.0} for step in range(1, 31)]
-    lines = [f"\r{i}%|#| {i}/30 [00:01<00:02]  {row}" for i, row in enumerate(rows, start=1)]
-    (folder / "train.log").write_text("\n".join(lines) + "\n")
-    (folder / "args.json").write_text(json.dumps(ARGUMENTS))
-
-
-def tinker(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"dataset_builder": {"group_size": 8, "batch_size": 4}}))
-    rows = [{"step": i, "env/all/total_episodes": 32, "env/all/reward/total": i / 100} for i in range(30)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def prime_rl(folder: Path) -> None:
     rows = [
         {
@@ -58,19 +44,6 @@ def prime_rl(folder: Path) -> None:
         for i in range(30)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def mlflow_folder(folder: Path) -> None:
-    need("mlflow")
-    program = (
-        "import json, os, sys\nos.environ.update(MLFLOW_ALLOW_FILE_STORE='true', GIT_PYTHON_REFRESH='quiet')\n"
-        "import mlflow\nmlflow.set_tracking_uri(sys.argv[1])\nwith mlflow.start_run(run_name='a'):\n"
-        "    mlflow.log_params(json.loads(sys.argv[2]))\n    for step in range(1, 31):\n"
-        "        values = {'train/reward': step / 100, 'train/completions/mean_length': 9.0}\n"
-        "        mlflow.log_metrics(values, step=step)\n"
-    )
-    uri = f"file://{folder}/mlruns"
-    subprocess.run([sys.executable, "-c", program, uri, json.dumps(ARGUMENTS)], capture_output=True, check=True)
 
 
 def mlflow_database(folder: Path) -> None:
@@ -88,22 +61,10 @@ def mlflow_database(folder: Path) -> None:
         connection.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
-def trainer_events(folder: Path) -> None:
-    launch(folder / "runs" / "Nov22_10-00-00_host", {**EVERY, **ARGUMENTS}, range(1, 31), 1000)
-
-
 def verl_file_log(folder: Path) -> None:
     lines = [{"step": i, "data": {"critic/score/mean": i / 100, "training/global_step": i}} for i in range(1, 31)]
     (folder / "run.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_hydra(folder, n=8, problems=4)
-
-
-def verl_console(folder: Path) -> None:
-    words = "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=4"
-    steps = (
-        f"(TaskRunner pid=7) step:{i} - critic/score/mean:{i / 100} - training/global_step:{i}" for i in range(1, 31)
-    )
-    (folder / "verl.log").write_text("\n".join((f"+ {words}", *steps)) + "\n")
 
 
 def openrlhf_events(folder: Path) -> None:
@@ -113,30 +74,13 @@ def openrlhf_events(folder: Path) -> None:
     (folder / "ppo_1102" / "train.sh").write_text(f"{words}\n")
 
 
-def slime_events(folder: Path) -> None:
-    write_events(folder, range(30), {"rollout/raw_reward": lambda step: step / 100})
-    (folder / "run-qwen3.sh").write_text("python3 train.py --rollout-batch-size 4 --n-samples-per-prompt 8\n")
-
-
-def skyrl_events(folder: Path) -> None:
-    sequences = {"reward/avg_pass_at_8": lambda step: 0.75, "generate/batch_num_seq": lambda step: 32.0}
-    write_events(folder, range(1, 31), {"reward/avg_raw_reward": lambda step: step / 100, **sequences})
-
-
 FORMATS = {
     "wandb": wandb_folder,
     "states": trainer_states,
-    "console": trainer_console,
-    "trainer events": trainer_events,
     "mlflow database": mlflow_database,
-    "mlflow folder": mlflow_folder,
     "verl file log": verl_file_log,
-    "verl console": verl_console,
     "openrlhf events": openrlhf_events,
-    "tinker": tinker,
     "prime-rl": prime_rl,
-    "slime": slime_events,
-    "skyrl": skyrl_events,
 }
 REWARD = ("--metric", "train_reward")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.executors import slurm
-from isocompute_sdk.cli.shared import whole_campaign, work_progress
+from isocompute_sdk.cli.shared import following, work_progress
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -39,7 +39,7 @@ Ask = Callable[..., tuple[str, str]]
 REFRESH = 'http-equiv="refresh"'
 REAL, NO_PAGE = (
     "pass",
-    "from isocompute_sdk.cli.shared import whole_campaign as w; w.write_page = lambda *_, **__: None",
+    "from isocompute_sdk.cli.shared import following as f; f.write_page = lambda *_, **__: (None, '')",
 )
 """What a command does first. The page at the end takes longer than all else, and most tests do not look at it."""
 
@@ -55,7 +55,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-    monkeypatch.setattr(whole_campaign, "write_page", lambda *_, **__: None)
+    monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object, prelude: str = NO_PAGE, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:

@@ -220,13 +220,22 @@ def test_a_difficulty_histogram_counts_problems_and_bands(folders: Path) -> None
     np.testing.assert_array_equal(heights, np.bincount(passes, minlength=17))
     split = iso.split_by_difficulty(passes, 16, rng=0, validation=0)
     shown = {text.get_text().split("\n")[0]: int(text.get_text().split("\n")[1]) for text in ax.texts}
-    assert shown == {name.replace("_", " "): len(split[name].train_P) for name in ("hard", "easy", "very_easy")}
+    assert shown | {name.replace("_", " "): len(split[name].train_P) for name in ("hard", "easy", "very_easy")} == shown
+    assert sum(shown.values()) == len(passes)
     check_layout(figure_of(ax))
     found, samples = problems.base_passes(folders)
     assert (set(found), samples) == ({4.0}, 16)
     for wrong in ([], [17], [0.5]):
         with pytest.raises(RecordError):
             plots.difficulty(wrong, 16)
+
+
+def test_a_collapsed_run_leaves_the_axis_to_the_others(make_runs: Make) -> None:
+    runs = make_runs().concat(make_runs(lambda n, bp, c: 0.6 if c < 3e5 else 0.02, [(16, 32)]))
+    ax = plots.evaluations(runs)
+    assert ax.get_ylim()[0] > 0.1
+    assert "to 0.02" in {text.get_text() for text in ax.texts}
+    check_layout(figure_of(ax))
 
 
 def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:

@@ -109,14 +109,13 @@ def test_positions_of_the_slider_show_what_allocate_says(
     problems: list[str] = []
     page = opened(browser, pages["fits"], 1400, "light", problems)
     slider, ladder = page.locator("#slider"), material.ladder
-    assert ladder is not None
-    assert int(slider.get_attribute("max") or 0) + 1 == len(ladder.rungs) >= 60
-    for i, rung in list(enumerate(ladder.rungs))[::every]:
+    assert int(slider.get_attribute("max") or 0) + 1 == len(ladder) >= 60
+    for i, one in list(enumerate(ladder))[::every]:
         slider.evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }", i)
         shown = page.locator("[data-value]").all_inner_texts()
-        said = isocompute("allocate", folder / "fits.json", "--budget", f"{rung.amount:.12g}", "--json")
+        said = isocompute("allocate", folder / "fits.json", "--budget", f"{one.budget.amount:.12g}", "--json")
         plan = json.loads(said.stdout)
-        assert page.locator("#picked").inner_text() == f"{rung.amount:,.0f} rollouts"
+        assert page.locator("#picked").inner_text() == f"{one.budget.amount:,.0f} rollouts"
         found = dict(zip(budgets.LABELS, shown, strict=True))
         assert found["Group size n"] == str(plan["group_size"])
         assert found["Problems per batch B_p"] == str(plan["problems_per_batch"])

@@ -98,7 +98,7 @@ def test_a_page_is_replaced_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("before")
     held = path.open()
-    write(Page("again", "", Answer("neutral", "", "", "", "", ()), (), ""), path)
+    write(Page("again", "", Answer("neutral", "", "", "", ()), (), ""), path)
     assert held.read() == "before"
     held.close()
     assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")

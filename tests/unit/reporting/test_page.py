@@ -21,18 +21,28 @@ from isocompute_sdk.health.traces import REWARD
 from isocompute_sdk.health.traces import gather as traces_of
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
-from isocompute_sdk.reporting.page import Missing, Notes, Page, Script, Table
+from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Notes, Page, Script, Table
 from isocompute_sdk.reporting.report import build
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
 
-ORDER = ["cost", "why", "budget", "sure", "ties", "coverage", "overfitting", "health", "pilot", "launch", "provenance"]
+ORDER = ["why", "budget", "sure", "runs", "launch", "provenance"]
 SPEED = Throughput(step_overhead_seconds=20, rollouts_per_second=60, gpus=8, usd_per_gpu_hour=2.5)
 
 
 QUICK = {"draws": 24}
+
+
+def blocks(page: Page, name: str) -> tuple[Block, ...]:
+    return next(section for section in page.sections if section.name == name).blocks
+
+
+def fact(found: Answer, label: str) -> Fact:
+    """The first fact of the answer whose label begins like this."""
+    return next(one for one in found.facts if one.label.startswith(label))
 
 
 def page_of(source: Source, budget: Budget | None = None, compare: str | None = None, **planner: object) -> Page:
@@ -62,7 +72,7 @@ def test_sections_keep_their_order_whatever_the_source(page: Page, prior_page: P
 def test_an_empty_section_says_what_is_missing_and_which_command_gives_it(prior_page: Page) -> None:
     page = prior_page
     empty = [section for section in page.sections if section.missing]
-    assert {"cost", "why", "coverage", "health"} <= {section.name for section in empty}
+    assert {"runs", "launch"} <= {section.name for section in empty}
     for section in empty:
         (block,) = section.blocks
         assert isinstance(block, Missing)
@@ -74,50 +84,94 @@ def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material
     slider = page.slider()
     ladder, planner = material.ladder, material.planner
     assert slider is not None
-    assert ladder is not None
     assert planner is not None
     assert len(slider.positions) >= 60
-    amounts = [rung.amount for rung in ladder.rungs]
+    amounts = [plan.budget.amount for plan in ladder]
     assert amounts == sorted(set(amounts))
-    assert ladder.rungs[slider.start].plan is material.plan
+    assert amounts == [float(f"{amount:.3g}") for amount in amounts]
+    assert ladder[slider.start] is material.plan
     for i in (0, 17, 44, len(amounts) - 1):
         plan = planner.allocate(amounts[i])
-        assert slider.positions[i].values == budgets.numbers(plan)
+        assert slider.positions[i][1] == budgets.numbers(plan)
 
 
-def test_amounts_of_the_slider_are_round_enough_to_type(material: Material) -> None:
-    assert material.ladder is not None
-    for rung in material.ladder.rungs:
-        assert rung.amount == float(f"{rung.amount:.3g}")
-
-
-def test_the_answer_carries_the_numbers_of_the_plan(material: Material, page: Page) -> None:
-    plan = material.plan
-    assert plan is not None
-    assert plan.predicted_reward is not None
-    assert f"n = {plan.group_size}" in page.answer.sentence
-    assert f"{plan.update_steps:,}" in page.answer.sentence
-    assert f"{plan.predicted_reward:.3f}" in page.answer.sentence
-    assert {fact.value for fact in page.answer.facts} >= {str(plan.group_size), f"{plan.update_steps:,}"}
-
-
-def test_the_gain_over_what_is_run_today_is_that_of_the_planner(material: Material, page: Page) -> None:
-    plan, planner = material.plan, material.planner
+def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Material, page: Page) -> None:
+    plan, planner, found = material.plan, material.planner, page.answer
     assert plan is not None
     assert planner is not None
+    assert plan.predicted_reward is not None
+    assert plan.odds is not None
+    assert plan.gain is not None
+    for text in (f"n = {plan.group_size}", f"{plan.update_steps:,}", f"B_p = {plan.problems_per_batch}"):
+        assert text in found.sentence
+    assert fact(found, "Cost").value == f"{plan.cost:,.0f} rollouts"
+    assert "evaluations" in fact(found, "Cost").detail
+    assert fact(found, "Expected").value == f"{plan.predicted_reward:.3f}"
+    assert fact(found, "Lost").value == f"{plan.odds.expected_loss:.3f}"
+    # Rewards and their difference agree as they are shown.
+    best = fact(found, "Gain over the best run so far")
+    assert float(best.value) == pytest.approx(round(plan.predicted_reward, 3) - round(plan.gain.reward, 3))
+    assert f"fitted {plan.gain.reward:.3f}" in best.detail
     own = f"n={plan.group_size},bp={plan.problems_per_batch},m={plan.update_steps}"
-    found = planner.compare("n=8,bp=32", 3e6, reference=own)
-    assert f"{found.difference.mean:+.3f}" in repr(page.answer.more)
+    today = planner.compare("n=8,bp=32", 3e6, reference=own)
+    assert f"{today.configuration_reward.mean:.3f}" in fact(found, "Gain over today's n = 8, B_p = 32").detail
+    assert today.probability is not None
+    assert fact(found, "Probability").value == wording.chance(today.probability)
+
+
+def test_without_a_name_for_todays_configuration_the_best_run_counts_as_it(fits: Fits) -> None:
+    found = answer(gather(fits, Asked(budget=Budget(rollouts=3e6))))
+    assert "today's" in fact(found, "Gain over the best run so far").label
+    assert any(isinstance(block, Missing) and "--against" in block.command for block in found.more)
+
+
+def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) -> None:
+    reach = fits.largest_compute or 0
+    plan = Planner(fits).allocate(1.5 * reach)
+    assert plan.approval is not None
+    assert plan.approval.kind in ("approve", "do-not")
+    plan = Planner(fits).allocate(8 * reach, problems_per_batch=32, spend="all", slots=0)
+    found = plan.approval
+    assert found is not None
+    assert found.kind == "check"
+    assert found.step is not None
+    assert 0 < found.step * plan.rollouts_per_batch <= 2 * reach
+    assert f"{found.step:,}" in answer(gather(plan, Asked())).label
+
+
+def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:
+    assert (prior_page.answer.tone, prior_page.answer.label) == ("stop", "Do not approve yet")
+
+
+def test_a_run_worth_its_cost_comes_before_approval(fits: Fits) -> None:
+    plan = Planner(fits).allocate("3M")
+    assert plan.approval is not None
+    first = plan.next_runs
+    assert first is not None
+    assert (plan.approval.kind == "do-not") == bool(first.runs)
+
+
+def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_validated(
+    make_runs: Callable[..., RunSet],
+) -> None:
+    def collapsing(n: int, bp: int, compute: float) -> float:
+        return 0.3 + 0.2 * math.log10(compute / 2e4) if compute < 6e5 else 0.02
+
+    runs = make_runs().concat(make_runs(collapsing, [(16, 32)]))
+    (rests,) = [block for block in page_of(runs, Budget(rollouts=4e7)).answer.more if isinstance(block, Items)]
+    said = " ".join(rests.texts)
+    assert "collapsed" in said
+    assert "n16" in said.replace("-", "")
+    assert "Nothing is validated above" in said
 
 
 def test_hours_and_money_are_shown_where_the_speed_is_known(fits: Fits) -> None:
     page = page_of(fits, Budget(usd=2000), throughput=SPEED)
-    (table,) = [block for block in page.sections[0].blocks if isinstance(block, Table)]
-    assert len(table.header) == len(table.rows[0]) == 7
-    assert "$" in page.answer.sentence
+    assert fact(page.answer, "Cost").value.startswith("$")
+    assert fact(page.answer, "Time").value.endswith(("hours", "days"))
     slider = page.slider()
     assert slider is not None
-    assert slider.positions[0].budget.startswith("$")
+    assert slider.positions[0][0].startswith("$")
 
 
 def test_without_a_budget_the_page_takes_one_and_says_so(fits: Fits) -> None:
@@ -133,8 +187,7 @@ def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_pat
         plan = Planner(fits, throughput=SPEED).allocate("200 gpu_hours", **options)
         found = gather(plan.save(tmp_path / "plan.json"), Asked())
         assert found.same_options
-        assert found.ladder is not None
-        assert found.ladder.rungs[found.ladder.start].plan.rollouts == plan.rollouts
+        assert plan.rollouts in {one.rollouts for one in found.ladder}
 
 
 def test_a_plan_with_lost_options_says_so(fits: Fits) -> None:
@@ -142,8 +195,7 @@ def test_a_plan_with_lost_options_says_so(fits: Fits) -> None:
     found = gather(plan, Asked())
     assert not found.same_options
     assert found.plan == plan
-    assert found.ladder is not None
-    assert {rung.plan.problems_per_batch for rung in found.ladder.rungs} == {plan.problems_per_batch}
+    assert {one.problems_per_batch for one in found.ladder} == {plan.problems_per_batch}
 
 
 def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -> None:
@@ -151,7 +203,7 @@ def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -
     page = build(gather(Plan.from_dict(raw), Asked()))
     assert page.slider() is None
     assert page.pictures() == ()
-    assert any(isinstance(block, Notes) for block in page.sections[3].blocks)
+    assert any(isinstance(block, Notes) for block in blocks(page, "sure"))
 
 
 def test_the_backtest_is_drawn_run_by_run(page: Page, fits: Fits) -> None:
@@ -164,7 +216,7 @@ def test_the_backtest_is_drawn_run_by_run(page: Page, fits: Fits) -> None:
     error = np.mean([run.measured - run.predicted for run in test.by_run])
     assert error == pytest.approx(test.mean_error)
     (picture,) = [one for one in page.pictures() if one.name == "backtest"]
-    assert f"of {test.runs} runs inside" in picture.svg
+    assert f"of {test.runs} runs inside" in picture.title
 
 
 def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[..., RunSet]) -> None:
@@ -173,7 +225,7 @@ def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[...
     page = page_of(mixed.concat(other))
     assert page.answer.tone == "neutral"
     assert page.slider() is None
-    assert any(isinstance(block, Table) for block in page.sections[4].blocks)
+    assert any(isinstance(block, Table) for block in blocks(page, "why"))
 
 
 def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
@@ -196,14 +248,12 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
         make_runs(metric="train_reward", eval_set="train"),
     )
     page = page_of(runs)
-    missing = {section.name for section in page.sections if section.missing}
-    assert not missing & {"coverage", "overfitting", "health", "pilot"}
-    assert {"k-0", "k-1", "train-validation", "health-entropy"} <= {one.name for one in page.pictures()}
+    assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in page.pictures()}
 
 
 def test_a_model_gives_a_launch_script(make_runs: Callable[..., RunSet]) -> None:
     page = page_of(make_runs(model="some/model"), Budget(rollouts=2e6))
-    (script,) = [block for block in page.sections[9].blocks if isinstance(block, Script)]
+    (script,) = [block for block in blocks(page, "launch") if isinstance(block, Script)]
     assert script.text.startswith("#!")
     assert "some/model" in script.text
 
@@ -239,25 +289,25 @@ def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path)
     found = gather(campaign_folder(tmp_path, fits, plan), Asked())
     assert found.options["spend"] == "all"
     assert found.plan == plan
-    assert found.ladder is not None
-    rung = found.ladder.rungs[50]
-    again = planner.allocate(rung.amount, n_problems=6000, spend="all")
-    assert budgets.numbers(rung.plan)[:6] == budgets.numbers(again)[:6]
-    (script,) = [block for block in build(found).sections[9].blocks if isinstance(block, Script)]
+    one = found.ladder[50]
+    again = planner.allocate(one.budget.amount, n_problems=6000, spend="all")
+    assert budgets.numbers(one)[:6] == budgets.numbers(again)[:6]
+    (script,) = [block for block in blocks(build(found), "launch") if isinstance(block, Script)]
     assert script.label.startswith("torch")
 
 
 def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Path) -> None:
     plan = Planner(fits, model="tiny").allocate(3e6, n_problems=6000, spend="all")
     folder = campaign_folder(tmp_path, fits, plan)
-    assert "Approve" in answer(gather(folder, Asked())).decision
+    assert "pprove" in answer(gather(folder, Asked())).label
     (low, high) = plan.reward_interval or (0.0, 1.0)
     measured = Comparison("plan", "avg@4", plan.rollouts, high + 0.02, plan.predicted_reward or 0.0, low, high, 1e6)
     COMPARISON.save(folder / COMPARISON_FILE, measured)
     found = answer(gather(folder, Asked()))
     assert (found.label, found.tone) == ("Trained", "caution")
     assert f"{high + 0.02:.3f}" in found.sentence
-    assert "Approve" not in found.decision
+    assert fact(found, "Measured").value == f"{high + 0.02:.3f}"
+    assert found.decision.startswith("Nothing to approve")
 
 
 def test_commands_on_the_page_repeat_all_that_made_it(fits: Fits, tmp_path: Path) -> None:
@@ -266,7 +316,7 @@ def test_commands_on_the_page_repeat_all_that_made_it(fits: Fits, tmp_path: Path
     asked = Asked(Budget(rollouts=2e6), "n=8,bp=32", words=words, output="--output answer.html")
     found = gather(path, asked)
     whole = (
-        f"isocompute report {path} --budget 2000000 --compare n=8,bp=32 --mode conservative --recipe-value kl_coef=0"
+        f"isocompute report {path} --budget 2000000 --against n=8,bp=32 --mode conservative --recipe-value kl_coef=0"
     )
     assert found.again() == f"{whole} --output answer.html"
     without = gather(path, replace(asked, compare=None, budget=None))
@@ -308,11 +358,10 @@ def test_runs_that_measured_another_average_have_their_rewards_and_their_framewo
     ]
     runs = parts[0].concat(*parts[1:])
     page = page_of(runs, Budget(rollouts=2e5))
-    sections = {section.name: section for section in page.sections}
-    (costs,) = [block for block in sections["pilot"].blocks if isinstance(block, Table)]
-    column = next(i for i, name in enumerate(costs.header) if name.startswith("Best "))
+    (costs,) = [block for block in blocks(page, "runs") if isinstance(block, Table)]
+    column = next(i for i, name in enumerate(costs.header) if name.startswith("Highest "))
     assert [float(row[column]) for row in costs.rows] == pytest.approx([0.3 + 0.4 / 1.2] * 3, abs=6e-4)
-    (missing,) = [block for block in sections["launch"].blocks if isinstance(block, Missing)]
+    (missing,) = [block for block in blocks(page, "launch") if isinstance(block, Missing)]
     assert "--backend trl" in missing.command
     traces = traces_of(runs, "avg@4")
     assert all(REWARD in one.traces for one in traces)
