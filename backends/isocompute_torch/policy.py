@@ -114,14 +114,19 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer in Hugging Face's form."""
-        shown = transformers_logging.is_progress_bar_enabled()
-        transformers_logging.disable_progress_bar()
-        try:
-            self._call.save_pretrained(folder)
-        finally:
-            if shown:
-                transformers_logging.enable_progress_bar()
+        save_quietly(self._call, folder)
         self.codec.save(folder)
+
+
+def save_quietly(model: Any, folder: Path) -> None:
+    """`save_pretrained` without its progress bar."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 class ValueModel(nn.Module):
