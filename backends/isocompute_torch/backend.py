@@ -14,8 +14,7 @@ from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import Case, Check, Rule, checked
 from isocompute_torch.architecture import architecture_in
-from isocompute_torch.configuration import OPTIONS_OF_SPEED, TorchOptions
-from isocompute_torch.sampler_choice import INSTALL, vllm_is_installed
+from isocompute_torch.configuration import INSTALL, OPTIONS_OF_SPEED, TorchOptions, vllm_is_installed
 
 VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""

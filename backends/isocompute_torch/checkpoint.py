@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,19 @@ import torch
 from isocompute_sdk.files import write_text
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.training.payload.run_files import better, record_best
-from isocompute_torch.configuration import InputError
+from isocompute_torch.configuration import CHECKPOINTS, Counters, InputError
 from isocompute_torch.learner import Learner
 from isocompute_torch.policy import Policy, load_model
 
-FOLDER = "checkpoints"
 BEST_FOLDER = "best"
 LATEST = "latest"
 STATE = "state.pt"
 SCHEMA_VERSION = 1
 
 
-@dataclass
-class Counters:
-    """Progress of a run."""
-
-    step: int = 0
-    """Updates done."""
-    rollouts: int = 0
-    """Training rollouts generated, C."""
-    tokens: int = 0
-    """Training tokens sampled."""
-
-
 def latest_step(run_folder: Path) -> int | None:
     """Update step of the newest checkpoint; None without a checkpoint."""
-    pointer = run_folder / FOLDER / LATEST
+    pointer = run_folder / CHECKPOINTS / LATEST
     if not pointer.exists():
         return None
     name = pointer.read_text(encoding="utf-8").strip()
@@ -59,7 +45,7 @@ def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
     Raises:
         OSError: the disk is full; the older checkpoint is kept.
     """
-    folder = run_folder / FOLDER
+    folder = run_folder / CHECKPOINTS
     final = folder / f"step-{counters.step:06d}"
     temporary = folder / f".step-{counters.step:06d}.new"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -127,8 +113,8 @@ def saved_dtype(run_folder: Path, step: int) -> torch.dtype:
         return next(weight.dtype for weight in weights.values() if weight.is_floating_point())
 
 
-def load(run_folder: Path, step: int, learner: Learner) -> Counters:
-    """Load a checkpoint into the learner; returns its counters.
+def load(run_folder: Path, step: int, learner: Learner, counters: Counters) -> None:
+    """Load a checkpoint into the learner and the counters.
 
     Raises:
         InputError: the checkpoint cannot be read, or belongs to another model.
@@ -142,11 +128,11 @@ def load(run_folder: Path, step: int, learner: Learner) -> Counters:
         if learner.value_model is not None and learner.value_optimiser is not None:
             learner.value_model.load_state_dict(state["value_model"])
             learner.value_optimiser.load_state(state["value_optimiser"])
-    return Counters(**state["counters"])
+        vars(counters).update(state["counters"])
 
 
 def _path(run_folder: Path, step: int) -> Path:
-    return run_folder / FOLDER / f"step-{step:06d}" / STATE
+    return run_folder / CHECKPOINTS / f"step-{step:06d}" / STATE
 
 
 @contextmanager
@@ -163,7 +149,7 @@ def _usable(path: Path) -> Generator[Path]:
 def _state(learner: Learner, counters: Counters) -> dict[str, Any]:
     state: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "counters": asdict(counters),
+        "counters": vars(counters),
         "policy": learner.policy.model.state_dict(),
         "optimiser": learner.optimiser.state(),
     }

@@ -15,10 +15,9 @@ from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch import assembly, loop, train
-from isocompute_torch.loop import PromptSet, evaluate
+from isocompute_torch.loop import PromptSet, RunConsole, evaluate
 from isocompute_torch.memory import Memory
 from isocompute_torch.policy import Policy
-from isocompute_torch.progress_display import RunConsole
 from isocompute_torch.rewards import RewardPool
 from isocompute_torch.sampler import TorchSampler
 

