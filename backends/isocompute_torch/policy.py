@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import logging as transformers_logging
 
 from isocompute_torch.architecture import architecture_of
 from isocompute_torch.configuration import InputError
@@ -114,19 +113,8 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer in Hugging Face's form."""
-        save_quietly(self._call, folder)
+        self._call.save_pretrained(folder)
         self.codec.save(folder)
-
-
-def save_quietly(model: Any, folder: Path) -> None:
-    """`save_pretrained` without its progress bar."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        model.save_pretrained(folder)
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
 
 
 class ValueModel(nn.Module):

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 from isocompute_sdk.records.difficulty import BandName, DifficultySplit, ProblemSet, split_by_difficulty
 from isocompute_torch.configuration import RunFailed
-from isocompute_torch.policy import save_quietly
 from isocompute_torch.tasks import MODEL_FOLDER, REWARD_FILE, Kind, reward, write_problems
 
 if TYPE_CHECKING:
@@ -293,7 +293,8 @@ def make_task(
         torch.set_num_threads(threads)
     passes_P = label_rng.binomial(LABEL_SAMPLES, rates_P).astype(np.int64)
     sets = choose(passes_P, held_out_P, kind, set_rng)
-    save_quietly(model.eval(), folder / MODEL_FOLDER)
+    transformers_logging.disable_progress_bar()
+    model.eval().save_pretrained(folder / MODEL_FOLDER)
     tokenizer.save_pretrained(folder / MODEL_FOLDER)
     write_problems(folder, [rows[i] for i in sets.train_P], [rows[i] for i in sets.validation_P])
     shutil.copyfile(str(reward.__file__), folder / REWARD_FILE)
