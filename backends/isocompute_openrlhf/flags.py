@@ -531,7 +531,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     checks.unused_fields,
     lambda c: checks.warmup_from_zero(c.run, c.run.update_steps * c.recipe.updates_per_batch),
     checks.evaluation_top_p,
-    checks.best_reward,
     _gaps,
     _epochs,
     Rule[OpenRLHFCase](

@@ -305,7 +305,6 @@ CHECKS: tuple[Check[TRLCase], ...] = (
         "evaluates with the temperature of training. Make both the same, or use another backend.",
     ),
     checks.evaluation_top_p,
-    checks.best_reward,
     Rule[TRLCase](
         "evaluation.n_problems",
         lambda c: bool((c.evaluation.n_problems or 0) % c.gpus),

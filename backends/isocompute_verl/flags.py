@@ -291,7 +291,6 @@ CHECKS: tuple[Check[VeRLCase], ...] = (
     checks.low_temperature,
     checks.biased_weights,
     checks.unused_fields,
-    checks.best_reward,
     # veRL's schedule counts batches, however many updates each has.
     lambda c: checks.warmup_from_zero(c.run, c.run.update_steps, "update step"),
     Rule[VeRLCase](

@@ -19,8 +19,6 @@ MAX_CHANGE = 1e-3
 """Relative change of an advantage up to which a note is an info."""
 MIN_TEMPERATURE = 0.01
 """vLLM samples with at least this temperature; 0 is greedy."""
-USUAL_PROBLEMS = 300
-"""Validation problems, for a rough number, if `evaluation.n_problems` is not set."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 
@@ -216,22 +214,6 @@ def change_of_advantages(run: RunSpec, framework: str, added: float) -> tuple[fl
         f"rollouts per problem an advantage changes by at most {change:.1e} of its size."
     )
     return change, message
-
-
-def best_reward(case: Case[Any]) -> Iterator[Note]:
-    """`best-reward-too-high`: one sample per problem leaves none to measure the chosen checkpoint on."""
-    plan = case.evaluation
-    if plan.samples > 1 or plan.temperature == 0:
-        return
-    evaluations, problems = max(1, case.run.update_steps // plan.every_steps), plan.n_problems or USUAL_PROBLEMS
-    # The largest of E normal values lies sqrt(2 ln E) deviations above their mean; a reward of 0 or 1 deviates by 1/2.
-    excess = math.sqrt(2 * math.log(evaluations)) * 0.5 / math.sqrt(problems)
-    message = (
-        f"evaluation.samples = 1: no samples are left to measure the best checkpoint on, so best.json reports only the "
-        f"reward that chose it, the largest of {evaluations} noisy ones. With {problems} problems it is up to "
-        f"{excess:.3f} too high. Use 2 samples or more."
-    )
-    yield Note("best-reward-too-high", "warning", message, {"evaluations": evaluations, "excess": excess})
 
 
 def gpus_fill_nodes(case: Case[Any]) -> Iterator[Note]:

@@ -5,9 +5,8 @@
 
 * Output is copied to this program's output and to console.<attempt>.log.
 * Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
-  8 S ... update steps; OpenRLHF keeps the best one by its evaluations of K samples per problem, which best.json names
-  beside its reward on samples that did not choose it. Others are moved away and removed while OpenRLHF is not saving:
-  between the end of one save and the next evaluation or update.
+  8 S ... update steps, and names OpenRLHF's best one in best.json. Others are moved away and removed while OpenRLHF is
+  not saving: between the end of one save and the next evaluation or update.
 
 The exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
 wrapper of the SDK has started this program and writes that file.
@@ -16,7 +15,6 @@ wrapper of the SDK has started this program and writes that file.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -47,8 +45,6 @@ class Progress:
     def __init__(self) -> None:
         self.step = 0
         self.evaluated = 0
-        self.evaluations: list[int] = []
-        """Steps of all evaluations, in order."""
         self.best: tuple[str, int, float] | None = None
         """Name, update step and reward of the best checkpoint; None before the first."""
 
@@ -59,55 +55,8 @@ class Progress:
             self.step = int(step[1])
         elif evaluated:
             self.evaluated = int(evaluated[1])
-            self.evaluations.append(self.evaluated)
         elif best := BEST_SAVED.search(line):
             self.best = best[1].decode(), int(best[2]), float(best[3])
-
-
-class ValidationRewards:
-    """Rewards of the validation responses of one attempt, as reward_wrapper.py writes them, by evaluation.
-
-    A record does not say its step: the j-th K records of a problem belong to the j-th evaluation.
-    """
-
-    def __init__(self, folder: Path, attempt: int, samples: int) -> None:
-        self.folder, self.attempt, self.samples = folder, attempt, samples
-        self.read_up_to: dict[Path, int] = {}
-        self.waiting: dict[str, list[float]] = {}
-        self.noted = 0
-
-    def note(self, steps: Sequence[int]) -> None:
-        """Keep every evaluation whose records are all there; `steps` are those of all evaluations so far."""
-        from run_files import note_evaluation, read_json
-
-        if self.noted == len(steps):
-            return
-        self._read()
-        problems = read_json(self.folder / "started.json")["problems"]["validation"]
-        while self.noted < len(steps) and self._whole(problems):
-            groups = [scores[: self.samples] for scores in self.waiting.values()]
-            self.waiting = {name: scores[self.samples :] for name, scores in self.waiting.items()}
-            note_evaluation(self.folder, steps[self.noted], groups)
-            self.noted += 1
-
-    def _whole(self, problems: int) -> bool:
-        enough = [len(scores) >= self.samples for scores in self.waiting.values()]
-        return len(enough) == problems and all(enough)
-
-    def _read(self) -> None:
-        for path in sorted(self.folder.glob("samples.*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self.read_up_to.get(path, 0))
-                data = file.read()
-            lines = data[: data.rfind(b"\n") + 1]
-            self.read_up_to[path] = self.read_up_to.get(path, 0) + len(lines)
-            for line in lines.splitlines():
-                try:
-                    record = json.loads(line)
-                    if record["attempt"] == self.attempt and record["split"] == "validation":
-                        self.waiting.setdefault(record["id"], []).append(float(record["score"]))
-                except (ValueError, KeyError, TypeError):  # cut off by a kill
-                    continue
 
 
 class Checkpoints:
@@ -227,9 +176,7 @@ def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
     return bool(complete) and complete[-1] == progress.step and progress.evaluated < progress.step
 
 
-def supervise(
-    training: Training, checkpoints: Checkpoints, rewards: ValidationRewards, options: argparse.Namespace
-) -> int:
+def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Namespace) -> int:
     """Watch the training until it ends; returns the exit status."""
     folder, pruned, named = Path(options.folder), 0, None
     while True:
@@ -238,10 +185,6 @@ def supervise(
         if best is not None and best != named:
             named = best
             name_best(folder, options, *best)
-        try:
-            rewards.note(training.progress.evaluations)
-        except (OSError, ValueError, KeyError) as error:
-            say(f"warning: the evaluation cannot be split: {error}")
         if status is not None:
             checkpoints.prune()
             return status
@@ -302,16 +245,14 @@ def main(argv: list[str]) -> int:
     wrapped = WRAPPED in os.environ
     if not wrapped:
         (folder / EXIT_FILE).unlink(missing_ok=True)
-    attempt = attempt_of(folder)
-    training = Training(folder, command, attempt)
-    rewards = ValidationRewards(folder, attempt, options.samples)
+    training = Training(folder, command, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:
         training.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
-    status = supervise(training, checkpoints, rewards, options)
+    status = supervise(training, checkpoints, options)
     if not wrapped and (
         status == 0 or training.stopping_since is None
     ):  # a requested stop leaves no exit status: the run can resume

@@ -122,7 +122,6 @@ def test_the_best_policy_is_there_when_training_ends(
     assert best == vars(read_best(folder))
     # Measured again with other draws.
     assert seeds[-1] not in seeds[:-1]
-    assert best["reported"] == pytest.approx(best["reward"] - best["bias"])
     assert 0 <= best["reported"] <= 1
 
 

@@ -110,7 +110,7 @@ def test_runs_of_several_group_sizes_are_read_back_and_fitted(trained: Callable[
         assert 0 <= float(low) <= float(mean) <= float(high) <= 1
 
 
-def test_the_best_checkpoint_is_kept_and_reported_on_other_samples(trained: Callable[[RunSpec], Path]) -> None:
+def test_the_best_checkpoint_is_kept(trained: Callable[[RunSpec], Path]) -> None:
     folder = trained(tiny_run(4))
     best = read_best(folder)
     assert best is not None
@@ -121,8 +121,6 @@ def test_the_best_checkpoint_is_kept_and_reported_on_other_samples(trained: Call
     assert best.reward == pytest.approx(max(saved.values()))
     assert saved[best.step] == pytest.approx(best.reward)
     assert json.loads((folder / best.checkpoint / "trainer_state.json").read_text())["global_step"] == best.step
-    assert best.reported is not None
-    assert min(rewards.values()) - 0.1 < best.reported <= max(rewards.values())
 
 
 def test_the_time_of_updates_evaluations_and_start_is_known_and_priced(trained: Callable[[RunSpec], Path]) -> None:
