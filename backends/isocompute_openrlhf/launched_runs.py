@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,11 @@ from isocompute_openrlhf.request import RunInputs, read_inputs
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, Extent, RunLog, attempt_of_steps, filled, joined, limits, with_exact
+from isocompute_sdk.ingest.exact import ExactMetrics
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, ZERO_VARIANCE_SHARE, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.ingest.stores.event_files import event_files, read_tensorboard
-from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
@@ -158,110 +158,46 @@ def _is_json(line: bytes) -> bool:
 
 
 LOGGED_SET = re.compile(r"eval/eval_(?!unknown_)(.+)_pass1")
-TOLERANCE = 1e-4
-"""Largest difference between a logged and an exact value, relative to the larger of it and 1: the log keeps 32 bits."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A logged value that the records contradict."""
-
-    step: int
-    eval_set: str
-    metric: str
-    exact: float
-    logged: float
-
-
-@dataclass
-class Agreement:
-    """How the records of one run compare with its log."""
-
-    different: list[Difference] = field(default_factory=list[Difference])
-    """Every logged value that disagrees."""
-    without_records: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """Step and set of evaluations whose records are incomplete."""
-    compared: int = 0
-
-    def holds(self, step: int, eval_set: str, exact: Mapping[str, float], logged: Mapping[str, float]) -> bool:
-        """Whether the log agrees with exact metrics; collects the differences."""
-        self.compared += len(logged)
-        different = [
-            Difference(step, eval_set, metric, exact[metric], value)
-            for metric, value in logged.items()
-            if not abs(exact[metric] - value) <= TOLERANCE * max(1.0, abs(value))
-        ]
-        self.different += different
-        return not different
-
-    def notes(self, run_id: str) -> tuple[Note, ...]:
-        """Coded notes on both."""
-        notes: list[Note] = []
-        if self.different:
-            one = self.different[0]
-            message = (
-                f"run {run_id!r}: {len(self.different)} of {self.compared} logged values differ from the records of "
-                f"single samples, first at update step {one.step}: {one.metric} on {one.eval_set} is {one.logged:.6g} "
-                f"in the log and {one.exact:.6g} by the records. The logged ones are used, and worst@k is left out "
-                "there. Prompts that were cut on the left are missing from OpenRLHF's means (eval_unknown in its log); "
-                "lost records do the same to ours."
-            )
-            data = {"run_id": run_id, "values": len(self.different), "compared": self.compared, **asdict(one)}
-            notes.append(Note("records-disagree-with-log", "warning", message, data))
-        if self.without_records:
-            step, name = self.without_records[0]
-            message = (
-                f"run {run_id!r}: {len(self.without_records)} evaluations have no complete records of single samples "
-                f"(first {name} at update step {step}): their avg@k and best@k are the logged ones, and worst@k is "
-                "unknown."
-            )
-            data = {"run_id": run_id, "evaluations": len(self.without_records)}
-            notes.append(Note("records-incomplete", "info", message, data))
-        return tuple(notes)
 
 
 def add_samples(log: RunLog, samples: Samples, request: RunInputs) -> RunLog:
     """The log of a run with what its samples say: exact metrics, groups of equal rewards, failed rewards."""
-    run, agreement = request.run, Agreement()
-    ends = limits(log.extents)
+    exact = ExactMetrics()
     attempts: list[Attempt] = []
-    for attempt, extent, last in zip(log.attempts, log.extents, ends, strict=True):
-        found = _evaluations(attempt, extent, last, samples, request, agreement)
-        shares = samples.zero_variance_shares(attempt.number, run.rollouts_per_batch)
+    for attempt, extent, last in zip(log.attempts, log.extents, limits(log.extents), strict=True):
+        found = _evaluations(attempt, extent, last, samples, request, exact)
+        shares = samples.zero_variance_shares(attempt.number, request.run.rollouts_per_batch)
         for index, share in enumerate(shares, start=1):
             step = extent.start + index
             if step <= extent.last:
                 found.setdefault(int(step), {})[Measure(ZERO_VARIANCE_SHARE, TRAIN_SET)] = share
         attempts.append(with_exact(attempt, found))
-    notes = (*agreement.notes(log.name), *_sample_notes(log.name, samples))
+    notes = (*exact.notes(log.name), *_sample_notes(log.name, samples))
     return replace(log, attempts=tuple(attempts), notes=(*log.notes, *notes))
 
 
 def _evaluations(
-    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: RunInputs, agreement: Agreement
+    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: RunInputs, exact: ExactMetrics
 ) -> dict[int, dict[Measure, float]]:
     """Exact values of every evaluation of an attempt up to step `last`: step -> measure -> value."""
     plan, found = request.run.evaluation, dict[int, dict[Measure, float]]()
-    exact: dict[tuple[float, str], NDArray[np.float64]] = {}
+    recorded: dict[tuple[float, str], NDArray[np.float64]] = {}
     first = (extent.start // plan.every_steps + 1) * plan.every_steps
     for name, ids in request.problems.items():
         blocks = samples.evaluations(name, attempt.number, ids, plan.samples)
-        exact |= {(first + index * plan.every_steps, name): block for index, block in enumerate(blocks)}
+        recorded |= {(first + index * plan.every_steps, name): block for index, block in enumerate(blocks)}
     logged = {
-        (float(step), match[1]): i
+        (float(step), match[1])
         for tag, series in attempt.series.items()
         if (match := LOGGED_SET.fullmatch(tag))
-        for i, step in enumerate(series.step_T.tolist())
+        for step in series.step_T.tolist()
     }
-    for step, name in sorted({*exact, *logged}):
+    for step, name in sorted({*recorded, *logged}):
         if step > last:
             continue
-        if (step, name) not in exact:
-            agreement.without_records.append((int(step), name))
-            continue
-        metrics = k_metrics(exact[step, name])
-        if agreement.holds(int(step), name, metrics, _logged(attempt, step, name, plan.samples)):
-            found.setdefault(int(step), {}).update({Measure(k, name): v for k, v in metrics.items()})
+        values = exact.of(int(step), name, recorded.get((step, name)), _logged(attempt, step, name, plan.samples))
+        if values:
+            found.setdefault(int(step), {}).update(values)
     return found
 
 

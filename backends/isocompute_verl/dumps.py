@@ -19,8 +19,6 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.tables import DAMAGED, as_kept, first_object, open_bytes, unpacked
 
 MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
-TOLERANCE = 1e-6
-"""Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 _FIELDS = {"input", "output", "score", "step"}
 _NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError, *DAMAGED)
 # Never written, cut off in the middle of a line, or a line of another form.

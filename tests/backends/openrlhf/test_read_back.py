@@ -90,7 +90,6 @@ def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged
     assert found.data == {
         "run_id": "tiny",
         "values": 1,
-        "compared": 2,
         "step": 3,
         "eval_set": "validation",
         "metric": "avg@4",
