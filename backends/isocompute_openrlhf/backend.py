@@ -113,8 +113,6 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
         options = case.options
         fixed: dict[str, Any] = {
             "chat_template": options.chat_template,
-            "evaluation_sets": options.evaluation_files(),
-            "probe_problems": options.probe_problems,
             "nodes": case.nodes,
             "gpus": case.gpus,
         }
@@ -161,10 +159,4 @@ def _read(value: Any) -> str | int | float | bool | None:
 
 def _supervision(case: OpenRLHFCase) -> list[str]:
     """Command-line options of supervise.py."""
-    chosen = {
-        "save-every": case.save_every,
-        "last": case.run.update_steps,
-        "keep": case.options.keep_checkpoints,
-        "samples": case.evaluation.samples,
-    }
-    return [f"--{name}={value}" for name, value in chosen.items()]
+    return [f"--keep={case.options.keep_checkpoints}", f"--samples={case.evaluation.samples}"]

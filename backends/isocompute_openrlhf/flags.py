@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.checks import unsupported
@@ -130,47 +129,24 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
     @property
     def packs(self) -> bool:
         """Whether micro-batches are packed by tokens instead of holding a fixed number of samples."""
-        options = self.options
-        if options.dynamic_batch is not None:
-            return options.dynamic_batch
-        fixed = options.micro_train_batch is not None or options.micro_rollout_batch is not None
-        return not fixed and self.recipe.updates_per_batch == 1 and self.run.rollouts_per_batch <= MAX_PACKED_BATCH
+        if self.options.dynamic_batch is not None:
+            return self.options.dynamic_batch
+        return self.recipe.updates_per_batch == 1 and self.run.rollouts_per_batch <= MAX_PACKED_BATCH
 
     @property
-    def fitting(self) -> int:
+    def micro_batch(self) -> int:
         """Samples per GPU in a pass: as many as fit `FIXED_TOKENS` at full length and share a GPU's work equally.
 
         They are packed without padding, so that short samples cost what they hold.
         """
         share = self.update_samples // self.gpus
-        most = max(1, FIXED_TOKENS // self.longest)
+        most = 1 if self.packs else max(1, FIXED_TOKENS // self.longest)
         return max((size for size in range(1, most + 1) if share and share % size == 0), default=1)
-
-    @property
-    def micro_train(self) -> int:
-        """Samples per GPU in a pass of the update."""
-        return 1 if self.packs else self.options.micro_train_batch or self.fitting
-
-    @property
-    def micro_rollout(self) -> int:
-        """Samples per GPU in a pass of the log-probabilities."""
-        return 1 if self.packs else self.options.micro_rollout_batch or self.fitting
 
     @property
     def save_every(self) -> int:
         """Update steps between checkpoints."""
         return checkpoint_interval(self.run, self.options.save_every_steps)
-
-    @property
-    def spaced(self) -> int:
-        """Checkpoints at 1, 2, 4, 8 ... times the interval."""
-        return len(log_spaced(self.save_every, self.run.update_steps))
-
-    @property
-    def problem_files(self) -> dict[str, str]:
-        """Files of problems, further evaluation sets included."""
-        further = self.options.evaluation_files().items()
-        return super().problem_files | {f"evaluation set {name}": file for name, file in further}
 
 
 def tokens_per_gpu(case: OpenRLHFCase) -> int:
@@ -285,8 +261,8 @@ FLAGS = (
             Flag("ds.packing_samples", True),
             own("train.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
             recipe("rollout.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
-            own("train.micro_batch_size", "micro_train"),
-            recipe("rollout.micro_batch_size", "micro_rollout"),
+            own("train.micro_batch_size", "micro_batch"),
+            recipe("rollout.micro_batch_size", "micro_batch"),
         ),
     ),
     Section(
@@ -306,7 +282,7 @@ FLAGS = (
             Flag("ckpt.output_dir", Place("model")),
             own("ckpt.save_steps", "save_every"),
             # At this limit OpenRLHF removes the worst one; supervise.py removes others before it is reached.
-            own("ckpt.max_num", lambda c: c.spaced + c.options.keep_checkpoints + 2),
+            own("ckpt.max_num", lambda c: c.options.keep_checkpoints + 2),
             own("ckpt.best_metric_key", lambda c: f"eval_{EVAL_SET}_pass1" if c.options.save_best else "none"),
             Flag("ckpt.load_enable", True),
             own("ckpt.save_hf", "options.save_hf"),
@@ -345,43 +321,18 @@ def _placement(case: OpenRLHFCase) -> Iterator[Note]:
         yield unsupported("options.gpus_per_node", message, options=case.gpus, hardware=list(counts))
 
 
-def _equal_work(case: OpenRLHFCase) -> Iterator[Note]:
-    """Refusals of batches that give ranks unequal work, for which the others would wait forever."""
-    parts = {"GPUs": case.gpus}
-    if not case.packs:
-        parts = {
-            "GPUs x micro_train_batch": case.gpus * case.micro_train,
-            "GPUs x micro_rollout_batch": case.gpus * case.micro_rollout,
-        }
-    for what, divisor in parts.items():
-        yield from checks.batch_not_divisible(case.run, divisor, what)
-
-
-def _unused_options(case: OpenRLHFCase) -> Iterator[Note]:
-    """Refusals of options that have no effect with this kind of micro-batches."""
-    names = ("micro_train_batch", "micro_rollout_batch") if case.packs else ("max_tokens_per_gpu",)
-    advice = (
-        "while micro-batches are packed by tokens: turn dynamic_batch off, or set max_tokens_per_gpu instead"
-        if case.packs
-        else "while micro-batches hold a fixed number of samples: turn dynamic_batch on, or set micro_train_batch"
-    )
-    for name in names:
-        if getattr(case.options, name) is not None:
-            yield unsupported(f"options.{name}", f"option {name} has no effect {advice}.")
-
-
 def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
     """What checkpoints are kept."""
     options, interval = case.options, case.save_every
-    copies = case.spaced + options.keep_checkpoints + options.save_best + 1
-    best = ", and the best" if options.save_best else ""
+    copies = options.keep_checkpoints + options.save_best + 1
+    best = " and the best" if options.save_best else ""
     critic = ", and as much again for the value model" if case.ppo else ""
     message = (
-        f"a checkpoint every {interval} steps; the newest {options.keep_checkpoints} are kept, those at 1, 2, 4 ... "
-        f"times {interval} steps{best}: up to {copies} on disk, about 14 bytes per parameter each{critic}. A resumed "
-        "run continues from the last one with the same order of problems, but other random numbers."
+        f"a checkpoint every {interval} steps; the newest {options.keep_checkpoints}{best} are kept: up to {copies} on "
+        f"disk, about 14 bytes per parameter each{critic}. A resumed run continues from the last one with the same "
+        "order of problems, but other random numbers."
     )
-    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": case.spaced, "most": copies}
+    data = {"every_steps": interval, "newest": options.keep_checkpoints, "most": copies}
     yield Note("checkpoints", "info", message, data)
 
 
@@ -470,7 +421,14 @@ def _paths(case: OpenRLHFCase) -> Iterator[Note]:
 CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     _placement,
     checks.tensor_parallel,
-    _equal_work,
+    # Otherwise ranks get unequal work, for which the others would wait forever.
+    lambda c: checks.batch_not_divisible(c.run, c.gpus),
+    Rule[OpenRLHFCase](
+        "options.max_tokens_per_gpu",
+        lambda c: not c.packs and c.options.max_tokens_per_gpu is not None,
+        "option max_tokens_per_gpu has no effect while micro-batches hold a fixed number of samples. Turn "
+        "dynamic_batch on, or remove it.",
+    ),
     Rule[OpenRLHFCase](
         "options.dynamic_batch",
         lambda c: c.packs and c.recipe.updates_per_batch > 1,
@@ -493,7 +451,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "info",
         ("run.rollouts_per_batch",),
     ),
-    _unused_options,
     _checkpoints,
     Rule[OpenRLHFCase](
         "recipe.algorithm",

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 from isocompute_sdk.specs.base import Count, Flag, Number
 from isocompute_sdk.training import FrameworkOptions
-from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
 
 class OpenRLHFOptions(FrameworkOptions):
@@ -45,14 +44,10 @@ class OpenRLHFOptions(FrameworkOptions):
     gradient_checkpointing: Flag = True
     """Recompute activations in the backward pass instead of keeping them."""
     dynamic_batch: Flag | None = None
-    """Pack samples into micro-batches by tokens; off: a fixed number of samples per micro-batch. None: on, except for
-    batches above 16,384 rollouts, several updates per batch, or if a micro-batch option is set."""
+    """Pack samples into micro-batches by tokens; off: as many samples per micro-batch as fit 32,768 tokens. None: on,
+    except for batches above 16,384 rollouts or several updates per batch."""
     max_tokens_per_gpu: Count | None = None
     """Tokens per micro-batch and GPU if `dynamic_batch` is on. None: the longest sample, at least 16,384."""
-    micro_train_batch: Count | None = None
-    """Samples per GPU in one forward and backward pass if `dynamic_batch` is off. None: as fit 32,768 tokens."""
-    micro_rollout_batch: Count | None = None
-    """Samples per GPU in one log-probability pass if `dynamic_batch` is off. None: as fit 32,768 tokens."""
     chat_template: Flag = True
     """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6
@@ -64,18 +59,10 @@ class OpenRLHFOptions(FrameworkOptions):
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
     keep_checkpoints: Count = 2
-    """Newest checkpoints kept, besides those at 1, 2, 4, 8 ... times the interval."""
+    """Newest checkpoints kept, besides the best one."""
     save_best: Flag = True
     """Also keep the checkpoint with the best validation reward."""
     save_hf: Flag = False
     """Also write Hugging Face weights with every checkpoint; these are never removed."""
     wandb: Flag = False
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
-    eval_sets: NamedFiles | None = None
-    """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
-    probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
-    """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
-
-    def evaluation_files(self) -> dict[str, str]:
-        """The further evaluation sets, name -> file."""
-        return files_by_name(self.eval_sets)

@@ -26,9 +26,6 @@ class OpenRLHFRequest(Request):
     misread_in_paths: tuple[str, ...] = ()
     """Texts that the path of the run folder must not contain."""
     chat_template: bool
-    evaluation_sets: dict[str, str]
-    """Name of each further evaluation set -> file."""
-    probe_problems: Annotated[int, Field(ge=0)]
     nodes: Annotated[int, Field(ge=1)]
     gpus: Annotated[int, Field(ge=1)]
     """GPUs of all machines."""

@@ -1,12 +1,11 @@
 """Run OpenRLHF, log its output, and remove old checkpoints.
 
-    python3 supervise.py RUN_FOLDER --save-every S --last M [--keep N]
-                         [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
+    python3 supervise.py RUN_FOLDER --samples K [--keep N] ENGINE [ENGINE ...] -- COMMAND ...
 
 * Output is copied to this program's output and to console.<attempt>.log.
-* Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
-  8 S ... update steps, and names OpenRLHF's best one in best.json. Others are moved away and removed while OpenRLHF is
-  not saving: between the end of one save and the next evaluation or update.
+* Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N, and names OpenRLHF's
+  best one in best.json. Others are moved away and removed while OpenRLHF is not saving: between the end of one save and
+  the next evaluation or update.
 
 The exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
 wrapper of the SDK has started this program and writes that file.
@@ -62,11 +61,8 @@ class Progress:
 class Checkpoints:
     """The regular checkpoints of all engines of one run."""
 
-    def __init__(self, folder: Path, engines: Sequence[str], save_every: int, last: int, keep: int) -> None:
-        self.folder = folder
-        self.engines = engines
-        self.spaced = log_spaced(save_every, last)
-        self.keep = keep
+    def __init__(self, folder: Path, engines: Sequence[str], keep: int) -> None:
+        self.folder, self.engines, self.keep = folder, engines, keep
 
     def complete(self) -> list[int]:
         """Steps whose checkpoint every engine has completed, ascending; OpenRLHF writes metric.json last."""
@@ -80,7 +76,7 @@ class Checkpoints:
     def prune(self) -> None:
         """Remove every complete checkpoint that need not be kept."""
         complete = self.complete()
-        kept = {*complete[-self.keep :], *self.spaced}
+        kept = complete[-self.keep :]
         for engine in self.engines:
             latest = self.folder / engine / "latest"
             named = latest.read_text(encoding="utf-8").strip() if latest.is_file() else ""
@@ -99,16 +95,6 @@ class Checkpoints:
             shutil.rmtree(aside / name)
         except OSError as error:
             say(f"warning: a checkpoint cannot be removed: {error}")
-
-
-def log_spaced(save_every: int, last: int) -> set[int]:
-    """S, 2 S, 4 S, 8 S ... up to the last step."""
-    steps: set[int] = set()
-    step = save_every
-    while step <= last:
-        steps.add(step)
-        step *= 2
-    return steps
 
 
 class Training:
@@ -219,8 +205,6 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="supervise.py", allow_abbrev=False)
     parser.add_argument("folder")
     parser.add_argument("engines", nargs="+")
-    for name in ("--save-every", "--last"):
-        parser.add_argument(name, type=int, required=True)
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--samples", type=int, required=True)
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
@@ -233,7 +217,7 @@ def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
     options, command = parsed(argv)
     folder = Path(options.folder)
-    checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)
+    checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.keep)
     # run_files.py is beside this program in a run folder, but not when the SDK imports this module.
     from run_files import InputError, attempt_of, hold, write_json
 

@@ -4,7 +4,7 @@
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
-* evaluation_rows.jsonl: the validation problems in file order, then those of further evaluation sets.
+* evaluation_rows.jsonl: the validation problems in file order.
 * started.json: the request with the digests of all inputs and outputs and the number of problems, written last. If it
   exists, the rows are only compared with it: a resumed run continues within the same rows.
 
@@ -83,8 +83,6 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
     # The first ones, so that every run of a sweep is evaluated on the same problems, independent of its seed.
     sets = {"validation": validation[: run["evaluation"]["n_problems"]]}
-    for name in request.get("evaluation_sets", {}):
-        sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
     sets = completed(request, train, sets)
     report(run, train, sets["validation"])
     order = epoch_orders(len(train), run["problems_per_batch"] * run["update_steps"], run["seed"])

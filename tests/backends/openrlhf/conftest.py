@@ -80,7 +80,7 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         settings = {"problems_per_batch": 4, "update_steps": 5, "seed": 0}
         settings = {name: request.pop(name, value) for name, value in settings.items()}
         settings |= {"data": data, "evaluation": {"n_problems": request.pop("validation_problems", None)}}
-        own = {"chat_template": True, "evaluation_sets": {}, "probe_problems": 0, "nodes": 1} | request
+        own = {"chat_template": True, "nodes": 1} | request
         framework = {"framework": "OpenRLHF", "version": "0.11.2"}
         framework |= {"misread_in_paths": MISREAD_IN_PATHS}
         document = {**framework, "run": settings, "identity": settings | own, **own}

@@ -48,7 +48,7 @@ def generated_runs(count: int, seed: int) -> list[RunSpec]:
         }
         options: dict[str, Any] = {"nodes": nodes, "gpus_per_node": gpus_per_node, "tensor_parallel": parallel}
         if micro > 1:
-            options |= {"dynamic_batch": False, "micro_train_batch": micro, "micro_rollout_batch": micro}
+            options["dynamic_batch"] = False
         runs.append(
             RunSpec(
                 run_id=f"n{n}-bp{problems}",

@@ -90,16 +90,6 @@ def test_gpus_are_placed_on_nodes(
             "96 and 104",
         ),
         (
-            {"hardware": Hardware(gpus=8), "options": {"dynamic_batch": False, "micro_train_batch": 3}},
-            "problems_per_batch",
-            "micro_train_batch",
-        ),
-        (
-            {"options": {"dynamic_batch": True, "micro_train_batch": 2}},
-            "options.micro_train_batch",
-            "micro_train_batch",
-        ),
-        (
             {"options": {"dynamic_batch": False, "max_tokens_per_gpu": 9}},
             "options.max_tokens_per_gpu",
             "max_tokens_per_gpu",
@@ -118,11 +108,6 @@ def test_gpus_are_placed_on_nodes(
         ({"options": {"zero_stage": 5}}, "options.zero_stage", "zero_stage"),
         ({"options": {"nodes": 0}}, "options.nodes", ">= 1"),
         ({"options": {"save_hf": "yes"}}, "options.save_hf", "true or false"),
-        ({"options": {"eval_sets": "hard"}}, "options.eval_sets", "name=file.jsonl"),
-        ({"options": {"eval_sets": "validation=a.jsonl"}}, "options.eval_sets", "validation"),
-        ({"options": {"eval_sets": "a b=a.jsonl"}}, "options.eval_sets", "a b"),
-        ({"options": {"eval_sets": "hard=hard.parquet"}}, "evaluation set hard", "hard"),
-        ({"options": {"eval_sets": "hard=~/hard.jsonl"}}, "evaluation set hard", "hard"),
     ],
 )
 def test_placements_and_options_that_cannot_work_are_refused(
