@@ -226,10 +226,7 @@ def load_config(name: str) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # as in load_model
-        raise InputError(
-            f"{_place(name)} cannot be loaded: {_first_line(error)}",
-            "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
-        ) from error
+        raise _unloadable(name, error) from error
 
 
 def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -245,10 +242,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
             name, config=config, dtype=dtype, attn_implementation=attention, output_loading_info=True
         )
     except Exception as error:  # a checkpoint can fail in as many ways as there are model classes
-        raise InputError(
-            f"{_place(name)} cannot be loaded: {_first_line(error)}",
-            "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
-        ) from error
+        raise _unloadable(name, error) from error
     model, report = cast("tuple[nn.Module, dict[str, Any]]", loaded)
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
@@ -264,17 +258,14 @@ def _load_codec(name: str, model: nn.Module, stop: Sequence[str]) -> TextCodec:
 
     try:
         tokenizer = cast("Any", transformers.AutoTokenizer.from_pretrained(name))
+        # transformers makes an empty tokenizer of the model's kind if the files are missing.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise FileNotFoundError("its files are missing")
     except Exception as error:  # as in load_model
         raise InputError(
             f"the tokenizer of model {name!r} cannot be loaded: {_first_line(error)}",
             "Save it into the model's folder with tokenizer.save_pretrained(folder).",
         ) from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        # transformers makes an empty tokenizer of the model's kind if the files are missing.
-        raise InputError(
-            f"the tokenizer of model {name!r}: its files are missing",
-            "Save it into the model's folder with tokenizer.save_pretrained(folder).",
-        )
     named: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = cast("list[object]", named) if isinstance(named, list) else [named]
     ends = {token for token in listed if isinstance(token, int)}
@@ -292,11 +283,13 @@ def _check_folder(name: str) -> None:
         )
 
 
-def _place(name: str) -> str:
-    """The model and the folder in which it was searched: a mistyped folder is taken for a name on the hub."""
-    if Path(name).is_dir():
-        return f"model folder {name!r}"
-    return f"model {name!r} (no such folder in {str(Path.cwd())!r}, so a name on the hub)"
+def _unloadable(name: str, error: Exception) -> InputError:
+    # A mistyped folder is taken for a name on the hub.
+    missing = "" if Path(name).is_dir() else f" (no such folder in {str(Path.cwd())!r}, so a name on the hub)"
+    return InputError(
+        f"model {name!r}{missing} cannot be loaded: {_first_line(error)}",
+        "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
+    )
 
 
 def _without_dropout(config: object) -> None:

@@ -98,7 +98,6 @@ class RewardFunction:
         left, late, message = list(calls), 0, ""
         rewards: list[float] = []
         messages: dict[str, None] = {}
-        message = ""
         while left:
             self._send((seed, left))
             answered = 0
@@ -113,7 +112,10 @@ class RewardFunction:
                     self._start()
                     break
             if late == STUCK_CALLS:
-                raise _stuck(message)
+                raise RunFailed(
+                    f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {message}",
+                    "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
+                )
             left = left[answered:]
         return Scores(rewards, sum(map(math.isnan, rewards)), tuple(messages)[:MESSAGES_KEPT])
 
@@ -186,13 +188,6 @@ class RewardFunction:
         return f"the reward function ended its process (status {status})"
 
 
-def _stuck(message: str) -> RunFailed:
-    return RunFailed(
-        f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {message}",
-        "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
-    )
-
-
 CALLS_AT_ONCE = 64
 """Calls that one process is given together. Each group is seeded by its place in the batch, so that rewards that draw
 random numbers do not depend on the number of processes."""
@@ -235,7 +230,8 @@ class RewardPool:
         started = time.monotonic()
         found = list(self._scored(groups, seed))
         if time.monotonic() - started > LONG_SECONDS and len(groups) > 1:
-            self._grow()
+            while len(self._functions) < self.most:
+                self._functions.append(RewardFunction(self.target, timeout_seconds=self.timeout_seconds))
         messages = dict.fromkeys(message for part in found for message in part.messages)
         return Scores(
             [reward for part in found for reward in part.rewards],
@@ -255,9 +251,6 @@ class RewardPool:
         self.close()
 
     def _scored(self, groups: list[list[Call]], seed: int) -> Iterator[Scores]:
-        if len(self._functions) == 1:
-            yield from (self._functions[0].score(group, seed=seed + i) for i, group in enumerate(groups))
-            return
         free: SimpleQueue[RewardFunction] = SimpleQueue()
         for function in self._functions:
             free.put(function)
@@ -271,7 +264,3 @@ class RewardPool:
 
         with ThreadPoolExecutor(len(self._functions)) as threads:
             yield from threads.map(one, enumerate(groups))
-
-    def _grow(self) -> None:
-        while len(self._functions) < self.most:
-            self._functions.append(RewardFunction(self.target, timeout_seconds=self.timeout_seconds))

@@ -57,16 +57,3 @@ def test_a_bad_problem_file_and_a_prompt_that_openrlhf_would_change_are_refused(
         prepare('{"prompt": "a", "answer": "b"}\n{"prompt": "a"}\n')
     with pytest.raises(problem_rows.InputError, match="<image>"):
         prepare('{"prompt": "see <image>", "answer": "b"}\n')
-
-
-def test_a_second_start_keeps_the_rows(prepare: Prepare) -> None:
-    folder = prepare()
-    before = (folder / "train_rows.jsonl").stat().st_mtime_ns
-    prepare()
-    assert (folder / "train_rows.jsonl").stat().st_mtime_ns == before
-
-
-def test_a_refused_file_can_be_repaired_in_the_same_folder(prepare: Prepare) -> None:
-    with pytest.raises(problem_rows.ProblemFileError):
-        prepare('{"prompt": "a"}\n')
-    assert len(read(prepare() / "train_rows.jsonl")) == 20
