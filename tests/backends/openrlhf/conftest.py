@@ -86,7 +86,7 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         document = {**framework, "run": settings, "identity": settings | own, **own}
         (folder / "request.json").write_text(json.dumps(document))
         claim_folder.claim(folder, tmp_path)
-        problem_rows.prepare(folder, prepare_rows.row, prepare_rows.completed)
+        problem_rows.prepare(folder, prepare_rows.row)
         return folder
 
     return run

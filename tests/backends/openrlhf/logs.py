@@ -13,7 +13,7 @@ from tests.backends.openrlhf.inputs import write_inputs
 from tests.backends.programs import load
 
 Values = Mapping[str, float]
-claim_folder, run_files = load("claim_folder"), load("run_files")
+claim_folder, run_files, problem_rows = load("claim_folder"), load("run_files"), load("problem_rows")
 prepare_rows, resume_point = load("prepare_rows", payload), load("resume_point", payload)
 
 
@@ -33,7 +33,7 @@ class LoggedRun:
             checkpoint.mkdir(parents=True)
             (checkpoint / "metric.json").write_text("{}")
         claim_folder.claim(self.folder, self.inputs)
-        assert prepare_rows.main([str(self.folder)]) == 0
+        problem_rows.prepare(self.folder, prepare_rows.row)
         resume_point.main([str(self.folder / "checkpoints"), "_actor"])
         return run_files.attempt_of(self.folder)
 
