@@ -7,13 +7,9 @@ weights can hide them from a numerical comparison.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
-
-from isocompute_sdk.files import parse_json
+from typing import Any
 
 KNOWN = frozenset(
     {
@@ -72,15 +68,6 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     obstacle = _obstacle(model_type, text)
     longest = min(_window(text) or LONGEST_TREE, LONGEST_TREE) if obstacle is None else 0
     return Architecture(model_type, bool(text.get("attn_logit_softcapping")), obstacle, longest)
-
-
-def architecture_in(folder: str | Path) -> Architecture | None:
-    """The architecture of the model saved in `folder`; None if the folder holds no readable config.json."""
-    try:
-        config = parse_json((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-        return None
-    return architecture_of(cast("dict[str, Any]", config)) if isinstance(config, dict) else None
 
 
 def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -83,16 +82,6 @@ def test_a_script_starts_with_the_interpreter_that_wrote_it_unless_told_otherwis
     assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {"PYTHON": sys.executable}
     monkeypatch.setenv("PYTHON", "/opt/other/python")
     assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {}
-
-
-def test_a_local_model_whose_prefixes_are_not_shared_is_noted(tmp_path: Path) -> None:
-    config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    run = make_run(model=str(tmp_path))
-    assert codes(run, "info") == {"prefixes-not-shared"}
-    assert codes(make_run(model=str(tmp_path), options={"merge_duplicates": False}), "info") == set()
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    assert codes(run, "info") == set()
 
 
 def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:
