@@ -22,7 +22,7 @@ from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, BackendInfo, run_folder
 from isocompute_sdk.training.framework import FrameworkBackend
-from tests.backends.framework_runs import CHANGED, CHANGES, run_maker
+from tests.backends.framework_runs import CHANGED, CHANGES, Recorder, run_maker
 
 HOSTILE = [
     "it's",
@@ -69,23 +69,9 @@ def run_for(backend: Backend, **changes: Any) -> RunSpec:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """Run a script in tmp_path/work with a `python3` first on PATH that notes its arguments and does nothing."""
-    programs, record, work = tmp_path / "bin", tmp_path / "record", tmp_path / "work"
-    for folder in (programs, work):
-        folder.mkdir()
-    note = 'for a in "$@"; do printf \'%s\\0\' "$a"; done >> "$RECORD"; printf \'\\1\\0\' >> "$RECORD"'
-    (programs / "python3").write_text(f"#!/bin/sh\n{note}\n")
-    (programs / "python3").chmod(0o755)
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "RECORD": str(record)}
-
-    def run(script: str) -> list[list[str]]:
-        done = subprocess.run(
-            ["bash"], input=script.encode(), cwd=work, env=environment, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        return [call.split("\0")[:-1] for call in record.read_bytes().decode().split("\1\0")[:-1]]
-
-    return run
+    """Run a script in tmp_path/work with a `python3` that notes its arguments and does nothing."""
+    recorder = Recorder(tmp_path / "bin")
+    return lambda script: recorder(script, tmp_path / "work")
 
 
 def strings(document: Any) -> set[str]:
@@ -217,7 +203,7 @@ def test_the_script_that_carries_its_files_and_the_one_beside_them_do_the_same(
     files = left()
     shutil.rmtree(folder)
     backend.prepare(run, folder)
-    beside = start(f"bash {shlex.quote(str(folder / 'launch.sh'))}")[len(carried) :]
+    beside = start(f"bash {shlex.quote(str(folder / 'launch.sh'))}")
     assert beside == carried
     assert left().keys() == files.keys()
 
