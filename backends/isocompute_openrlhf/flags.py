@@ -31,7 +31,6 @@ from isocompute_sdk.training.framework import (
     Place,
     Rule,
     Section,
-    checkpoint_interval,
     looked_up,
     own,
     plan,
@@ -145,8 +144,9 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
 
     @property
     def save_every(self) -> int:
-        """Update steps between checkpoints."""
-        return checkpoint_interval(self.run, self.options.save_every_steps)
+        """Update steps between checkpoints: the option, else whole evaluation intervals, about 20 per run."""
+        every, steps = self.evaluation.every_steps, self.run.update_steps
+        return self.options.save_every_steps or min(every * max(1, -(-steps // (20 * every))), steps)
 
 
 def tokens_per_gpu(case: OpenRLHFCase) -> int:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from isocompute_openrlhf.launched_runs import RUN_FILES, progress_of, read_run
-from isocompute_openrlhf.request import KIND
+from isocompute_openrlhf.request import REQUEST_DOCUMENT
 from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
@@ -121,5 +121,5 @@ FORMAT = LogFormat(
     kept_percent_tag="train/dynamic_filtering_pass_rate",
     configurations=(_configuration("openrlhf", 0), _configuration("openrlhf before 0.10.2", 1)),
     console=Console((b"Global step ", b"Evaluation completed in "), _parse),
-    run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
+    run_folder=RunFolder(REQUEST_DOCUMENT.kind, RUN_FILES, read_run, progress_of),
 )

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from isocompute_openrlhf.flags import VERSION
-from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.framework import REMEDY, REQUEST, Request
+from isocompute_sdk.training.framework import REQUEST, request_document
 from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
 
-KIND = "openrlhf-run"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenRLHFRequest(Request):
-    """Content of request.json."""
-
-    misread_in_paths: tuple[str, ...] = ()
-    """Texts that the path of the run folder must not contain."""
-    chat_template: bool
-    nodes: Annotated[int, Field(ge=1)]
-    gpus: Annotated[int, Field(ge=1)]
-    """GPUs of all machines."""
-
-
-REQUEST_DOCUMENT = Document(KIND, 1, OpenRLHFRequest, signed=False, remedy=REMEDY)
+REQUEST_DOCUMENT = request_document("openrlhf")
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ class TRLCase(Case[TRLOptions]):
         return self.processes
 
     @property
+    def sharding(self) -> str | None:
+        """How processes share the trainer; None for one."""
+        return self.options.sharding if self.processes > 1 else None
+
+    @property
     def cpu(self) -> bool:
         """Whether the trainer is on the CPU."""
         return self.options.device == "cpu"
