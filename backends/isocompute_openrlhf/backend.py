@@ -59,7 +59,7 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
     # A checkpoint loads only with the same.
     SAME = ("options.zero_stage", "options.chat_template", "nodes", "gpus")
     MISREAD_IN_PATHS = MISREAD_IN_PATHS
-    PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
+    PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "supervise.py")
 
     def needs(self, run: RunSpec) -> Needs:
         """The GPUs of one node."""

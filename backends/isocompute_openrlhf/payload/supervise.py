@@ -2,6 +2,11 @@
 
     python3 supervise.py RUN_FOLDER --samples K [--keep N] ENGINE [ENGINE ...] -- COMMAND ...
 
+* Before the start, every engine's checkpoints are made loadable after a stop at any moment. DeepSpeed resumes from the
+  tag named in the file `latest`. After a kill that tag can be gone (a new best checkpoint removes the old one before it
+  is saved), or differ between actor and critic. OpenRLHF writes metric.json into a checkpoint as the very last step, so
+  its presence marks a complete one: `latest` is pointed at the newest that all engines completed. Without one, the
+  folders are renamed, so that training starts from the beginning. resumed.jsonl has a line for each start.
 * Output is copied to this program's output and to console.<attempt>.log.
 * Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N, and names OpenRLHF's
   best one in best.json. Others are moved away and removed while OpenRLHF is not saving: between the end of one save and
@@ -14,6 +19,7 @@ wrapper of the SDK has started this program and writes that file.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -26,16 +32,73 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from run_files import InputError, attempt_of, hold, record_best, write_json
+
 STEP = re.compile(rb"Global step (\d+): \{")
 EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
 BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
 TAG = re.compile(r"global_step(\d+)\Z")
+ANY_TAG = re.compile(r"(?:best_)?global_step(\d+)\Z")
 EXIT_FILE = "exit.json"
 """Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
 WRAPPED = "ISOCOMPUTE_ATTEMPT"
 """Set by that wrapper."""
 POLL_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
+
+
+def complete_tags(folder: Path) -> dict[str, int]:
+    """Update step of every complete checkpoint of one engine, by tag."""
+    found = {path.parent.name: ANY_TAG.match(path.parent.name) for path in folder.glob("*/metric.json")}
+    return {tag: int(match.group(1)) for tag, match in found.items() if match}
+
+
+def newest_common(folders: list[Path]) -> tuple[str, int] | None:
+    """Tag and step of the newest checkpoint that every engine completed; None without one."""
+    tags = complete_tags(folders[0])
+    for folder in folders[1:]:
+        tags = {tag: step for tag, step in tags.items() if tag in complete_tags(folder)}
+    if not tags:
+        return None
+    # Of two at the same step, best_ is the later one: it was saved after the evaluation at that step.
+    tag = max(tags, key=lambda name: (tags[name], name.startswith("best_")))
+    return tag, tags[tag]
+
+
+def set_aside(folder: Path) -> None:
+    """Rename a folder that holds no complete checkpoint to the first free name."""
+    number = 1
+    while folder.with_name(f"{folder.name}.incomplete{number}").exists():
+        number += 1
+    target = folder.with_name(f"{folder.name}.incomplete{number}")
+    folder.rename(target)
+    say(f"no complete checkpoint in {folder.name}; moved to {target.name}")
+
+
+def point_latest(folder: Path, tag: str) -> None:
+    """Write `tag` into the file `latest` in one step, unless it is there already."""
+    latest = folder / "latest"
+    if latest.is_file() and latest.read_text(encoding="utf-8").strip() == tag:
+        return
+    temporary = folder / "latest.tmp"
+    temporary.write_text(tag, encoding="utf-8")
+    temporary.replace(latest)
+
+
+def resume(run: Path, engines: Sequence[str]) -> None:
+    """Make the checkpoints of all engines loadable, and note the update step from which this start resumes."""
+    folders = [run / "checkpoints" / engine for engine in engines]
+    newest = newest_common(folders)
+    step = 0 if newest is None else newest[1]
+    # claim_folder.py has numbered the start.
+    with (run / "resumed.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"attempt": attempt_of(run), "step": step}) + "\n")
+    for folder in folders:
+        if newest is not None:
+            point_latest(folder, newest[0])
+        elif folder.exists():
+            set_aside(folder)
+    say("training starts from the beginning" if newest is None else f"training goes on after update step {step}")
 
 
 class Progress:
@@ -185,8 +248,6 @@ def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Na
 
 def name_best(folder: Path, options: argparse.Namespace, name: str, step: int, reward: float) -> None:
     """Write best.json."""
-    from run_files import record_best
-
     try:
         record_best(folder, step, f"avg@{options.samples}", reward, folder / "checkpoints" / options.engines[0] / name)
     except OSError as error:
@@ -218,14 +279,12 @@ def main(argv: list[str]) -> int:
     options, command = parsed(argv)
     folder = Path(options.folder)
     checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.keep)
-    # run_files.py is beside this program in a run folder, but not when the SDK imports this module.
-    from run_files import InputError, attempt_of, hold, write_json
-
     try:
         hold(folder)
     except InputError as error:
         say(str(error))
         return 2
+    resume(folder, options.engines)
     wrapped = WRAPPED in os.environ
     if not wrapped:
         (folder / EXIT_FILE).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from tests.backends.programs import load
 
 Values = Mapping[str, float]
 claim_folder, run_files, problem_rows = load("claim_folder"), load("run_files"), load("problem_rows")
-prepare_rows, resume_point = load("prepare_rows", payload), load("resume_point", payload)
+prepare_rows, supervise = load("prepare_rows", payload), load("supervise", payload)
 
 
 class LoggedRun:
@@ -34,7 +34,7 @@ class LoggedRun:
             (checkpoint / "metric.json").write_text("{}")
         claim_folder.claim(self.folder, self.inputs)
         problem_rows.prepare(self.folder, prepare_rows.row)
-        resume_point.main([str(self.folder / "checkpoints"), "_actor"])
+        supervise.resume(self.folder, ["_actor"])
         return run_files.attempt_of(self.folder)
 
     def prints(self, train: Mapping[int, Values], evaluation: Mapping[int, Values] | None = None) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_openrlhf.payload import supervise
+from isocompute_openrlhf import payload
 from isocompute_sdk.run_folders.store import RunWatch
 from tests.backends.programs import SHARED
 from tests.processes import HANG_SECONDS, wait_for
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def command(run: Path, last: int, every: int, evaluate: int, *engines: str, options: tuple[str, ...] = ()) -> list[str]:
-    folders = [str(Path(supervise.__file__).parent), str(SHARED)]
+    folders = [str(Path(str(payload.__file__)).parent), str(SHARED)]
     chosen = ["--samples=2", *options]
     trainer = [sys.executable, str(run.parent / "trainer.py"), str(run), str(last), str(every), str(evaluate), *engines]
     looking = LOOKING.format(folders=folders, looks=str(run / "looks"))
