@@ -24,7 +24,7 @@ from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.training.backend import raise_if_refused
 from isocompute_sdk.training.payload.run_files import InputError as HeldError
-from isocompute_sdk.training.payload.run_files import hold
+from isocompute_sdk.training.payload.run_files import digest_of, hold
 from isocompute_torch.backend import TorchBackend
 from isocompute_torch.configuration import (
     CHECKPOINTS,
@@ -35,7 +35,6 @@ from isocompute_torch.configuration import (
     is_out_of_memory,
     load_configuration,
 )
-from isocompute_torch.problems import file_digest
 
 MODEL_FOLDER = "model"
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -195,7 +194,7 @@ def _register(configuration: Configuration) -> int:
         attempt=len(earlier) + 1,
         started=time.time(),
         identity=configuration.identity(),
-        **{name: file_digest(file) for name, file in files.items() if Path(file).is_file()},
+        **{name: digest_of(Path(file)) for name, file in files.items() if Path(file).is_file()},
     )
     if earlier:
         _check_same(configuration, earlier[-1], mine)
