@@ -14,7 +14,6 @@ so one number of GPUs describes the whole run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -57,8 +56,6 @@ batch; measured with samples of 2,000 tokens and 16,384 tokens per GPU: 2 s and 
 rollouts, 24 s and 1.7 GB at 8,192, 108 s and 6.5 GB at 16,384, hence about half an hour and 100 GB at 65,536."""
 FIXED_TOKENS = 32_768
 """Tokens of a pass with a fixed number of samples, if all have full length."""
-MAX_STD_EPSILON = 2e-5
-"""Above it an advantage of 0/1 rewards could change by a thousandth within the paper's grid (n <= 2,048)."""
 
 
 class OpenRLHFCase(Case[OpenRLHFOptions]):
@@ -336,38 +333,6 @@ def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
     yield Note("checkpoints", "info", message, data)
 
 
-def _standard_deviation(case: OpenRLHFCase) -> Iterator[Note]:
-    """std_epsilon: OpenRLHF divides groups by std + 1e-9 and batches by max(std, 1e-4), whatever is asked for."""
-    epsilon = case.recipe.std_epsilon
-    if not case.recipe.normalize_advantage:
-        return
-    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
-    change = epsilon * math.sqrt(case.run.group_size)
-    data = {"std_epsilon": epsilon, "largest_relative_change": change}
-    if epsilon > MAX_STD_EPSILON or change > checks.MAX_CHANGE:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF's own value is 1e-9 and cannot be set; with {case.run.group_size} "
-            f"rollouts per problem an advantage would differ by up to {change:.1e} of its size. Accepted: at most "
-            f"{MAX_STD_EPSILON:g} and at most {1e-3 / math.sqrt(case.run.group_size):.1e} for this group size."
-        )
-        yield unsupported("recipe.std_epsilon", message, **data)
-    elif case.ppo:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF divides PPO's advantages by their deviation over the batch, at least "
-            "1e-4, without adding anything; the difference is below a thousandth for deviations above "
-            f"{1e3 * epsilon:.0e}."
-        )
-        yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
-    else:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF always uses 1e-9, with the unbiased deviation. With rewards of 0 and "
-            f"1 an advantage changes by at most {change:.1e} of its size. With other rewards a group of equal rewards, "
-            "such as 0.1, can get advantages up to 1 from rounding alone; use rewards that are multiples of 1/2, "
-            "1/4 ..."
-        )
-        yield Note("std-epsilon-fixed", "info", message, data)
-
-
 def _token_means(case: OpenRLHFCase) -> Iterator[Note]:
     recipe = case.recipe
     if recipe.loss_aggregation != "token-mean":
@@ -464,7 +429,13 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "of equal rewards has no policy gradient anyway."
     ),
     checks.std_epsilon_unused,
-    _standard_deviation,
+    checks.std_epsilon(
+        "OpenRLHF",
+        1e-9,
+        with_ppo="divides PPO's advantages by their deviation over the batch, at least 1e-4, without adding anything.",
+        remark=" With other rewards a group of equal rewards, such as 0.1, can get advantages up to 1 from rounding "
+        "alone; use rewards that are multiples of 1/2, 1/4 ...",
+    ),
     Rule[OpenRLHFCase](
         "recipe.normalize_advantage",
         lambda c: c.std_kept_out,

@@ -10,12 +10,9 @@ is applied exactly, refused, or covered by a note; a test changes each and check
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
-from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
-from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
 from isocompute_sdk.training.framework import USUAL_NODE, Case, Check, Flag, Rule, Section, own, plan, recipe
 from isocompute_trl.options import TRLOptions
 
@@ -37,8 +34,6 @@ LOSS_TYPES = {
 }
 """`loss_type` by algorithm and aggregation; any other combination is refused. `dapo` divides by the tokens of the
 whole batch, `grpo` by each response's own and then by responses."""
-STD_EPSILON = 1e-4
-"""Added to the standard deviation of a group; not a setting."""
 
 
 class TRLCase(Case[TRLOptions]):
@@ -211,22 +206,6 @@ FLAGS = (
 and the problem files."""
 
 
-def _normalisation(case: TRLCase) -> Iterator[Note]:
-    """TRL always adds 1e-4 to a group's deviation."""
-    if not case.recipe.normalize_advantage or case.recipe.std_epsilon == STD_EPSILON:
-        return
-    change, message = checks.change_of_advantages(case.run, "TRL", STD_EPSILON)
-    data = {"largest_relative_change": change}
-    if change <= MAX_CHANGE:
-        yield Note("std-epsilon-fixed", "info", message, data)
-        return
-    message += f" Set recipe.std_epsilon to {STD_EPSILON:g} to state what happens, or use the backend verl."
-    if change <= 10 * MAX_CHANGE:
-        yield Note("std-epsilon-fixed", "warning", message, data)
-    else:
-        yield unsupported("recipe.std_epsilon", message, **data)
-
-
 CHECKS: tuple[Check[TRLCase], ...] = (
     checks.several_gpu_counts,
     Rule[TRLCase](
@@ -301,7 +280,7 @@ CHECKS: tuple[Check[TRLCase], ...] = (
         "loss only. Set kl_in to loss and kl_estimator to k3, or use the backend openrlhf, verl or torch.",
     ),
     checks.std_epsilon_unused,
-    _normalisation,
+    checks.std_epsilon("TRL", 1e-4),
     checks.unused_fields,
     Rule[TRLCase](
         "evaluation.temperature",

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training import checks
-from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
+from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
     Case,
@@ -35,8 +35,6 @@ from isocompute_verl.options import VeRLOptions
 
 VERSION = "0.9.1"
 """The only veRL release these keys are for."""
-STD_EPSILON = 1e-6
-"""Added to the standard deviation of a group; not a setting."""
 KL_TYPES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 """veRL's names of the KL estimators, in the loss and in the reward."""
 NEVER_BINDING = 1e6
@@ -229,25 +227,6 @@ def _disk(case: VeRLCase) -> Iterator[Note]:
     yield Note("checkpoint-disk", "info", message, {"gigabytes": one * kept})
 
 
-def _normalisation(case: VeRLCase) -> Iterator[Note]:
-    """VeRL adds 1e-6 to a group's deviation, and whitens PPO's batch."""
-    recipe, epsilon = case.recipe, case.recipe.std_epsilon
-    if not recipe.normalize_advantage:
-        return
-    if case.ppo:
-        message = (
-            f"std_epsilon = {epsilon:g}: veRL adds 1e-8 to the variance of PPO's advantages over the batch instead; "
-            f"the difference is below a thousandth for deviations above {1e3 * max(epsilon, 1e-6):.0e}."
-        )
-        yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
-    elif epsilon != STD_EPSILON:
-        change, message = checks.change_of_advantages(case.run, "veRL", STD_EPSILON)
-        if change <= MAX_CHANGE:
-            yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
-        else:
-            yield unsupported("recipe.std_epsilon", f"{message} Set recipe.std_epsilon to {STD_EPSILON:g}.")
-
-
 def _paths(case: VeRLCase) -> Iterator[Note]:
     for field in ("model", "output_dir"):
         if "${" in case.paths[field]:
@@ -285,7 +264,12 @@ CHECKS: tuple[Check[VeRLCase], ...] = (
         "true, or use the backend torch.",
     ),
     checks.std_epsilon_unused,
-    _normalisation,
+    checks.std_epsilon(
+        "veRL",
+        1e-6,
+        with_ppo="adds 1e-8 to the variance of PPO's advantages over the batch instead; the difference is below a "
+        "thousandth for deviations above 0.001.",
+    ),
     checks.kl_off,
     checks.kl_without_gradient,
     checks.low_temperature,

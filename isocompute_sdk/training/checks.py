@@ -200,20 +200,40 @@ def zero_variance_filters(reason: str) -> Callable[[Case[Any]], Iterator[Note]]:
     return check
 
 
-def change_of_advantages(run: RunSpec, framework: str, added: float) -> tuple[float, str]:
-    """Effect of a framework that adds `added` to a group's deviation instead of std_epsilon.
+def std_epsilon(
+    framework: str, added: float, *, with_ppo: str = "", remark: str = ""
+) -> Callable[[Case[Any]], Iterator[Note]]:
+    """A check for a framework that adds a fixed number to a group's deviation instead of std_epsilon.
 
-    Returns:
-        The largest relative change of an advantage with rewards of 0 and 1 (see `MAX_CHANGE`), and a message.
+    Args:
+        framework: its name.
+        added: the number.
+        with_ppo: what it does with PPO's advantages instead.
+        remark: ends the message.
     """
-    epsilon = run.recipe.std_epsilon
-    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
-    change = abs(epsilon - added) * math.sqrt(run.group_size)
-    message = (
-        f"std_epsilon = {epsilon:g}: {framework} always adds {added:g}. With rewards of 0 and 1 and {run.group_size} "
-        f"rollouts per problem an advantage changes by at most {change:.1e} of its size."
-    )
-    return change, message
+
+    def check(case: Case[Any]) -> Iterator[Note]:
+        epsilon, n = case.recipe.std_epsilon, case.run.group_size
+        if not case.recipe.normalize_advantage:
+            return
+        if case.ppo and with_ppo:
+            message = f"std_epsilon = {epsilon:g}: {framework} {with_ppo}"
+            yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
+            return
+        # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
+        change = abs(epsilon - added) * math.sqrt(n)
+        message = (
+            f"std_epsilon = {epsilon:g}: {framework} always adds {added:g}. With rewards of 0 and 1 and {n} rollouts "
+            f"per problem an advantage changes by at most {change:.1e} of its size.{remark}"
+        )
+        data = {"std_epsilon": epsilon, "largest_relative_change": change}
+        if change > 10 * MAX_CHANGE:
+            message += f" Set recipe.std_epsilon to {added:g} to state what happens."
+            yield unsupported("recipe.std_epsilon", message, **data)
+        elif change:
+            yield Note("std-epsilon-fixed", "info" if change <= MAX_CHANGE else "warning", message, data)
+
+    return check
 
 
 def gpus_fill_nodes(case: Case[Any]) -> Iterator[Note]:
@@ -233,13 +253,12 @@ def several_gpu_counts(case: Case[Any], advice: str = "Name one number of GPUs."
         yield unsupported("hardware.gpus", message, hardware=list(counts))
 
 
-def batch_not_divisible(run: RunSpec, divisor: int, what: str = "GPUs") -> list[Note]:
+def batch_not_divisible(run: RunSpec, divisor: int) -> list[Note]:
     """A refusal of a batch whose rollouts cannot be shared equally.
 
     Args:
         run: the run; a batch is split into `updates_per_batch` updates.
-        divisor: number of equal shares.
-        what: what the divisor is, such as "GPUs x micro_train_batch".
+        divisor: number of GPUs.
     """
     updates = run.recipe.updates_per_batch
     rollouts = run.rollouts_per_batch // updates
@@ -249,7 +268,7 @@ def batch_not_divisible(run: RunSpec, divisor: int, what: str = "GPUs") -> list[
     share = f" / {updates} updates" if updates > 1 else ""
     message = (
         f"{rollouts} rollouts per update ({run.group_size} per problem x {run.problems_per_batch} problems{share}) are "
-        f"not a multiple of {divisor} ({what}): the GPUs would get unequal work and wait for each other. Nearest "
+        f"not a multiple of {divisor} GPUs, which would get unequal work and wait for each other. Nearest "
         f"multiples: {max(rollouts - rest, divisor)} and {rollouts - rest + divisor}."
     )
     return [unsupported("problems_per_batch", message, divisor=divisor, rest=rest)]

@@ -35,8 +35,6 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"recipe": {"algorithm": "cispo"}}, "recipe.algorithm"),
         ({"recipe": {"zero_variance_filter_kl": True}}, "recipe.zero_variance_filter_kl"),
         ({"recipe": {"zero_variance_filter_entropy": True}}, "recipe.zero_variance_filter_entropy"),
-        ({"recipe": {"std_epsilon": 2.1e-5}}, "recipe.std_epsilon"),
-        ({"recipe": {"std_epsilon": 1.9e-5}, "group_size": 4096}, "recipe.std_epsilon"),
         ({"recipe": {"temperature": 0.001}}, "recipe.temperature"),
         ({"recipe": {"top_p": 0.9}}, "evaluation.top_p"),
         ({"hardware": Hardware(gpus=8), "options": {"gpus_per_node": 3}, "group_size": 12}, "options.gpus_per_node"),
