@@ -12,9 +12,9 @@ from isocompute_openrlhf.flags import (
     MISREAD_IN_PATHS,
     VERSION,
     OpenRLHFCase,
+    OpenRLHFOptions,
     length_flags,
 )
-from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs

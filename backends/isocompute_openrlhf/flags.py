@@ -15,11 +15,12 @@ so one number of GPUs describes the whole run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_sdk.notes import Note
-from isocompute_sdk.training import checks
+from isocompute_sdk.specs.base import Count, Number
+from isocompute_sdk.specs.base import Flag as Switch
+from isocompute_sdk.training import FrameworkOptions, checks
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
@@ -56,6 +57,66 @@ batch; measured with samples of 2,000 tokens and 16,384 tokens per GPU: 2 s and 
 rollouts, 24 s and 1.7 GB at 8,192, 108 s and 6.5 GB at 16,384, hence about half an hour and 100 GB at 65,536."""
 FIXED_TOKENS = 32_768
 """Tokens of a pass with a fixed number of samples, if all have full length."""
+
+
+class OpenRLHFOptions(FrameworkOptions):
+    """Options of one OpenRLHF run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "actor.gradient_checkpointing_reentrant",
+        "ckpt.max_mem",
+        "data.dataloader_num_workers",
+        "ds.attn_implementation",
+        "ds.deepcompile",
+        "ds.experts_implementation",
+        "ds.overlap_comm",
+        "ds.use_liger_kernel",
+        "ds.zpg",
+        "logger.wandb.group",
+        "logger.wandb.org",
+        "logger.wandb.project",
+        "ref.offload",
+        "rollout.max_tokens_per_gpu",
+        "train.full_determinism_enable",
+        "vllm.sync_backend",
+        "vllm.sync_with_ray",
+    )
+
+    nodes: Count | None = None
+    """Machines. None: 1 up to 8 GPUs, else 8 GPUs each."""
+    gpus_per_node: Count | None = None
+    """GPUs per machine. None: `hardware.gpus` divided by the machines."""
+    tensor_parallel: Count = 1
+    """GPUs per vLLM engine; must divide the model's attention heads."""
+    zero_stage: Annotated[int, Number(whole=True, ge=2, le=3)] = 3
+    """DeepSpeed ZeRO stage: 2 shards gradients and optimiser, 3 the weights too."""
+    adam_offload: Switch = False
+    """Keep the optimiser state in CPU memory."""
+    gradient_checkpointing: Switch = True
+    """Recompute activations in the backward pass instead of keeping them."""
+    dynamic_batch: Switch | None = None
+    """Pack samples into micro-batches by tokens; off: as many samples per micro-batch as fit 32,768 tokens. None: on,
+    except for batches above 16,384 rollouts or several updates per batch."""
+    max_tokens_per_gpu: Count | None = None
+    """Tokens per micro-batch and GPU if `dynamic_batch` is on. None: the longest sample, at least 16,384."""
+    chat_template: Switch = True
+    """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
+    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6
+    """Share of GPU memory for vLLM while it generates."""
+    enforce_eager: Switch = False
+    """Run vLLM without CUDA graphs: slower, less memory."""
+    prefix_caching: Switch = True
+    """Reuse the prompt's vLLM cache between the rollouts of one problem."""
+    save_every_steps: Count | None = None
+    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
+    keep_checkpoints: Count = 2
+    """Newest checkpoints kept, besides the best one."""
+    save_best: Switch = True
+    """Also keep the checkpoint with the best validation reward."""
+    save_hf: Switch = False
+    """Also write Hugging Face weights with every checkpoint; these are never removed."""
+    wandb: Switch = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
 
 
 class OpenRLHFCase(Case[OpenRLHFOptions]):

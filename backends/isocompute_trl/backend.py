@@ -11,8 +11,7 @@ from isocompute_sdk.training.backend import BackendInfo, Needs
 from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.framework import Flag, FrameworkBackend
 from isocompute_sdk.training.payload import program
-from isocompute_trl.flags import CHECKS, FLAGS, VERSION, TRLCase
-from isocompute_trl.options import TRLOptions
+from isocompute_trl.flags import CHECKS, FLAGS, VERSION, TRLCase, TRLOptions
 
 
 class TRLBackend(FrameworkBackend[TRLCase]):

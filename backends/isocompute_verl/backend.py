@@ -8,8 +8,7 @@ from typing import Any
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
 from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place
-from isocompute_verl.flags import CHECKS, FLAGS, VERSION, VeRLCase
-from isocompute_verl.options import VeRLOptions
+from isocompute_verl.flags import CHECKS, FLAGS, VERSION, VeRLCase, VeRLOptions
 from isocompute_verl.payload.hydra_words import word
 
 MODULE = "verl.trainer.main_ppo"

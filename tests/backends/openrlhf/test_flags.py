@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.options import OpenRLHFOptions
+from isocompute_openrlhf.flags import OpenRLHFOptions
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from tests.backends.openrlhf.emitting import FOLDER, check_what_the_parser_does_not, emitted
 from tests.backends.openrlhf.real_parser import RealParser

@@ -10,8 +10,7 @@ import pytest
 import torch
 import transformers
 
-from isocompute_torch.architecture import SHORTEST_WINDOW, architecture_of
-from isocompute_torch.policy import Policy
+from isocompute_torch.policy import SHORTEST_WINDOW, Policy, architecture_of
 
 IDS = torch.tensor([[3, 4, 5, 13, 7, 8, 9, 2, 2, 6]])
 

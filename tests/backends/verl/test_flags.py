@@ -14,7 +14,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Hardware, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl import payload as own
-from isocompute_verl.options import VeRLOptions
+from isocompute_verl.flags import VeRLOptions
 from tests.backends.framework_runs import keyed
 from tests.backends.programs import load
 from tests.backends.verl.composing import Composer, generated_runs, words
