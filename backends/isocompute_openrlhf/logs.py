@@ -2,7 +2,7 @@
 
 A logged step is one rollout batch of B_p prompts and n samples each, however many optimiser updates it is split into.
 A resume begins a new event file in the same folder, whose steps go on after the checkpoint; in our own run folders
-resumed.jsonl names that step, and every console has the number of its attempt. See runs.py for such folders.
+resumed.jsonl names that step, and every console has the number of its attempt; see launched_runs.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from isocompute_openrlhf.launched_runs import RUN_FILES, progress_of, read_run
-from isocompute_openrlhf.request import REQUEST_DOCUMENT
+from isocompute_openrlhf.launched_runs import REQUEST_DOCUMENT, RUN_FILES, progress_of, read_run
 from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 

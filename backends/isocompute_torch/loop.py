@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -360,7 +361,7 @@ class Loop:
         measured.scores.check(f"{purpose} after step {step}", stop_on_error=self._stops_on_error)
         return measured
 
-    def _record(self, kind: str, *, durable: bool = False, **fields: object) -> None:
+    def _record(self, kind: str, *, durable: bool = False, **fields: Any) -> None:
         if self._unwritten:
             fields["notes"] = [note.to_dict() for note in self._unwritten]
             self._unwritten = []

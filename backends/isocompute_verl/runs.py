@@ -21,8 +21,7 @@ from isocompute_sdk.ingest.formats.log_format import BOOTSTRAP, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
 from isocompute_sdk.training.framework import REQUEST, request_document
-from isocompute_verl.dumps import MEAN, dumped_rewards
-from isocompute_verl.file_log import read_attempts
+from isocompute_verl.files import MEAN, dumped_rewards, read_attempts
 
 REQUEST_DOCUMENT = request_document("verl")
 RUN_FILES = ("logs/attempt-*.jsonl", "validation/*/*.jsonl")
