@@ -95,6 +95,7 @@ def draw_truth(family: str, design: SweepDesign, rng: np.random.Generator) -> Tr
     """A task of a family, placed so that the sweep sees a third to all of the rise."""
     formula = FORMULAS[family]
     low, high = _octaves(design)
+    n_problems, begin = 0, 0.0
     if formula.overfits:
         n_problems = int(rng.choice([200, 300, 500, 1000, 2000]))
         begin = np.log(design.largest_rollouts) + rng.uniform(1.0, 4.0)
