@@ -12,15 +12,14 @@ from isocompute_openrlhf.flags import (
     MISREAD_IN_PATHS,
     VERSION,
     OpenRLHFCase,
+    OpenRLHFOptions,
     length_flags,
 )
-from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.request import REQUEST_DOCUMENT, OpenRLHFRequest
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
 from isocompute_sdk.training.existing import Setting
-from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section, identity
+from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section
 from isocompute_sdk.training.rendering import sh
 
 MODULE = "openrlhf.cli.train_ppo_ray"
@@ -57,8 +56,10 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
     CASE = OpenRLHFCase
     FLAGS = FLAGS
     CHECKS = CHECKS
-    DOCUMENT = REQUEST_DOCUMENT
-    PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
+    # A checkpoint loads only with the same.
+    SAME = ("options.zero_stage", "options.chat_template", "nodes", "gpus")
+    MISREAD_IN_PATHS = MISREAD_IN_PATHS
+    PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "supervise.py")
 
     def needs(self, run: RunSpec) -> Needs:
         """The GPUs of one node."""
@@ -105,28 +106,6 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
         episodes = keys.get("train.num_episodes", keys.get("num_episodes")) or 1
         return float(rows // batch * episodes) if isinstance(rows, int) and isinstance(batch, int) else None
 
-    def request(self, case: OpenRLHFCase) -> OpenRLHFRequest:
-        """Its identity has no options that only affect speed and memory, so a run can be resumed with others.
-
-        It has the number of GPUs and the ZeRO stage, because a checkpoint loads only with the same.
-        """
-        options = case.options
-        fixed: dict[str, Any] = {
-            "chat_template": options.chat_template,
-            "evaluation_sets": options.evaluation_files(),
-            "probe_problems": options.probe_problems,
-            "nodes": case.nodes,
-            "gpus": case.gpus,
-        }
-        return OpenRLHFRequest(
-            framework="OpenRLHF",
-            version=VERSION,
-            run=case.run,
-            identity=identity(case.run, version=VERSION, zero_stage=options.zero_stage, **fixed),
-            misread_in_paths=MISREAD_IN_PATHS,
-            **fixed,
-        )
-
 
 def arguments(flag: Flag, run_folder: str, model: str) -> tuple[str, ...]:
     """The arguments that OpenRLHF receives for one flag: true is a switch, and a tuple has several values."""
@@ -161,10 +140,4 @@ def _read(value: Any) -> str | int | float | bool | None:
 
 def _supervision(case: OpenRLHFCase) -> list[str]:
     """Command-line options of supervise.py."""
-    chosen = {
-        "save-every": case.save_every,
-        "last": case.run.update_steps,
-        "keep": case.options.keep_checkpoints,
-        "samples": case.evaluation.samples,
-    }
-    return [f"--{name}={value}" for name, value in chosen.items()]
+    return [f"--keep={case.options.keep_checkpoints}", f"--samples={case.evaluation.samples}"]

@@ -14,14 +14,13 @@ so one number of GPUs describes the whole run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_sdk.notes import Note
-from isocompute_sdk.training import checks
+from isocompute_sdk.specs.base import Count, Number
+from isocompute_sdk.specs.base import Flag as Switch
+from isocompute_sdk.training import FrameworkOptions, checks
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
@@ -32,7 +31,6 @@ from isocompute_sdk.training.framework import (
     Place,
     Rule,
     Section,
-    checkpoint_interval,
     looked_up,
     own,
     plan,
@@ -59,8 +57,66 @@ batch; measured with samples of 2,000 tokens and 16,384 tokens per GPU: 2 s and 
 rollouts, 24 s and 1.7 GB at 8,192, 108 s and 6.5 GB at 16,384, hence about half an hour and 100 GB at 65,536."""
 FIXED_TOKENS = 32_768
 """Tokens of a pass with a fixed number of samples, if all have full length."""
-MAX_STD_EPSILON = 2e-5
-"""Above it an advantage of 0/1 rewards could change by a thousandth within the paper's grid (n <= 2,048)."""
+
+
+class OpenRLHFOptions(FrameworkOptions):
+    """Options of one OpenRLHF run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "actor.gradient_checkpointing_reentrant",
+        "ckpt.max_mem",
+        "data.dataloader_num_workers",
+        "ds.attn_implementation",
+        "ds.deepcompile",
+        "ds.experts_implementation",
+        "ds.overlap_comm",
+        "ds.use_liger_kernel",
+        "ds.zpg",
+        "logger.wandb.group",
+        "logger.wandb.org",
+        "logger.wandb.project",
+        "ref.offload",
+        "rollout.max_tokens_per_gpu",
+        "train.full_determinism_enable",
+        "vllm.sync_backend",
+        "vllm.sync_with_ray",
+    )
+
+    nodes: Count | None = None
+    """Machines. None: 1 up to 8 GPUs, else 8 GPUs each."""
+    gpus_per_node: Count | None = None
+    """GPUs per machine. None: `hardware.gpus` divided by the machines."""
+    tensor_parallel: Count = 1
+    """GPUs per vLLM engine; must divide the model's attention heads."""
+    zero_stage: Annotated[int, Number(whole=True, ge=2, le=3)] = 3
+    """DeepSpeed ZeRO stage: 2 shards gradients and optimiser, 3 the weights too."""
+    adam_offload: Switch = False
+    """Keep the optimiser state in CPU memory."""
+    gradient_checkpointing: Switch = True
+    """Recompute activations in the backward pass instead of keeping them."""
+    dynamic_batch: Switch | None = None
+    """Pack samples into micro-batches by tokens; off: as many samples per micro-batch as fit 32,768 tokens. None: on,
+    except for batches above 16,384 rollouts or several updates per batch."""
+    max_tokens_per_gpu: Count | None = None
+    """Tokens per micro-batch and GPU if `dynamic_batch` is on. None: the longest sample, at least 16,384."""
+    chat_template: Switch = True
+    """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
+    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6
+    """Share of GPU memory for vLLM while it generates."""
+    enforce_eager: Switch = False
+    """Run vLLM without CUDA graphs: slower, less memory."""
+    prefix_caching: Switch = True
+    """Reuse the prompt's vLLM cache between the rollouts of one problem."""
+    save_every_steps: Count | None = None
+    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
+    keep_checkpoints: Count = 2
+    """Newest checkpoints kept, besides the best one."""
+    save_best: Switch = True
+    """Also keep the checkpoint with the best validation reward."""
+    save_hf: Switch = False
+    """Also write Hugging Face weights with every checkpoint; these are never removed."""
+    wandb: Switch = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
 
 
 class OpenRLHFCase(Case[OpenRLHFOptions]):
@@ -130,47 +186,25 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
     @property
     def packs(self) -> bool:
         """Whether micro-batches are packed by tokens instead of holding a fixed number of samples."""
-        options = self.options
-        if options.dynamic_batch is not None:
-            return options.dynamic_batch
-        fixed = options.micro_train_batch is not None or options.micro_rollout_batch is not None
-        return not fixed and self.recipe.updates_per_batch == 1 and self.run.rollouts_per_batch <= MAX_PACKED_BATCH
+        if self.options.dynamic_batch is not None:
+            return self.options.dynamic_batch
+        return self.recipe.updates_per_batch == 1 and self.run.rollouts_per_batch <= MAX_PACKED_BATCH
 
     @property
-    def fitting(self) -> int:
+    def micro_batch(self) -> int:
         """Samples per GPU in a pass: as many as fit `FIXED_TOKENS` at full length and share a GPU's work equally.
 
         They are packed without padding, so that short samples cost what they hold.
         """
         share = self.update_samples // self.gpus
-        most = max(1, FIXED_TOKENS // self.longest)
+        most = 1 if self.packs else max(1, FIXED_TOKENS // self.longest)
         return max((size for size in range(1, most + 1) if share and share % size == 0), default=1)
 
     @property
-    def micro_train(self) -> int:
-        """Samples per GPU in a pass of the update."""
-        return 1 if self.packs else self.options.micro_train_batch or self.fitting
-
-    @property
-    def micro_rollout(self) -> int:
-        """Samples per GPU in a pass of the log-probabilities."""
-        return 1 if self.packs else self.options.micro_rollout_batch or self.fitting
-
-    @property
     def save_every(self) -> int:
-        """Update steps between checkpoints."""
-        return checkpoint_interval(self.run, self.options.save_every_steps)
-
-    @property
-    def spaced(self) -> int:
-        """Checkpoints at 1, 2, 4, 8 ... times the interval."""
-        return len(log_spaced(self.save_every, self.run.update_steps))
-
-    @property
-    def problem_files(self) -> dict[str, str]:
-        """Files of problems, further evaluation sets included."""
-        further = self.options.evaluation_files().items()
-        return super().problem_files | {f"evaluation set {name}": file for name, file in further}
+        """Update steps between checkpoints: the option, else whole evaluation intervals, about 20 per run."""
+        every, steps = self.evaluation.every_steps, self.run.update_steps
+        return self.options.save_every_steps or min(every * max(1, -(-steps // (20 * every))), steps)
 
 
 def tokens_per_gpu(case: OpenRLHFCase) -> int:
@@ -285,8 +319,8 @@ FLAGS = (
             Flag("ds.packing_samples", True),
             own("train.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
             recipe("rollout.max_tokens_per_gpu", tokens_per_gpu, when="packs"),
-            own("train.micro_batch_size", "micro_train"),
-            recipe("rollout.micro_batch_size", "micro_rollout"),
+            own("train.micro_batch_size", "micro_batch"),
+            recipe("rollout.micro_batch_size", "micro_batch"),
         ),
     ),
     Section(
@@ -306,7 +340,7 @@ FLAGS = (
             Flag("ckpt.output_dir", Place("model")),
             own("ckpt.save_steps", "save_every"),
             # At this limit OpenRLHF removes the worst one; supervise.py removes others before it is reached.
-            own("ckpt.max_num", lambda c: c.spaced + c.options.keep_checkpoints + 2),
+            own("ckpt.max_num", lambda c: c.options.keep_checkpoints + 2),
             own("ckpt.best_metric_key", lambda c: f"eval_{EVAL_SET}_pass1" if c.options.save_best else "none"),
             Flag("ckpt.load_enable", True),
             own("ckpt.save_hf", "options.save_hf"),
@@ -345,76 +379,19 @@ def _placement(case: OpenRLHFCase) -> Iterator[Note]:
         yield unsupported("options.gpus_per_node", message, options=case.gpus, hardware=list(counts))
 
 
-def _equal_work(case: OpenRLHFCase) -> Iterator[Note]:
-    """Refusals of batches that give ranks unequal work, for which the others would wait forever."""
-    parts = {"GPUs": case.gpus}
-    if not case.packs:
-        parts = {
-            "GPUs x micro_train_batch": case.gpus * case.micro_train,
-            "GPUs x micro_rollout_batch": case.gpus * case.micro_rollout,
-        }
-    for what, divisor in parts.items():
-        yield from checks.batch_not_divisible(case.run, divisor, what)
-
-
-def _unused_options(case: OpenRLHFCase) -> Iterator[Note]:
-    """Refusals of options that have no effect with this kind of micro-batches."""
-    names = ("micro_train_batch", "micro_rollout_batch") if case.packs else ("max_tokens_per_gpu",)
-    advice = (
-        "while micro-batches are packed by tokens: turn dynamic_batch off, or set max_tokens_per_gpu instead"
-        if case.packs
-        else "while micro-batches hold a fixed number of samples: turn dynamic_batch on, or set micro_train_batch"
-    )
-    for name in names:
-        if getattr(case.options, name) is not None:
-            yield unsupported(f"options.{name}", f"option {name} has no effect {advice}.")
-
-
 def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
     """What checkpoints are kept."""
     options, interval = case.options, case.save_every
-    copies = case.spaced + options.keep_checkpoints + options.save_best + 1
-    best = ", and the best" if options.save_best else ""
+    copies = options.keep_checkpoints + options.save_best + 1
+    best = " and the best" if options.save_best else ""
     critic = ", and as much again for the value model" if case.ppo else ""
     message = (
-        f"a checkpoint every {interval} steps; the newest {options.keep_checkpoints} are kept, those at 1, 2, 4 ... "
-        f"times {interval} steps{best}: up to {copies} on disk, about 14 bytes per parameter each{critic}. A resumed "
-        "run continues from the last one with the same order of problems, but other random numbers."
+        f"a checkpoint every {interval} steps; the newest {options.keep_checkpoints}{best} are kept: up to {copies} on "
+        f"disk, about 14 bytes per parameter each{critic}. A resumed run continues from the last one with the same "
+        "order of problems, but other random numbers."
     )
-    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": case.spaced, "most": copies}
+    data = {"every_steps": interval, "newest": options.keep_checkpoints, "most": copies}
     yield Note("checkpoints", "info", message, data)
-
-
-def _standard_deviation(case: OpenRLHFCase) -> Iterator[Note]:
-    """std_epsilon: OpenRLHF divides groups by std + 1e-9 and batches by max(std, 1e-4), whatever is asked for."""
-    epsilon = case.recipe.std_epsilon
-    if not case.recipe.normalize_advantage:
-        return
-    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
-    change = epsilon * math.sqrt(case.run.group_size)
-    data = {"std_epsilon": epsilon, "largest_relative_change": change}
-    if epsilon > MAX_STD_EPSILON or change > checks.MAX_CHANGE:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF's own value is 1e-9 and cannot be set; with {case.run.group_size} "
-            f"rollouts per problem an advantage would differ by up to {change:.1e} of its size. Accepted: at most "
-            f"{MAX_STD_EPSILON:g} and at most {1e-3 / math.sqrt(case.run.group_size):.1e} for this group size."
-        )
-        yield unsupported("recipe.std_epsilon", message, **data)
-    elif case.ppo:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF divides PPO's advantages by their deviation over the batch, at least "
-            "1e-4, without adding anything; the difference is below a thousandth for deviations above "
-            f"{1e3 * epsilon:.0e}."
-        )
-        yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
-    else:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF always uses 1e-9, with the unbiased deviation. With rewards of 0 and "
-            f"1 an advantage changes by at most {change:.1e} of its size. With other rewards a group of equal rewards, "
-            "such as 0.1, can get advantages up to 1 from rounding alone; use rewards that are multiples of 1/2, "
-            "1/4 ..."
-        )
-        yield Note("std-epsilon-fixed", "info", message, data)
 
 
 def _token_means(case: OpenRLHFCase) -> Iterator[Note]:
@@ -470,7 +447,14 @@ def _paths(case: OpenRLHFCase) -> Iterator[Note]:
 CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     _placement,
     checks.tensor_parallel,
-    _equal_work,
+    # Otherwise ranks get unequal work, for which the others would wait forever.
+    lambda c: checks.batch_not_divisible(c.run, c.gpus),
+    Rule[OpenRLHFCase](
+        "options.max_tokens_per_gpu",
+        lambda c: not c.packs and c.options.max_tokens_per_gpu is not None,
+        "option max_tokens_per_gpu has no effect while micro-batches hold a fixed number of samples. Turn "
+        "dynamic_batch on, or remove it.",
+    ),
     Rule[OpenRLHFCase](
         "options.dynamic_batch",
         lambda c: c.packs and c.recipe.updates_per_batch > 1,
@@ -493,7 +477,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "info",
         ("run.rollouts_per_batch",),
     ),
-    _unused_options,
     _checkpoints,
     Rule[OpenRLHFCase](
         "recipe.algorithm",
@@ -507,7 +490,13 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "of equal rewards has no policy gradient anyway."
     ),
     checks.std_epsilon_unused,
-    _standard_deviation,
+    checks.std_epsilon(
+        "OpenRLHF",
+        1e-9,
+        with_ppo="divides PPO's advantages by their deviation over the batch, at least 1e-4, without adding anything.",
+        remark=" With other rewards a group of equal rewards, such as 0.1, can get advantages up to 1 from rounding "
+        "alone; use rewards that are multiples of 1/2, 1/4 ...",
+    ),
     Rule[OpenRLHFCase](
         "recipe.normalize_advantage",
         lambda c: c.std_kept_out,
@@ -531,7 +520,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     checks.unused_fields,
     lambda c: checks.warmup_from_zero(c.run, c.run.update_steps * c.recipe.updates_per_batch),
     checks.evaluation_top_p,
-    checks.best_reward,
     _gaps,
     _epochs,
     Rule[OpenRLHFCase](

@@ -1,8 +1,7 @@
-"""Runs that our launch script started: events, consoles, starts, resumes, and records of single samples.
+"""Runs that our launch script started: consoles, resumes, and records of single samples.
 
-attempts.jsonl, which the script appends to at every start, says of which attempt an event file is, and the name of a
-console of which that is; resumed.jsonl says which checkpoint an attempt went on from. What the events lack, the console
-fills.
+OpenRLHF prints what it logs; the name of a console says of which attempt it is, and resumed.jsonl which checkpoint an
+attempt went on from.
 
 OpenRLHF logs the mean and the mean of the largest reward, never the smallest, and only for prompts that it can match
 to their data set. A record holds problem, split, score and attempt, not the update step: all evaluations of an attempt
@@ -13,31 +12,84 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_openrlhf.request import RunInputs, read_inputs
-from isocompute_sdk.errors import RecordError
+from isocompute_openrlhf.flags import VERSION
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, Extent, RunLog, attempt_of_steps, filled, joined, limits, with_exact
+from isocompute_sdk.ingest.attempts import Attempt, Extent, RunLog, attempt_of_steps, joined, limits, with_exact
+from isocompute_sdk.ingest.exact import ExactMetrics
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, ZERO_VARIANCE_SHARE, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
-from isocompute_sdk.ingest.stores.event_files import event_files, read_tensorboard
-from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
-from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
+from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE
 from isocompute_sdk.run_folders.store import LOG_FILE
+from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training.framework import REQUEST, request_document
+from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
 
 if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
+
+
+REQUEST_DOCUMENT = request_document("openrlhf")
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """The run of a folder and its problems."""
+
+    run: RunSpec
+    gpus: int
+    problems: dict[str, list[str]]
+    """Evaluation set -> ids of its problems; empty before the rows are written."""
+    n_problems: int | None
+    """Distinct training problems, D; None before they are counted."""
+
+
+def read_inputs(folder: Path) -> RunInputs:
+    """The run and the problems of a folder that the launch script wrote.
+
+    Raises:
+        RecordError: a file is damaged, or the run is of another OpenRLHF release.
+    """
+    path = folder / REQUEST
+    try:
+        request = REQUEST_DOCUMENT.load(path)
+        record = folder / STARTED
+        counted = parse_json(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
+        n_problems = request.run.data.n_problems if counted is None else int(counted["train"])
+        evaluated = _evaluated(folder)
+    except (IsoComputeError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"{path} or the rows beside it are not what a launch script wrote: {error}", REQUEST_DOCUMENT.remedy
+        ) from error
+    if request.version != VERSION:
+        raise RecordError(
+            f"{path}: the run is of OpenRLHF {request.version}; this release reads {VERSION}",
+            "Read its TensorBoard folder instead: `isocompute doctor`.",
+        )
+    return RunInputs(request.run, request.gpus, evaluated, n_problems)
+
+
+def _evaluated(folder: Path) -> dict[str, list[str]]:
+    """Evaluation set -> ids of its problems, from OpenRLHF's evaluation rows."""
+    path = folder / ROW_FILES["evaluation"]
+    found: dict[str, list[str]] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            label = parse_json(parse_json(line)["label"])
+            found.setdefault(label["split"], []).append(label["id"])
+    return found
 
 
 CONSOLE = re.compile(r"console\.(\d+)\.log")
@@ -158,110 +210,46 @@ def _is_json(line: bytes) -> bool:
 
 
 LOGGED_SET = re.compile(r"eval/eval_(?!unknown_)(.+)_pass1")
-TOLERANCE = 1e-4
-"""Largest difference between a logged and an exact value, relative to the larger of it and 1: the log keeps 32 bits."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A logged value that the records contradict."""
-
-    step: int
-    eval_set: str
-    metric: str
-    exact: float
-    logged: float
-
-
-@dataclass
-class Agreement:
-    """How the records of one run compare with its log."""
-
-    different: list[Difference] = field(default_factory=list[Difference])
-    """Every logged value that disagrees."""
-    without_records: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """Step and set of evaluations whose records are incomplete."""
-    compared: int = 0
-
-    def holds(self, step: int, eval_set: str, exact: Mapping[str, float], logged: Mapping[str, float]) -> bool:
-        """Whether the log agrees with exact metrics; collects the differences."""
-        self.compared += len(logged)
-        different = [
-            Difference(step, eval_set, metric, exact[metric], value)
-            for metric, value in logged.items()
-            if not abs(exact[metric] - value) <= TOLERANCE * max(1.0, abs(value))
-        ]
-        self.different += different
-        return not different
-
-    def notes(self, run_id: str) -> tuple[Note, ...]:
-        """Coded notes on both."""
-        notes: list[Note] = []
-        if self.different:
-            one = self.different[0]
-            message = (
-                f"run {run_id!r}: {len(self.different)} of {self.compared} logged values differ from the records of "
-                f"single samples, first at update step {one.step}: {one.metric} on {one.eval_set} is {one.logged:.6g} "
-                f"in the log and {one.exact:.6g} by the records. The logged ones are used, and worst@k is left out "
-                "there. Prompts that were cut on the left are missing from OpenRLHF's means (eval_unknown in its log); "
-                "lost records do the same to ours."
-            )
-            data = {"run_id": run_id, "values": len(self.different), "compared": self.compared, **asdict(one)}
-            notes.append(Note("records-disagree-with-log", "warning", message, data))
-        if self.without_records:
-            step, name = self.without_records[0]
-            message = (
-                f"run {run_id!r}: {len(self.without_records)} evaluations have no complete records of single samples "
-                f"(first {name} at update step {step}): their avg@k and best@k are the logged ones, and worst@k is "
-                "unknown."
-            )
-            data = {"run_id": run_id, "evaluations": len(self.without_records)}
-            notes.append(Note("records-incomplete", "info", message, data))
-        return tuple(notes)
 
 
 def add_samples(log: RunLog, samples: Samples, request: RunInputs) -> RunLog:
     """The log of a run with what its samples say: exact metrics, groups of equal rewards, failed rewards."""
-    run, agreement = request.run, Agreement()
-    ends = limits(log.extents)
+    exact = ExactMetrics()
     attempts: list[Attempt] = []
-    for attempt, extent, last in zip(log.attempts, log.extents, ends, strict=True):
-        found = _evaluations(attempt, extent, last, samples, request, agreement)
-        shares = samples.zero_variance_shares(attempt.number, run.rollouts_per_batch)
+    for attempt, extent, last in zip(log.attempts, log.extents, limits(log.extents), strict=True):
+        found = _evaluations(attempt, extent, last, samples, request, exact)
+        shares = samples.zero_variance_shares(attempt.number, request.run.rollouts_per_batch)
         for index, share in enumerate(shares, start=1):
             step = extent.start + index
             if step <= extent.last:
                 found.setdefault(int(step), {})[Measure(ZERO_VARIANCE_SHARE, TRAIN_SET)] = share
         attempts.append(with_exact(attempt, found))
-    notes = (*agreement.notes(log.name), *_sample_notes(log.name, samples))
+    notes = (*exact.notes(log.name), *_sample_notes(log.name, samples))
     return replace(log, attempts=tuple(attempts), notes=(*log.notes, *notes))
 
 
 def _evaluations(
-    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: RunInputs, agreement: Agreement
+    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: RunInputs, exact: ExactMetrics
 ) -> dict[int, dict[Measure, float]]:
     """Exact values of every evaluation of an attempt up to step `last`: step -> measure -> value."""
     plan, found = request.run.evaluation, dict[int, dict[Measure, float]]()
-    exact: dict[tuple[float, str], NDArray[np.float64]] = {}
+    recorded: dict[tuple[float, str], NDArray[np.float64]] = {}
     first = (extent.start // plan.every_steps + 1) * plan.every_steps
     for name, ids in request.problems.items():
         blocks = samples.evaluations(name, attempt.number, ids, plan.samples)
-        exact |= {(first + index * plan.every_steps, name): block for index, block in enumerate(blocks)}
+        recorded |= {(first + index * plan.every_steps, name): block for index, block in enumerate(blocks)}
     logged = {
-        (float(step), match[1]): i
+        (float(step), match[1])
         for tag, series in attempt.series.items()
         if (match := LOGGED_SET.fullmatch(tag))
-        for i, step in enumerate(series.step_T.tolist())
+        for step in series.step_T.tolist()
     }
-    for step, name in sorted({*exact, *logged}):
+    for step, name in sorted({*recorded, *logged}):
         if step > last:
             continue
-        if (step, name) not in exact:
-            agreement.without_records.append((int(step), name))
-            continue
-        metrics = k_metrics(exact[step, name])
-        if agreement.holds(int(step), name, metrics, _logged(attempt, step, name, plan.samples)):
-            found.setdefault(int(step), {}).update({Measure(k, name): v for k, v in metrics.items()})
+        values = exact.of(int(step), name, recorded.get((step, name)), _logged(attempt, step, name, plan.samples))
+        if values:
+            found.setdefault(int(step), {}).update(values)
     return found
 
 
@@ -301,46 +289,23 @@ def read_run(folder: Path) -> RunLog:
     request = read_inputs(folder)
     run, form = request.run, load("openrlhf")
     assert form.console is not None
-    starts = read_starts(folder / ATTEMPTS_FILE)
-    events, notes = _from_events(folder / "tensorboard" / run.run_id, starts)
     printed = {number: read_console(path, form.console) for number, path in consoles(folder).items()}
-    if not events and not any(printed.values()) and (folder / LOG_FILE).is_file():
-        # An executor's log holds all attempts; only without events need it not be matched to them.
+    if not any(printed.values()) and (folder / LOG_FILE).is_file():
+        # An executor's log holds all attempts.
         printed = {i: [steps] for i, steps in enumerate(read_console(folder / LOG_FILE, form.console), start=1)}
-    if not events and any(printed.values()):
-        message = f"run {run.run_id!r}: no TensorBoard events in {folder}; values are those that the console showed."
-        notes = (*notes, Note("log-from-console", "info", message, {"run_id": run.run_id, "folder": str(folder)}))
     samples = read_samples(folder)
     resumed = {int(line["attempt"]): float(line["step"]) for line in _json_lines(folder / RESUMES)}
-    last = max((number for number, parts in {**printed, **events}.items() if parts), default=0)
     attempts: list[Attempt] = []
-    for number in range(1, last + 1):
-        one = events.get(number, Attempt(folder, {}, float(number), None, ()))
+    for number in range(1, max((number for number, parts in printed.items() if parts), default=0) + 1):
+        one = attempt_of_steps(folder, {})
         for steps in printed.get(number, ()):
-            one = filled(one, attempt_of_steps(folder, steps))[0]
+            one = joined(one, attempt_of_steps(folder, steps))
         sampled = float(samples.count("train", number))
-        attempts.append(replace(one, number=number, from_step=resumed.get(number), sampled=sampled))
+        started = {"started": float(number), "number": number, "from_step": resumed.get(number), "sampled": sampled}
+        attempts.append(replace(one, **started))
     said: dict[str, Any] = {**run.context(), "n_problems": request.n_problems}
-    log = RunLog(run.run_id, folder, "tensorboard", tuple(attempts), notes, said, known_format=form, gpus=request.gpus)
+    log = RunLog(run.run_id, folder, "console", tuple(attempts), (), said, known_format=form, gpus=request.gpus)
     return add_samples(log, samples, request)
-
-
-def _from_events(folder: Path, starts: Sequence[Start]) -> tuple[dict[int, Attempt], tuple[Note, ...]]:
-    """What each attempt wrote into the event folder."""
-    if not event_files(folder):
-        return {}, ()
-    run = read_tensorboard(folder)
-    found: dict[int, Attempt] = {}
-    for position, file in enumerate((one for one in run.attempts if one.series), start=1):
-        number = _number(file.started, starts, position)
-        found[number] = joined(found[number], file) if number in found else file
-    return found, run.notes
-
-
-def _number(started: float, starts: Sequence[Start], position: int) -> int:
-    """The attempt that was under way when an event file was begun; without a record of starts, its position."""
-    begun = [one.attempt for one in starts if one.started <= started]
-    return max(begun, default=1) if starts else position
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 A logged step is one rollout batch of B_p prompts and n samples each, however many optimiser updates it is split into.
 A resume begins a new event file in the same folder, whose steps go on after the checkpoint; in our own run folders
-resumed.jsonl names that step, and every console has the number of its attempt. See runs.py for such folders.
+resumed.jsonl names that step, and every console has the number of its attempt; see launched_runs.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from isocompute_openrlhf.launched_runs import RUN_FILES, progress_of, read_run
-from isocompute_openrlhf.request import KIND
+from isocompute_openrlhf.launched_runs import REQUEST_DOCUMENT, RUN_FILES, progress_of, read_run
 from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
@@ -121,5 +120,5 @@ FORMAT = LogFormat(
     kept_percent_tag="train/dynamic_filtering_pass_rate",
     configurations=(_configuration("openrlhf", 0), _configuration("openrlhf before 0.10.2", 1)),
     console=Console((b"Global step ", b"Evaluation completed in "), _parse),
-    run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
+    run_folder=RunFolder(REQUEST_DOCUMENT.kind, RUN_FILES, read_run, progress_of),
 )

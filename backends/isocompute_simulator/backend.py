@@ -10,7 +10,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, read_options
-from isocompute_sdk.training.checks import unsupported
+from isocompute_sdk.training.checks import batch_not_divisible
 from isocompute_simulator.configuration import REQUEST, RUN_FILE, SimulatorOptions
 
 VERSION = ".".join(np.__version__.split(".")[:2])
@@ -41,7 +41,7 @@ class SimulatorBackend(ScriptBackend):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on a run: that it is a simulation, and refusals."""
         _, notes = read_options(run, SimulatorOptions)
-        return unique((_label(), *run.recipe.notes(), *notes, *_batch(run)))
+        return unique((_label(), *run.recipe.notes(), *notes, *batch_not_divisible(run, max(run.hardware.gpu_counts))))
 
     def needs(self, run: RunSpec) -> Needs:
         """No GPU, whatever number of GPUs is simulated."""
@@ -63,14 +63,3 @@ def _label() -> Note:
         "backend simulator: no model is trained; rewards are drawn from a simulated task and say nothing about one."
     )
     return Note("simulation", "warning", message)
-
-
-def _batch(run: RunSpec) -> list[Note]:
-    gpus = max(run.hardware.gpu_counts)
-    if run.rollouts_per_batch % gpus == 0:
-        return []
-    message = (
-        f"n * B_p = {run.group_size} * {run.problems_per_batch} = {run.rollouts_per_batch} rollouts cannot be shared "
-        f"by {gpus} GPUs. Choose sizes whose product is a multiple of {gpus}."
-    )
-    return [unsupported("problems_per_batch", message, gpus=gpus)]

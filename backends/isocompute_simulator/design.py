@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,14 +107,7 @@ def draw_large_design(rng: np.random.Generator) -> SweepDesign:
             PlannedRun(r.group_size, r.problems_per_batch, seed, r.update_steps) for r in first for seed in range(seeds)
         )
         if LARGE[0] <= len(runs) <= LARGE[1]:
-            return SweepDesign(
-                design.levels,
-                design.problems_per_batch,
-                runs,
-                min(design.evaluations, 40),
-                design.by_steps,
-                design.log_spaced,
-            )
+            return replace(design, runs=runs, evaluations=min(design.evaluations, 40))
 
 
 def typical_design(rollouts: int) -> SweepDesign:

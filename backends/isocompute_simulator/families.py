@@ -6,34 +6,84 @@ n* on hard problems (fig. 7), overfitting on few problems (section 6).
 
 No process uses the curve shapes of the fits. They have features of digitised and recorded curves that the formula
 families lack: late declines whose onset depends on n, rises in two stages, early dips, exponents that depend on n.
-
-Constants and where they come from:
-
-- `DECLINE`: share of the gain lost per e-fold of compute after the peak. Qwen3-4B Easy: n = 64 gains .164 and falls
-  from .622 at 165k to .514 at 400k (.12 per e-fold, .73 of its gain), n = 128 from .594 at 173k to .534 (.53), n = 8
-  does not fall. D = 6,000 (Qwen2.5-7B): n = 8 .28, n = 256 .34, n = 512 .35. Digitised panels in
-  `isocompute_sdk/laws/data/panels`.
-- `ONSET_PER_OCTAVE`: change of the onset's ln C per octave of n. Qwen3-4B Easy: 0 from n = 64 to 128; D = 6,000: .28
-  from n = 8 to 512; with D = 500 large n decline first (finding 5 of the paper), hence also negative.
-- `GAIN`: .14 to .25 on Easy, .05 to .13 on Hard (fig. 6 of the paper).
-- `skills`: learning rate proportional to sqrt(n B_p) (recipe of section 3), so that progress goes as C / sqrt(n B_p);
-  advantage signal sqrt(p (1 - p)) where the group is mixed; unsolved problems are pushed back by updates for others
-  (interference, section 6), less for larger n.
-- Evaluation noise: .010 to .012 on Easy, .004 on Hard (README of the panels).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from isocompute_simulator.design import SweepDesign
 from isocompute_simulator.truth import OCTAVES_X, SHAPES, Array, TabulatedTruth, Truth, log_grid, rise_at
 
-FAMILIES = ("easy", "hard", "unsaturated", "insensitive", "overfitting", "rough")
-"""Names of the families."""
+Range = tuple[float, float]
+Relative = Callable[[SweepDesign, np.random.Generator], Array]
+
+
+def _octaves(design: SweepDesign) -> tuple[float, float]:
+    """log2 of the smallest and the largest n."""
+    return float(np.log2(design.levels[0])), float(np.log2(design.levels[-1]))
+
+
+def _saturating(design: SweepDesign, rng: np.random.Generator) -> Array:
+    """Relative amplitude: a sigmoid of log2 n from a floor to 1."""
+    low, high = _octaves(design)
+    floor = rng.uniform(0.3, 0.7)
+    late_X = rng.uniform(0.6, 1.3) * (OCTAVES_X - rng.uniform(low + 1, high + 0.5))
+    return floor + (1 - floor) * (1.0 / (1.0 + np.exp(-late_X)))
+
+
+def _falling(design: SweepDesign, rng: np.random.Generator) -> Array:
+    low, high = _octaves(design)
+    peak = rng.uniform(0.5 * (low + high), high + 0.3)
+    fall = rng.uniform(0.15, 0.5) * np.maximum(OCTAVES_X - peak, 0) ** rng.uniform(1.0, 1.6)
+    return _saturating(design, rng) * np.exp(-fall)
+
+
+def _linear(design: SweepDesign, rng: np.random.Generator) -> Array:
+    return 1 + rng.uniform(0.25, 0.6) * np.maximum(OCTAVES_X - _octaves(design)[0], -1.5)
+
+
+def _flat(design: SweepDesign, rng: np.random.Generator) -> Array:
+    return 1 + rng.normal(0, 0.004) * OCTAVES_X
+
+
+def _noise(rng: np.random.Generator, low: float, high: float) -> Array:
+    """Independent deviations at each octave, interpolated."""
+    return np.interp(OCTAVES_X, np.arange(0.0, 15.0), rng.normal(0, rng.uniform(low, high), 15))
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A family: amplitudes by log2 n, and ranges from which the rest is drawn."""
+
+    relative: Relative
+    """Amplitude relative to that of other n."""
+    gain: Range
+    slope: Range
+    """Delay in ln C per octave of n."""
+    seen: Range
+    """Share of its gain that the middle n reaches at the end of the sweep."""
+    steepness: Range = (0.85, 2.0)
+    base: Range = (0.2, 0.5)
+    overfits: bool = False
+    rough: bool = False
+    """Whether amplitudes and midpoints of neighbouring n differ irregularly."""
+
+
+FORMULAS = {
+    "easy": Formula(_saturating, gain=(0.05, 0.4), slope=(0.3, 0.65), seen=(0.4, 0.98)),
+    "hard": Formula(_falling, gain=(0.05, 0.2), slope=(0.2, 0.55), seen=(0.33, 0.9), base=(0.02, 0.25)),
+    "unsaturated": Formula(_linear, gain=(0.1, 0.4), slope=(0.25, 0.55), seen=(0.15, 0.55), steepness=(0.5, 1.1)),
+    "insensitive": Formula(_flat, gain=(0.05, 0.4), slope=(0.0, 0.03), seen=(0.33, 0.98)),
+    "overfitting": Formula(_saturating, gain=(0.05, 0.4), slope=(0.25, 0.55), seen=(0.4, 0.98), overfits=True),
+    "rough": Formula(_saturating, gain=(0.05, 0.4), slope=(0.25, 0.55), seen=(0.4, 0.95), rough=True),
+}
+FAMILIES = tuple(FORMULAS)
+"""Names of the families by formulas."""
 
 
 def draw_family(rng: np.random.Generator) -> str:
@@ -43,159 +93,46 @@ def draw_family(rng: np.random.Generator) -> str:
 
 def draw_truth(family: str, design: SweepDesign, rng: np.random.Generator) -> Truth:
     """A task of a family, placed so that the sweep sees a third to all of the rise."""
-    return _DRAW[family](design, rng)
-
-
-def _sigmoid(x: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def _task(
-    design: SweepDesign,
-    rng: np.random.Generator,
-    *,
-    relative_X: Array,
-    gain: tuple[float, float],
-    slope: float,
-    seen: tuple[float, float],
-    steepness: tuple[float, float] = (0.85, 2.0),
-    base: tuple[float, float] = (0.2, 0.5),
-    rough_midpoint_X: Array | None = None,
-    **overfit: float | int,
-) -> Truth:
-    """A task with amplitudes proportional to `relative_X` and midpoints that rise by `slope` per octave.
-
-    Its gain is drawn from `gain`; the middle n reaches a share of it, drawn from `seen`, at the end of the sweep.
-    """
+    formula = FORMULAS[family]
+    low, high = _octaves(design)
+    n_problems, begin = 0, 0.0
+    if formula.overfits:
+        n_problems = int(rng.choice([200, 300, 500, 1000, 2000]))
+        begin = np.log(design.largest_rollouts) + rng.uniform(1.0, 4.0)
+    rough = [_noise(rng, 0.06, 0.14), _noise(rng, 0.1, 0.3)] if formula.rough else [0.0, 0.0]
+    relative_X = formula.relative(design, rng) * np.exp(rough[0])
+    slope = rng.uniform(*formula.slope)
+    overfit: dict[str, Any] = {}
+    if formula.overfits:
+        overfit = {
+            "n_problems": n_problems,
+            "overfit_at": float(begin - np.log(n_problems / 1000.0)),
+            "overfit_cap": float(rng.uniform(low + 1, high - 0.5)),
+            "overfit_haste": float(rng.uniform(0.5, 1.5)),
+            "overfit_rate": float(rng.uniform(0.6, 1.5)),
+        }
     shape = SHAPES[int(rng.integers(3))]
-    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
     centre = 0.5 * (low + high)
-    h = np.exp(rng.uniform(*np.log(steepness)))
+    h = np.exp(rng.uniform(*np.log(formula.steepness)))
     steepness_X = h * np.exp(rng.normal(0, 0.02) * (OCTAVES_X - centre))
-    share = rng.uniform(*seen)
+    share = rng.uniform(*formula.seen)
     # The delay keeps growing beyond the largest n, where runs have too few updates.
     midpoint_X = slope * (OCTAVES_X - centre) + 0.5 * rng.uniform(0, 0.06) * (OCTAVES_X - centre) ** 2
-    midpoint_X = midpoint_X + np.log(design.largest_rollouts) - rise_at(shape, share) / h
-    if rough_midpoint_X is not None:
-        midpoint_X = midpoint_X + rough_midpoint_X
+    midpoint_X = midpoint_X + np.log(design.largest_rollouts) - rise_at(shape, share) / h + rough[1]
     allowed = (low <= OCTAVES_X) & (high + 1 >= OCTAVES_X)
-    height = np.exp(rng.uniform(*np.log(gain))) / float(relative_X[allowed].max())
+    height = np.exp(rng.uniform(*np.log(formula.gain))) / float(relative_X[allowed].max())
     return Truth(
         shape=shape,
-        base_reward=float(rng.uniform(*base)),
+        base_reward=float(rng.uniform(*formula.base)),
         amplitude_X=height * relative_X,
         midpoint_X=midpoint_X,
         steepness_X=steepness_X,
         problems_per_batch=design.problems_per_batch[0],
         problems_delay=float(rng.normal(0.15, 0.15)),
-        **overfit,  # pyright: ignore[reportArgumentType]
+        **overfit,
     )
 
 
-def _saturating(design: SweepDesign, rng: np.random.Generator) -> Array:
-    """Relative amplitude: a sigmoid of log2 n from a floor to 1."""
-    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
-    floor = rng.uniform(0.3, 0.7)
-    return floor + (1 - floor) * _sigmoid(rng.uniform(0.6, 1.3) * (OCTAVES_X - rng.uniform(low + 1, high + 0.5)))
-
-
-def _easy(design: SweepDesign, rng: np.random.Generator) -> Truth:
-    return _task(
-        design,
-        rng,
-        relative_X=_saturating(design, rng),
-        gain=(0.05, 0.4),
-        slope=rng.uniform(0.3, 0.65),
-        seen=(0.4, 0.98),
-    )
-
-
-def _hard(design: SweepDesign, rng: np.random.Generator) -> Truth:
-    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
-    peak = rng.uniform(0.5 * (low + high), high + 0.3)
-    fall = rng.uniform(0.15, 0.5) * np.maximum(OCTAVES_X - peak, 0) ** rng.uniform(1.0, 1.6)
-    return _task(
-        design,
-        rng,
-        relative_X=_saturating(design, rng) * np.exp(-fall),
-        gain=(0.05, 0.2),
-        slope=rng.uniform(0.2, 0.55),
-        seen=(0.33, 0.9),
-        base=(0.02, 0.25),
-    )
-
-
-def _unsaturated(design: SweepDesign, rng: np.random.Generator) -> Truth:
-    low = np.log2(design.levels[0])
-    return _task(
-        design,
-        rng,
-        relative_X=1 + rng.uniform(0.25, 0.6) * np.maximum(OCTAVES_X - low, -1.5),
-        gain=(0.1, 0.4),
-        slope=rng.uniform(0.25, 0.55),
-        seen=(0.15, 0.55),
-        steepness=(0.5, 1.1),
-    )
-
-
-def _insensitive(design: SweepDesign, rng: np.random.Generator) -> Truth:
-    trend = rng.normal(0, 0.004) * OCTAVES_X
-    return _task(
-        design,
-        rng,
-        relative_X=1 + trend,
-        gain=(0.05, 0.4),
-        slope=rng.uniform(0.0, 0.03),
-        seen=(0.33, 0.98),
-    )
-
-
-def _overfitting(design: SweepDesign, rng: np.random.Generator) -> Truth:
-    low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
-    n_problems = int(rng.choice([200, 300, 500, 1000, 2000]))
-    begin = np.log(design.largest_rollouts) + rng.uniform(1.0, 4.0)
-    return _task(
-        design,
-        rng,
-        relative_X=_saturating(design, rng),
-        gain=(0.05, 0.4),
-        slope=rng.uniform(0.25, 0.55),
-        seen=(0.4, 0.98),
-        n_problems=n_problems,
-        overfit_at=float(begin - np.log(n_problems / 1000.0)),
-        overfit_cap=float(rng.uniform(low + 1, high - 0.5)),
-        overfit_haste=float(rng.uniform(0.5, 1.5)),
-        overfit_rate=float(rng.uniform(0.6, 1.5)),
-    )
-
-
-def _rough(design: SweepDesign, rng: np.random.Generator) -> Truth:
-    octaves = np.arange(0.0, 15.0)
-    amplitude = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.06, 0.14), octaves.size))
-    midpoint = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.1, 0.3), octaves.size))
-    return _task(
-        design,
-        rng,
-        relative_X=_saturating(design, rng) * np.exp(amplitude),
-        gain=(0.05, 0.4),
-        slope=rng.uniform(0.25, 0.55),
-        seen=(0.4, 0.95),
-        rough_midpoint_X=midpoint,
-    )
-
-
-_DRAW: dict[str, Callable[[SweepDesign, np.random.Generator], Truth]] = {
-    "easy": _easy,
-    "hard": _hard,
-    "unsaturated": _unsaturated,
-    "insensitive": _insensitive,
-    "overfitting": _overfitting,
-    "rough": _rough,
-}
-
-
-PROCESSES = ("skills", "memorising", "declining", "two-stage", "dipping", "tilted")
-"""Names of the families."""
 GAIN = (0.05, 0.3)
 BASE = (0.05, 0.5)
 DECLINE = (0.2, 0.75)
@@ -361,3 +298,5 @@ _DRAW_PROCESS: dict[str, Callable[[SweepDesign, np.random.Generator], TabulatedT
     "dipping": _dipping,
     "tilted": _tilted,
 }
+PROCESSES = tuple(_DRAW_PROCESS)
+"""Names of the families by a model of training."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.training.payload.problem_files import Problem
-from isocompute_torch.configuration import VALIDATION, Configuration, InputError
+from isocompute_torch.configuration import VALIDATION, Configuration, InputError, chosen_sampler, fallback
 from isocompute_torch.learner import Learner
 from isocompute_torch.loop import Parts, PromptSet
 from isocompute_torch.memory import Sizing, checkpoints, keep_freed_memory, memory_of, size_run
@@ -28,7 +27,6 @@ from isocompute_torch.policy import (
 from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
 from isocompute_torch.rewards import RewardPool
 from isocompute_torch.sampler import Sampler, TorchSampler
-from isocompute_torch.sampler_choice import chosen_sampler, fallback, vllm_is_installed
 
 
 def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
@@ -72,10 +70,21 @@ def assemble(
         RewardPool(run.data.reward, timeout_seconds=options.reward_timeout_seconds, processes=options.reward_processes)
     )
     device = choose_device(options.device)
+    chosen, note = chosen_sampler(options.sampler, device.type)
     config = load_config(run.model)
     dtype = dtype or choose_dtype(options.dtype, device, config)
-    plan = _planned(configuration, config, device, dtype)
-    if device.type == "cpu" and plan.sizing.keeps_freed_memory:
+    memory = memory_of(device)
+
+    def sized(sampler: Literal["torch", "vllm"]) -> Sizing:
+        return size_run(run.model, config, run.recipe, options, memory, device=device, dtype=dtype, sampler=sampler)
+
+    try:
+        sizing = sized(chosen)
+    except InputError as error:
+        if chosen == "torch" or options.sampler == "vllm":
+            raise
+        chosen, note, sizing = "torch", fallback(error.message), sized("torch")
+    if device.type == "cpu" and sizing.keeps_freed_memory:
         keep_freed_memory()
     policy = load_policy(run.model, device, dtype, options.stop_texts())
 
@@ -91,14 +100,29 @@ def assemble(
         reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
         value_model=load_value_model(run.model, device, dtype) if ppo else None,
         n_train=options.n_train,
-        token_budget=plan.sizing.token_budget,
+        token_budget=sizing.token_budget,
         merge=options.merge_duplicates,
         checkpointing=checkpoints(options, device),
     )
-    sampler, note = _sampler(configuration, policy, sets, plan)
+    sampler: Sampler | None = None
+    if chosen == "vllm":
+        try:
+            sampler = _engine(configuration, policy, sets.values(), sizing.vllm_share)
+        except InputError as error:
+            if options.sampler == "vllm":
+                raise
+            note = fallback(error.message)
+    sampler = sampler or TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates)
     stack.callback(sampler.close)
-    chosen = device.type == "cpu" and options.dtype == "auto" and dtype == torch.bfloat16
-    notes = [*plan.sizing.notes, *(one for one in (plan.note, note, _IN_BFLOAT16 if chosen else None) if one)]
+    notes = list(sizing.notes)
+    if note is not None:
+        notes.append(note)
+    if device.type == "cpu" and options.dtype == "auto" and dtype == torch.bfloat16:
+        message = (
+            "The processor computes in bfloat16: weights have 16 bits, with 32 in the optimiser. For 32 bits "
+            "throughout set options.dtype to float32."
+        )
+        notes.append(Note("bfloat16-on-cpu", "info", message))
     return Parts(
         train=sets.pop("train"),
         evaluations=sets,
@@ -110,69 +134,16 @@ def assemble(
     )
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """What is decided before the model is loaded."""
+def _engine(configuration: Configuration, policy: Policy, sets: Iterable[PromptSet], memory_share: float) -> Sampler:
+    from isocompute_torch.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
 
-    sampler: Literal["torch", "vllm"]
-    sizing: Sizing
-    note: Note | None
-    """Why vLLM does not sample on a GPU."""
-
-
-_IN_BFLOAT16 = Note(
-    "bfloat16-on-cpu",
-    "info",
-    "The processor computes in bfloat16: weights have 16 bits, with 32 in the optimiser. For 32 bits throughout set "
-    "options.dtype to float32.",
-)
-
-
-def _planned(configuration: Configuration, config: Any, device: torch.device, dtype: torch.dtype) -> _Planned:
-    """Sampler and sizes.
-
-    Raises:
-        InputError: the run does not fit.
-    """
-    run, options = configuration.run, configuration.options
-    memory = memory_of(device)
-
-    def sized(sampler: Literal["torch", "vllm"]) -> Sizing:
-        return size_run(run.model, config, run.recipe, options, memory, device=device, dtype=dtype, sampler=sampler)
-
-    sampler, note = chosen_sampler(options.sampler, device.type, installed=vllm_is_installed())
-    try:
-        return _Planned(sampler, sized(sampler), note)
-    except InputError as error:
-        if sampler == "torch" or options.sampler == "vllm":
-            raise
-        return _Planned("torch", sized("torch"), fallback(error.message))
-
-
-def _sampler(
-    configuration: Configuration, policy: Policy, sets: dict[str, PromptSet], plan: _Planned
-) -> tuple[Sampler, Note | None]:
-    """The sampler, and a note if vLLM does not run this model and nobody asked for it."""
-    options, sizing = configuration.options, plan.sizing
-    if plan.sampler == "vllm":
-        from isocompute_torch.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
-
-        longest_prompt = max(len(prompt) for chosen in sets.values() for prompt in chosen.ids)
-        try:
-            engine = VLLMSampler(
-                policy,
-                configuration.run.model,
-                longest=longest_prompt + configuration.run.recipe.max_response_tokens,
-                rows_at_once=min(options.sampling_batch, ROWS_AT_ONCE),
-                memory_share=sizing.vllm_share,
-                cache_gib=options.vllm_cache_gib,
-            )
-        except InputError as error:
-            if options.sampler == "vllm":
-                raise
-            note = fallback(error.message)
-        else:
-            return engine, None
-    else:
-        note = None
-    return TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates), note
+    options = configuration.options
+    longest_prompt = max(len(prompt) for prompts in sets for prompt in prompts.ids)
+    return VLLMSampler(
+        policy,
+        configuration.run.model,
+        longest=longest_prompt + configuration.run.recipe.max_response_tokens,
+        rows_at_once=min(options.sampling_batch, ROWS_AT_ONCE),
+        memory_share=memory_share,
+        cache_gib=options.vllm_cache_gib,
+    )

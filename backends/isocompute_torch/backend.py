@@ -13,21 +13,12 @@ from isocompute_sdk.training import ScriptBackend, checks
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import Case, Check, Rule, checked
-from isocompute_torch.architecture import architecture_in
-from isocompute_torch.configuration import OPTIONS_OF_SPEED, TorchOptions
-from isocompute_torch.sampler_choice import INSTALL, vllm_is_installed
+from isocompute_torch.configuration import INSTALL, OPTIONS_OF_SPEED, TorchOptions, vllm_is_installed
 
 VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""
 MODULE = "isocompute_torch.train"
 TorchCase = Case[TorchOptions]
-
-
-def _model(case: TorchCase) -> Iterator[Note]:
-    """What the configuration of a model in a local folder says about speed; a model on the hub is not looked up."""
-    found = architecture_in(case.run.model)
-    if found is not None and found.note is not None and case.options.merge_duplicates:
-        yield Note("prefixes-not-shared", "info", found.note, {"model_type": found.model_type})
 
 
 def _warmup(case: TorchCase) -> list[Note]:
@@ -65,7 +56,6 @@ CHECKS: tuple[Check[TorchCase], ...] = (
         "n_train with ppo: PPO's baseline is its value model. Remove n_train, or use grpo or cispo.",
     ),
     _vllm,
-    _model,
     Rule[TorchCase](
         "hardware.gpus",
         lambda c: c.gpus > 1,

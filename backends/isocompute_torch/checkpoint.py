@@ -1,84 +1,56 @@
 """Checkpoints: everything a run needs to resume bit for bit. A kill leaves the old checkpoint or the new one.
 
-RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file checkpoints/latest names
-the newest folder; a finished run drops both unless it keeps its state. best/ holds the policy with the best validation
-reward so far. No generator state is saved: every draw is seeded by the run's seed and the step.
+RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; a finished run drops it unless it
+keeps its state. best/ holds the policy with the best validation reward so far. No generator state is saved: every draw
+is seeded by the run's seed and the step.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from isocompute_sdk.files import write_text
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.training.payload.run_files import better, record_best
-from isocompute_torch.configuration import InputError
+from isocompute_torch.configuration import CHECKPOINTS, Counters, InputError
 from isocompute_torch.learner import Learner
 from isocompute_torch.policy import Policy, load_model
 
-FOLDER = "checkpoints"
 BEST_FOLDER = "best"
-LATEST = "latest"
 STATE = "state.pt"
 SCHEMA_VERSION = 1
 
 
-@dataclass
-class Counters:
-    """Progress of a run."""
-
-    step: int = 0
-    """Updates done."""
-    rollouts: int = 0
-    """Training rollouts generated, C."""
-    tokens: int = 0
-    """Training tokens sampled."""
-
-
 def latest_step(run_folder: Path) -> int | None:
     """Update step of the newest checkpoint; None without a checkpoint."""
-    pointer = run_folder / FOLDER / LATEST
-    if not pointer.exists():
-        return None
-    name = pointer.read_text(encoding="utf-8").strip()
-    return int(name.rpartition("-")[2]) if (pointer.parent / name / STATE).is_file() else None
+    steps = [int(path.parent.name.rpartition("-")[2]) for path in (run_folder / CHECKPOINTS).glob(f"step-*/{STATE}")]
+    return max(steps, default=None)
 
 
 @interrupts_later()  # torch.save turns an interrupt inside its writes into a RuntimeError, or ends the process.
-def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
+def save(run_folder: Path, learner: Learner, counters: Counters) -> None:
     """Write a checkpoint and remove the older ones.
 
     Raises:
         OSError: the disk is full; the older checkpoint is kept.
     """
-    folder = run_folder / FOLDER
-    final = folder / f"step-{counters.step:06d}"
-    temporary = folder / f".step-{counters.step:06d}.new"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        with (temporary / STATE).open("wb") as file:
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        with (folder / STATE).open("wb") as file:
             torch.save(_state(learner, counters), file)
             file.flush()
             os.fsync(file.fileno())
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    write_text(folder / LATEST, final.name + "\n")
-    for old in folder.glob("*step-*"):
-        if old != final:
-            shutil.rmtree(old, ignore_errors=True)
-    return final
+
+    final = run_folder / CHECKPOINTS / f"step-{counters.step:06d}"
+    _replace(final, write)
+    _remove_others(final)
 
 
 @interrupts_later()
@@ -93,27 +65,36 @@ def keep_best(run_folder: Path, learner: Learner, step: int, metric: str, reward
     folder = run_folder / BEST_FOLDER / f"step-{step:06d}"
     save_model(learner.policy, folder)
     record_best(run_folder, step, metric, reward, folder)
-    for old in folder.parent.glob("*step-*"):
-        if old != folder:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def load_best(policy: Policy, folder: Path) -> None:
-    """Copy the weights of a checkpoint in Hugging Face's form into the policy."""
-    policy.model.load_state_dict(load_model(str(folder), torch.device("cpu"), policy.dtype).state_dict())
+    _remove_others(folder)
 
 
 def save_model(policy: Policy, folder: Path) -> None:
     """Write the policy and its tokenizer in Hugging Face's form, in one step."""
+    _replace(folder, policy.save)
+
+
+def _replace(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write a folder beside its place and rename it."""
     temporary = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        policy.save(temporary)
+        write(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _remove_others(folder: Path) -> None:
+    for other in folder.parent.glob("*step-*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def load_best(policy: Policy, folder: Path) -> None:
+    """Copy the weights of a checkpoint in Hugging Face's form into the policy."""
+    policy.model.load_state_dict(load_model(str(folder), torch.device("cpu"), policy.dtype).state_dict())
 
 
 def saved_dtype(run_folder: Path, step: int) -> torch.dtype:
@@ -127,8 +108,8 @@ def saved_dtype(run_folder: Path, step: int) -> torch.dtype:
         return next(weight.dtype for weight in weights.values() if weight.is_floating_point())
 
 
-def load(run_folder: Path, step: int, learner: Learner) -> Counters:
-    """Load a checkpoint into the learner; returns its counters.
+def load(run_folder: Path, step: int, learner: Learner, counters: Counters) -> None:
+    """Load a checkpoint into the learner and the counters.
 
     Raises:
         InputError: the checkpoint cannot be read, or belongs to another model.
@@ -142,11 +123,11 @@ def load(run_folder: Path, step: int, learner: Learner) -> Counters:
         if learner.value_model is not None and learner.value_optimiser is not None:
             learner.value_model.load_state_dict(state["value_model"])
             learner.value_optimiser.load_state(state["value_optimiser"])
-    return Counters(**state["counters"])
+        vars(counters).update(state["counters"])
 
 
 def _path(run_folder: Path, step: int) -> Path:
-    return run_folder / FOLDER / f"step-{step:06d}" / STATE
+    return run_folder / CHECKPOINTS / f"step-{step:06d}" / STATE
 
 
 @contextmanager
@@ -163,7 +144,7 @@ def _usable(path: Path) -> Generator[Path]:
 def _state(learner: Learner, counters: Counters) -> dict[str, Any]:
     state: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "counters": asdict(counters),
+        "counters": vars(counters),
         "policy": learner.policy.model.state_dict(),
         "optimiser": learner.optimiser.state(),
     }

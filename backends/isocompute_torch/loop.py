@@ -14,10 +14,13 @@ journal equals that of an uninterrupted run.
 from __future__ import annotations
 
 import math
+import sys
 import time
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,13 +33,66 @@ from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_sdk.training.payload.run_files import record_reported
 from isocompute_torch import checkpoint
-from isocompute_torch.checkpoint import Counters
-from isocompute_torch.configuration import VALIDATION, Configuration, InputError, RunFailed, derive_seed
+from isocompute_torch.configuration import VALIDATION, Configuration, Counters, InputError, RunFailed, derive_seed
 from isocompute_torch.learner import Learner, warmed_up
 from isocompute_torch.problems import BatchOrder, TextCodec
-from isocompute_torch.progress_display import RunConsole
 from isocompute_torch.rewards import Call, RewardPool, Scores
 from isocompute_torch.sampler import Sampler, Samples
+
+LINE_SECONDS = 10.0
+"""Shortest time between the lines of two updates."""
+BEST_AGAIN = 1
+"""Evaluations after the last update: the best policy on new samples."""
+RECENT = 20
+"""Updates whose mean time, evaluations between them included, is that of the ones to come."""
+
+
+class RunConsole:
+    """Shows the progress of one run.
+
+    Args:
+        run_id: name of the run.
+        total: update steps of the whole run.
+        done: update steps done before this attempt.
+    """
+
+    def __init__(self, run_id: str, total: int, done: int) -> None:
+        self.run_id = run_id
+        self.total = total
+        self.done = done
+        self._started = time.monotonic()
+        self._rollouts = 0
+        self._ends: deque[float] = deque([self._started], maxlen=RECENT + 1)
+        self._last_line = -LINE_SECONDS
+
+    def step(self, step: int, rollouts: int, reward: float) -> None:
+        """Show that one update is done, with its rollouts and mean training reward."""
+        self.done = step
+        self._rollouts += rollouts
+        self._ends.append(time.monotonic())
+        elapsed = self._ends[-1] - self._started
+        if step < self.total and elapsed - self._last_line < LINE_SECONDS:
+            return
+        self._last_line = elapsed
+        speed = f"{self._rollouts / max(elapsed, 1e-9):,.0f}"
+        left = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1) * (self.total - step)
+        self.note(f"step {step}/{self.total}  reward {reward:.3f}  {speed} rollouts/s  {_clock(left)} left")
+
+    def evaluation(self, step: int, eval_set: str, metrics: dict[str, float]) -> None:
+        """Show the metrics at k of one evaluation."""
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "@" in name)
+        self.note(f"step {step}/{self.total}  {eval_set}: {shown}")
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        sys.stdout.write(f"{self.run_id}: {text}\n")
+        sys.stdout.flush()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +197,7 @@ def evaluate(
 
 @dataclass
 class Parts:
-    """The parts of a run, as `assemble` in assembly.py makes them."""
+    """The parts of a run, as `assembly.assemble` makes them."""
 
     train: PromptSet
     """Training problems."""
@@ -260,15 +316,7 @@ class Loop:
         for name, prompts in self.parts.evaluations.items():
             seconds: dict[str, float] = {}
             with _timed(seconds, "evaluation"):
-                measured = evaluate(
-                    prompts,
-                    self.parts.sampler,
-                    self.parts.reward,
-                    run.evaluation,
-                    max_tokens=run.recipe.max_response_tokens,
-                    seed=derive_seed(run.seed, f"evaluation:{name}", step),
-                )
-            measured.scores.check(f"evaluation of {name} after step {step}", stop_on_error=self._stops_on_error)
+                measured = self._measured(prompts, f"evaluation:{name}", step)
             self._record(
                 "evaluation",
                 durable=True,
@@ -290,31 +338,34 @@ class Loop:
 
     def report(self) -> None:
         """Evaluate the best checkpoint on new samples, for best.json; the policy then holds its weights."""
-        run, parts, folder = self.configuration.run, self.parts, self.configuration.folder
+        parts, folder = self.parts, self.configuration.folder
         best = read_best(folder)
         if best is None:
             return
         checkpoint.load_best(parts.learner.policy, folder / best.checkpoint)
         parts.sampler.sync(parts.learner.policy.model)
-        measured = evaluate(
-            parts.evaluations[VALIDATION],
-            parts.sampler,
-            parts.reward,
-            run.evaluation,
-            max_tokens=run.recipe.max_response_tokens,
-            seed=derive_seed(run.seed, "report", best.step),
-        )
-        measured.scores.check(
-            f"evaluation of the best checkpoint, {best.checkpoint}", stop_on_error=self._stops_on_error
-        )
+        measured = self._measured(parts.evaluations[VALIDATION], "report", best.step)
         record_reported(folder, measured.metrics[best.metric])
 
-    def _record(self, kind: str, *, durable: bool = False, **fields: object) -> None:
-        done = self.counters
+    def _measured(self, prompts: PromptSet, purpose: str, step: int) -> Measured:
+        """One evaluation, with draws of its own for each purpose and step."""
+        run = self.configuration.run
+        measured = evaluate(
+            prompts,
+            self.parts.sampler,
+            self.parts.reward,
+            run.evaluation,
+            max_tokens=run.recipe.max_response_tokens,
+            seed=derive_seed(run.seed, purpose, step),
+        )
+        measured.scores.check(f"{purpose} after step {step}", stop_on_error=self._stops_on_error)
+        return measured
+
+    def _record(self, kind: str, *, durable: bool = False, **fields: Any) -> None:
         if self._unwritten:
             fields["notes"] = [note.to_dict() for note in self._unwritten]
             self._unwritten = []
-        self.journal.append(kind, step=done.step, rollouts=done.rollouts, tokens=done.tokens, durable=durable, **fields)
+        self.journal.append(kind, **vars(self.counters), durable=durable, **fields)
 
 
 def _halved(tokens: int, step: int) -> Note:

@@ -19,9 +19,9 @@ import torch
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe
-from isocompute_torch.architecture import architecture_of
 from isocompute_torch.configuration import InputError, TorchOptions
 from isocompute_torch.learner import KEPT_LOGITS
+from isocompute_torch.policy import architecture_of
 
 GIB = 2**30
 MOST = 0.95

@@ -1,18 +1,100 @@
-"""The language model that is trained: loading it, hidden states, logits, decoding with a KV cache, and PPO's critic."""
+"""The language model that is trained: loading it, hidden states, logits, decoding with a KV cache, and PPO's critic.
+
+Prefix trees replace the attention mask of a model, and scoring applies the output head to chosen positions only. Both
+are exact only if the model has no further rule: a window, a cap, a scale. The configuration states such rules; small
+weights can hide them from a numerical comparison.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import logging as transformers_logging
 
-from isocompute_torch.architecture import architecture_of
 from isocompute_torch.configuration import InputError
 from isocompute_torch.problems import TextCodec
+
+KNOWN = frozenset(
+    {
+        *("gemma", "gemma3_text", "glm4", "gpt2", "llama", "mistral", "olmo", "olmo2", "olmo3", "phi3"),
+        *("qwen2", "qwen3", "smollm3", "starcoder2"),
+    }
+)
+"""Model types that the tests compare with the plain forward pass, gradients included."""
+LONGEST_TREE = 2_048
+"""Most tokens of a sequence that holds trees; attention to all places of longer ones would cost as much as it saves."""
+SHORTEST_WINDOW = 256
+"""Least sliding window of a model that reads trees. A window hides nothing in a sequence that is not longer."""
+RULES = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
+"""Configuration keys of rules that neither a causal mask nor the output head expresses: soft caps, and attention to
+later tokens."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How the runner may call a model."""
+
+    model_type: str
+    """Name of the architecture, as in config.json."""
+    caps_attention: bool
+    """Whether attention scores are soft-capped: transformers' eager attention applies the cap, its other kernels do
+    not."""
+    obstacle: str | None
+    """Why prefixes are not shared and the head is not applied separately; None if both are exact."""
+    longest_tree: int
+    """Most tokens of a sequence that holds trees; 0 if the model reads none."""
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether a mask and positions decide alone which tokens see each other, and logits are head(hidden states)."""
+        return self.obstacle is None
+
+    @property
+    def note(self) -> str | None:
+        """What a user should know about speed; None if prefixes are shared."""
+        if self.obstacle is None:
+            return None
+        return (
+            f"{self.obstacle}: training does not share prefixes between rollouts. Results are the same; a step takes "
+            "up to twice as long."
+        )
+
+
+def architecture_of(config: Mapping[str, Any]) -> Architecture:
+    """The architecture that a configuration describes.
+
+    Args:
+        config: the content of config.json. Caps and windows are read from its text part, if it has one.
+    """
+    model_type = str(config.get("model_type"))
+    text = config.get("text_config") or config
+    obstacle = _obstacle(model_type, text)
+    longest = min(_window(text) or LONGEST_TREE, LONGEST_TREE) if obstacle is None else 0
+    return Architecture(model_type, bool(text.get("attn_logit_softcapping")), obstacle, longest)
+
+
+def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:
+    for key in RULES:
+        if config.get(key):
+            return f"model type {model_type} has {key} = {config[key]}"
+    if model_type not in KNOWN:
+        return f"model type {model_type} is not among the tested ones ({', '.join(sorted(KNOWN))})"
+    kinds = set(config.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
+    if kinds:
+        return f"model type {model_type} has layers of {', '.join(sorted(kinds))}"
+    window = _window(config)
+    if window is not None and window < SHORTEST_WINDOW:
+        return f"model type {model_type} has a sliding window of {window} tokens, shorter than {SHORTEST_WINDOW}"
+    return None
+
+
+def _window(config: Mapping[str, Any]) -> int | None:
+    """Tokens that a token sees, itself included; None for all."""
+    return config.get("sliding_window") if config.get("use_sliding_window", True) else None
 
 
 class KVCache(Protocol):
@@ -114,13 +196,7 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer in Hugging Face's form."""
-        shown = transformers_logging.is_progress_bar_enabled()
-        transformers_logging.disable_progress_bar()
-        try:
-            self._call.save_pretrained(folder)
-        finally:
-            if shown:
-                transformers_logging.enable_progress_bar()
+        self._call.save_pretrained(folder)
         self.codec.save(folder)
 
 
@@ -233,10 +309,7 @@ def load_config(name: str) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # as in load_model
-        raise InputError(
-            f"{_place(name)} cannot be loaded: {_first_line(error)}",
-            "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
-        ) from error
+        raise _unloadable(name, error) from error
 
 
 def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -252,10 +325,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
             name, config=config, dtype=dtype, attn_implementation=attention, output_loading_info=True
         )
     except Exception as error:  # a checkpoint can fail in as many ways as there are model classes
-        raise InputError(
-            f"{_place(name)} cannot be loaded: {_first_line(error)}",
-            "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
-        ) from error
+        raise _unloadable(name, error) from error
     model, report = cast("tuple[nn.Module, dict[str, Any]]", loaded)
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
@@ -271,17 +341,14 @@ def _load_codec(name: str, model: nn.Module, stop: Sequence[str]) -> TextCodec:
 
     try:
         tokenizer = cast("Any", transformers.AutoTokenizer.from_pretrained(name))
+        # transformers makes an empty tokenizer of the model's kind if the files are missing.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise FileNotFoundError("its files are missing")
     except Exception as error:  # as in load_model
         raise InputError(
             f"the tokenizer of model {name!r} cannot be loaded: {_first_line(error)}",
             "Save it into the model's folder with tokenizer.save_pretrained(folder).",
         ) from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        # transformers makes an empty tokenizer of the model's kind if the files are missing.
-        raise InputError(
-            f"the tokenizer of model {name!r}: its files are missing",
-            "Save it into the model's folder with tokenizer.save_pretrained(folder).",
-        )
     named: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = cast("list[object]", named) if isinstance(named, list) else [named]
     ends = {token for token in listed if isinstance(token, int)}
@@ -299,11 +366,13 @@ def _check_folder(name: str) -> None:
         )
 
 
-def _place(name: str) -> str:
-    """The model and the folder in which it was searched: a mistyped folder is taken for a name on the hub."""
-    if Path(name).is_dir():
-        return f"model folder {name!r}"
-    return f"model {name!r} (no such folder in {str(Path.cwd())!r}, so a name on the hub)"
+def _unloadable(name: str, error: Exception) -> InputError:
+    # A mistyped folder is taken for a name on the hub.
+    missing = "" if Path(name).is_dir() else f" (no such folder in {str(Path.cwd())!r}, so a name on the hub)"
+    return InputError(
+        f"model {name!r}{missing} cannot be loaded: {_first_line(error)}",
+        "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
+    )
 
 
 def _without_dropout(config: object) -> None:

@@ -180,9 +180,3 @@ def probe_subset(problems: Sequence[Problem], size: int) -> list[Problem]:
     """A fixed subset in file order, the same for every run on these problems, independent of its seed."""
     ranked = sorted(range(len(problems)), key=lambda i: hashlib.sha256(f"probe:{problems[i].id}".encode()).digest())
     return [problems[i] for i in sorted(ranked[:size])]
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -98,7 +98,6 @@ class RewardFunction:
         left, late, message = list(calls), 0, ""
         rewards: list[float] = []
         messages: dict[str, None] = {}
-        message = ""
         while left:
             self._send((seed, left))
             answered = 0
@@ -113,7 +112,10 @@ class RewardFunction:
                     self._start()
                     break
             if late == STUCK_CALLS:
-                raise _stuck(message)
+                raise RunFailed(
+                    f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {message}",
+                    "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
+                )
             left = left[answered:]
         return Scores(rewards, sum(map(math.isnan, rewards)), tuple(messages)[:MESSAGES_KEPT])
 
@@ -186,13 +188,6 @@ class RewardFunction:
         return f"the reward function ended its process (status {status})"
 
 
-def _stuck(message: str) -> RunFailed:
-    return RunFailed(
-        f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {message}",
-        "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
-    )
-
-
 CALLS_AT_ONCE = 64
 """Calls that one process is given together. Each group is seeded by its place in the batch, so that rewards that draw
 random numbers do not depend on the number of processes."""
@@ -217,12 +212,8 @@ class RewardPool:
         self.target = target
         self.timeout_seconds = timeout_seconds
         self.most = processes or min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
-        self._functions = [RewardFunction(target, timeout_seconds=timeout_seconds)]
-
-    @property
-    def processes(self) -> int:
-        """Processes now."""
-        return len(self._functions)
+        self.functions = [RewardFunction(target, timeout_seconds=timeout_seconds)]
+        """One per process."""
 
     def score(self, calls: Sequence[Call], *, seed: int = 0) -> Scores:
         """As `RewardFunction.score`, in the order of the calls.
@@ -230,22 +221,34 @@ class RewardPool:
         Raises:
             RunFailed: too many consecutive calls of one process took too long or ended it.
         """
-        calls = list(calls)
-        groups = [calls[i : i + CALLS_AT_ONCE] for i in range(0, len(calls), CALLS_AT_ONCE)]
-        started = time.monotonic()
-        found = list(self._scored(groups, seed))
+        groups = [list(calls[i : i + CALLS_AT_ONCE]) for i in range(0, len(calls), CALLS_AT_ONCE)]
+        free: SimpleQueue[RewardFunction] = SimpleQueue()
+        for function in self.functions:
+            free.put(function)
+
+        def scored(group: list[Call], seed: int) -> Scores:
+            function = free.get()
+            try:
+                return function.score(group, seed=seed)
+            finally:
+                free.put(function)
+
+        started, seeds = time.monotonic(), range(seed, seed + len(groups))
+        if len(self.functions) == 1:  # without a thread, so that an interrupt ends it at once
+            parts = [scored(group, own) for group, own in zip(groups, seeds, strict=True)]
+        else:
+            with ThreadPoolExecutor(len(self.functions)) as threads:
+                parts = list(threads.map(scored, groups, seeds))
         if time.monotonic() - started > LONG_SECONDS and len(groups) > 1:
-            self._grow()
-        messages = dict.fromkeys(message for part in found for message in part.messages)
-        return Scores(
-            [reward for part in found for reward in part.rewards],
-            sum(part.errors for part in found),
-            tuple(messages)[:MESSAGES_KEPT],
-        )
+            while len(self.functions) < self.most:
+                self.functions.append(RewardFunction(self.target, timeout_seconds=self.timeout_seconds))
+        messages = dict.fromkeys(message for part in parts for message in part.messages)
+        rewards = [reward for part in parts for reward in part.rewards]
+        return Scores(rewards, sum(part.errors for part in parts), tuple(messages)[:MESSAGES_KEPT])
 
     def close(self) -> None:
         """End all processes."""
-        for function in self._functions:
+        for function in self.functions:
             function.close()
 
     def __enter__(self) -> Self:
@@ -253,25 +256,3 @@ class RewardPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _scored(self, groups: list[list[Call]], seed: int) -> Iterator[Scores]:
-        if len(self._functions) == 1:
-            yield from (self._functions[0].score(group, seed=seed + i) for i, group in enumerate(groups))
-            return
-        free: SimpleQueue[RewardFunction] = SimpleQueue()
-        for function in self._functions:
-            free.put(function)
-
-        def one(numbered: tuple[int, list[Call]]) -> Scores:
-            function = free.get()
-            try:
-                return function.score(numbered[1], seed=seed + numbered[0])
-            finally:
-                free.put(function)
-
-        with ThreadPoolExecutor(len(self._functions)) as threads:
-            yield from threads.map(one, enumerate(groups))
-
-    def _grow(self) -> None:
-        while len(self._functions) < self.most:
-            self._functions.append(RewardFunction(self.target, timeout_seconds=self.timeout_seconds))

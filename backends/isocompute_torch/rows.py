@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isocompute_torch.architecture import LONGEST_TREE
+from isocompute_torch.policy import LONGEST_TREE
 from isocompute_torch.problems import shared_beginning
 from isocompute_torch.sampler import Samples
 

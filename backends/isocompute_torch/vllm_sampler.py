@@ -22,7 +22,6 @@ import time
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -31,114 +30,12 @@ import torch
 from torch import Tensor
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.configuration import InputError, RunFailed
+from isocompute_torch.configuration import INSTALL, InputError, RunFailed
 from isocompute_torch.policy import Policy
 from isocompute_torch.sampler import Samples, check_finite
-from isocompute_torch.sampler_choice import INSTALL, require_vllm
 
 CPU_TOKENS_AT_ONCE = 4096
 """Prompt tokens in one forward pass of the engine on a CPU, unless one prompt has more."""
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """Settings of an engine."""
-
-    model: str
-    """Local folder or hub name; only its configuration is read, the weights come from the trainer."""
-    device: torch.device
-    """Device of the trainer; vLLM must sample on the same one."""
-    dtype: torch.dtype
-    """Number format of weights and KV cache, as in the trained model."""
-    longest: int
-    """Largest number of tokens of a prompt and its response together."""
-    rows_at_once: int
-    """Largest number of rollouts decoded together."""
-    memory_share: float
-    """Share of the GPU's memory for the engine, its KV cache included; on a GPU."""
-    cache_gib: int
-    """GiB of the KV cache; on a CPU."""
-
-
-def start_engine(settings: EngineSettings) -> Any:
-    """A `vllm.LLM` in this process with random weights, which reports the log-probabilities that it samples from.
-
-    Raises:
-        InputError: vLLM is not installed, or does not run this model.
-    """
-    require_vllm()
-    on_cpu = settings.device.type == "cpu"
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if on_cpu:
-        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings.cache_gib)
-    for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "ERROR")):
-        os.environ.setdefault(name, value)
-    with _undisturbed(settings.device):
-        try:
-            vllm: Any = importlib.import_module("vllm")
-            _check_platform(settings.device)
-            return vllm.LLM(
-                model=settings.model,
-                skip_tokenizer_init=True,
-                # The trainer's weights replace them before the first token; the sampler checks that none is left.
-                load_format="dummy",
-                dtype=str(settings.dtype).removeprefix("torch."),
-                max_model_len=settings.longest,
-                max_num_seqs=settings.rows_at_once,
-                logprobs_mode="processed_logprobs",
-                # A model's generation_config.json may set top_k, penalties and end tokens.
-                generation_config="vllm",
-                disable_log_stats=True,
-                use_tqdm_on_load=False,
-                seed=0,
-                **(_cpu_arguments(settings) if on_cpu else _gpu_arguments(settings)),
-            )
-        except InputError:
-            raise
-        except Exception as error:  # vLLM fails in as many ways as there are models and machines
-            raise cannot_run(settings, error) from error
-
-
-def _cpu_arguments(settings: EngineSettings) -> dict[str, Any]:
-    return {
-        "enforce_eager": True,
-        # A prompt read in two parts rewinds its rollout's generator, which vLLM supports on a GPU only.
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(settings.longest, settings.rows_at_once, CPU_TOKENS_AT_ONCE),
-    }
-
-
-def _gpu_arguments(settings: EngineSettings) -> dict[str, Any]:
-    return {"gpu_memory_utilization": settings.memory_share, "enable_sleep_mode": True}
-
-
-def _check_platform(device: torch.device) -> None:
-    """Reject a vLLM built for another device than the trainer's."""
-    found: str = importlib.import_module("vllm.platforms").current_platform.device_type
-    if found != device.type:
-        raise InputError(
-            f"the installed vLLM samples on {found!r}; accepted: {device.type!r}, the device of the training",
-            f"Install the vLLM for it, or set options.sampler to torch. {INSTALL}",
-        )
-
-
-def cannot_run(settings: EngineSettings, error: Exception) -> InputError:
-    """The error for a model that vLLM does not run; chain it from `error`."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = " ".join(lines[:3]) if lines else type(error).__name__
-    return InputError(
-        f"vLLM cannot run model {settings.model!r} in {settings.dtype} on {settings.device}: {reason}",
-        "Set options.sampler to torch, which runs every Hugging Face model"
-        + ("." if settings.device.type == "cpu" else ", or change options.vllm_memory_share."),
-    )
-
-
-def stop_engine(engine: Any) -> None:
-    """Shut the engine down and release its memory and its process group."""
-    engine.llm_engine.engine_core.shutdown()
-    del engine
-    gc.collect()
-    importlib.import_module("vllm.distributed").cleanup_dist_env_and_memory()
 
 
 @contextmanager
@@ -206,17 +103,83 @@ class VLLMSampler:
                 "Use another dtype, or options.sampler: torch.",
             )
         self.policy = policy
+        self.model = model
         self.longest = longest
-        self._settings = EngineSettings(
-            model, policy.device, policy.dtype, longest, rows_at_once, memory_share, cache_gib
-        )
         self._asleep = False
-        self._engine: Any = start_engine(self._settings)
+        self._engine: Any = None
         try:
-            self._start_checked()
-        except BaseException:
+            with _undisturbed(policy.device):
+                self._engine = self._started(rows_at_once, memory_share, cache_gib)
+            self._check_agreement()
+        except IsoComputeError:
             self.close()
             raise
+        except Exception as error:  # vLLM fails in as many ways as there are models and machines
+            self.close()
+            raise self._cannot_run(error) from error
+
+    def _started(self, rows_at_once: int, memory_share: float, cache_gib: int) -> Any:
+        """A `vllm.LLM` in this process with random weights; it reports the log-probabilities that it samples from."""
+        device = self.policy.device
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        if device.type == "cpu":
+            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(cache_gib)
+            arguments: dict[str, Any] = {
+                "enforce_eager": True,
+                # A prompt read in two parts rewinds its rollout's generator, which vLLM supports on a GPU only.
+                "enable_chunked_prefill": False,
+                "max_num_batched_tokens": max(self.longest, rows_at_once, CPU_TOKENS_AT_ONCE),
+            }
+        else:
+            arguments = {"gpu_memory_utilization": memory_share, "enable_sleep_mode": True}
+        for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "ERROR")):
+            os.environ.setdefault(name, value)
+        vllm: Any = importlib.import_module("vllm")
+        platform: str = importlib.import_module("vllm.platforms").current_platform.device_type
+        if platform != device.type:
+            raise InputError(
+                f"the installed vLLM samples on {platform!r}; accepted: {device.type!r}, the device of the training",
+                f"Install the vLLM for it, or set options.sampler to torch. {INSTALL}",
+            )
+        return vllm.LLM(
+            model=self.model,
+            skip_tokenizer_init=True,
+            # The trainer's weights replace them before the first token.
+            load_format="dummy",
+            dtype=str(self.policy.dtype).removeprefix("torch."),
+            max_model_len=self.longest,
+            max_num_seqs=rows_at_once,
+            logprobs_mode="processed_logprobs",
+            # A model's generation_config.json may set top_k, penalties and end tokens.
+            generation_config="vllm",
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+            seed=0,
+            **arguments,
+        )
+
+    def _check_agreement(self) -> None:
+        """Reject an engine whose log-probabilities are not those of the trained model."""
+        tokens = min(CHECKED_TOKENS, self.longest - 1)
+        prompt = [1 % self.policy.vocabulary]
+        self.sync(self.policy.model)
+        samples = self.sample([prompt], 4, temperature=1.0, top_p=1.0, max_tokens=tokens, seed=0)
+        off = _mean_difference(self.policy, prompt, samples)
+        if not off <= AGREEMENT[self.policy.dtype]:
+            raise InputError(
+                f"vLLM's log-probabilities of model {self.model!r} differ from the trainer's by {off:.3g} on average; "
+                f"accepted: at most {AGREEMENT[self.policy.dtype]:g}",
+                "vLLM computes this model differently from transformers. Set options.sampler to torch.",
+            )
+
+    def _cannot_run(self, error: Exception) -> InputError:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = " ".join(lines[:3]) if lines else type(error).__name__
+        return InputError(
+            f"vLLM cannot run model {self.model!r} in {self.policy.dtype} on {self.policy.device}: {reason}",
+            "Set options.sampler to torch, which runs every Hugging Face model"
+            + ("." if self.policy.device.type == "cpu" else ", or change options.vllm_memory_share."),
+        )
 
     def sample(
         self, prompts: Sequence[list[int]], n: int, *, temperature: float, top_p: float, max_tokens: int, seed: int
@@ -271,7 +234,10 @@ class VLLMSampler:
         """Stop the engine; a second call does nothing."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            stop_engine(engine)
+            engine.llm_engine.engine_core.shutdown()
+            del engine
+            gc.collect()
+            importlib.import_module("vllm.distributed").cleanup_dist_env_and_memory()
 
     def _generate(
         self, prompts: Sequence[list[int]], n: int, temperature: float, top_p: float, max_tokens: int, seed: int
@@ -335,25 +301,6 @@ class VLLMSampler:
                 f"temperature: received {temperature:g} with sampler vllm; accepted: 0, or at least "
                 f"{LOWEST_TEMPERATURE} (vLLM raises smaller ones to it)",
                 "Use 0 for greedy decoding, or options.sampler: torch.",
-            )
-
-    def _start_checked(self) -> None:
-        """Reject an engine whose log-probabilities are not those of the trained model."""
-        tokens = min(CHECKED_TOKENS, self.longest - 1)
-        prompt = [1 % self.policy.vocabulary]
-        try:
-            self.sync(self.policy.model)
-            samples = self.sample([prompt], 4, temperature=1.0, top_p=1.0, max_tokens=tokens, seed=0)
-        except IsoComputeError:
-            raise
-        except Exception as error:  # a model may load and still have no kernel, or reject the weights
-            raise cannot_run(self._settings, error) from error
-        off = _mean_difference(self.policy, prompt, samples)
-        if not off <= AGREEMENT[self.policy.dtype]:
-            raise InputError(
-                f"vLLM's log-probabilities of model {self._settings.model!r} differ from the trainer's by {off:.3g} on "
-                f"average; accepted: at most {AGREEMENT[self.policy.dtype]:g}",
-                "vLLM computes this model differently from transformers. Set options.sampler to torch.",
             )
 
 

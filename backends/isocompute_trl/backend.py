@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs
 from isocompute_sdk.training.existing import Setting
-from isocompute_sdk.training.framework import REMEDY, Flag, FrameworkBackend, Request, identity
+from isocompute_sdk.training.framework import Flag, FrameworkBackend
 from isocompute_sdk.training.payload import program
-from isocompute_trl.flags import CHECKS, FLAGS, VERSION, TRLCase
-from isocompute_trl.options import TRLOptions
-
-
-@dataclass(frozen=True, kw_only=True)
-class TRLRequest(Request):
-    """Content of request.json."""
-
-    chat_template: bool
-    eval_samples_per_pass: Annotated[int, Field(ge=1)]
-    context: dict[str, Any]
-    """Context of the run, for its journal."""
+from isocompute_trl.flags import CHECKS, FLAGS, VERSION, TRLCase, TRLOptions
 
 
 class TRLBackend(FrameworkBackend[TRLCase]):
@@ -56,7 +41,7 @@ class TRLBackend(FrameworkBackend[TRLCase]):
     CASE = TRLCase
     FLAGS = FLAGS
     CHECKS = CHECKS
-    DOCUMENT = Document("trl-run", 1, TRLRequest, signed=False, remedy=REMEDY)
+    SAME = ("options.chat_template", "options.sampler", "processes", "sharding")
     PROGRAMS = ("prepare_rows.py", "train.py")
 
     def needs(self, run: RunSpec) -> Needs:
@@ -92,21 +77,6 @@ class TRLBackend(FrameworkBackend[TRLCase]):
         """`max_steps`, over the updates of one generation."""
         steps, iterations = keys.get("max_steps"), keys.get("num_iterations") or 1
         return steps / iterations if isinstance(steps, int | float) and steps > 0 else None
-
-    def request(self, case: TRLCase) -> TRLRequest:
-        """Its identity has no options that only affect speed and memory, so a run can be resumed with others."""
-        options = case.options
-        fixed = {"chat_template": options.chat_template, "sampler": options.sampler, "processes": case.processes}
-        sharding = options.sharding if case.processes > 1 else None
-        return TRLRequest(
-            framework="trl",
-            version=VERSION,
-            run=case.run,
-            identity=identity(case.run, version=VERSION, sharding=sharding, **fixed),
-            chat_template=options.chat_template,
-            eval_samples_per_pass=options.eval_samples_per_pass,
-            context=dict(case.run.context()),
-        )
 
     def documents(self, run: RunSpec) -> dict[str, str]:
         """The request, the programs of the script, and the journal they write."""

@@ -10,14 +10,12 @@ is applied exactly, refused, or covered by a note; a test changes each and check
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from isocompute_sdk.notes import Note
-from isocompute_sdk.training import checks
-from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
+from isocompute_sdk.specs.base import Count, Number
+from isocompute_sdk.specs.base import Flag as Switch
+from isocompute_sdk.training import FrameworkOptions, checks
 from isocompute_sdk.training.framework import USUAL_NODE, Case, Check, Flag, Rule, Section, own, plan, recipe
-from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
 """The only TRL release these settings are for."""
@@ -37,8 +35,71 @@ LOSS_TYPES = {
 }
 """`loss_type` by algorithm and aggregation; any other combination is refused. `dapo` divides by the tokens of the
 whole batch, `grpo` by each response's own and then by responses."""
-STD_EPSILON = 1e-4
-"""Added to the standard deviation of a group; not a setting."""
+
+
+class TRLOptions(FrameworkOptions):
+    """Options of one TRL run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "dataloader_num_workers",
+        "dataloader_persistent_workers",
+        "dataloader_pin_memory",
+        "dataloader_prefetch_factor",
+        "ddp_*",
+        "ds3_gather_for_generation",
+        "eval_accumulation_steps",
+        "full_determinism",
+        "log_completions",
+        "log_level",
+        "log_level_replica",
+        "logging_nan_inf_filter",
+        "num_completions_to_print",
+        "pad_to_multiple_of",
+        "project",
+        "skip_memory_metrics",
+        "tf32",
+        "torch_compile",
+        "torch_compile_backend",
+        "torch_compile_mode",
+        "torch_empty_cache_steps",
+        "trust_remote_code",
+        "use_cache",
+        "vllm_group_port",
+        "vllm_model_impl",
+    )
+
+    sampler: Literal["vllm", "transformers"] = "vllm"
+    """Sampler of rollouts: `vllm` (engines beside the trainer, which receive the weights before every batch) or
+    `transformers` (the trained model itself; slow, and the only one on a CPU)."""
+    device: Literal["cuda", "cpu"] = "cuda"
+    """Device of the trainer."""
+    sharding: Literal["zero3", "zero2", "ddp"] = "zero3"
+    """How GPUs share the trainer: DeepSpeed ZeRO stage 3 or 2, or a full copy on each (ddp)."""
+    tensor_parallel: Count = 1
+    """GPUs per vLLM engine; must divide the number of GPUs and the model's attention heads."""
+    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] | None = None
+    """Share of GPU memory for vLLM, which sleeps during updates. None: what the trainer's states leave of 80 GB,
+    between 0.3 and 0.6; 0.3 if the model's name does not say its size."""
+    samples_per_pass: Count = 8
+    """Most rollouts per GPU in one forward and backward pass; the largest divisor of the batch up to this is used, with
+    gradient accumulation."""
+    eval_samples_per_pass: Count = 64
+    """Most validation rollouts per GPU sampled at once; the largest number up to this without repeated problems is
+    used."""
+    gradient_checkpointing: Switch = True
+    """Recompute activations in the backward pass instead of keeping them."""
+    chat_template: Switch = True
+    """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
+    save_every_steps: Count | None = None
+    """Update steps between checkpoints. None: at every evaluation; otherwise the best of those saved is kept."""
+    keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 3
+    """Number of checkpoints kept: the best one and the latest others."""
+    tensorboard: Switch = False
+    """Also write TensorBoard events, under TRL's names."""
+    wandb: Switch = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
+    mlflow: Switch = False
+    """Also log to MLflow, at MLFLOW_TRACKING_URI."""
 
 
 class TRLCase(Case[TRLOptions]):
@@ -55,6 +116,11 @@ class TRLCase(Case[TRLOptions]):
     def gpus_per_node(self) -> int:
         """All of them: TRL runs on one machine here."""
         return self.processes
+
+    @property
+    def sharding(self) -> str | None:
+        """How processes share the trainer; None for one."""
+        return self.options.sharding if self.processes > 1 else None
 
     @property
     def cpu(self) -> bool:
@@ -206,22 +272,6 @@ FLAGS = (
 and the problem files."""
 
 
-def _normalisation(case: TRLCase) -> Iterator[Note]:
-    """TRL always adds 1e-4 to a group's deviation."""
-    if not case.recipe.normalize_advantage or case.recipe.std_epsilon == STD_EPSILON:
-        return
-    change, message = checks.change_of_advantages(case.run, "TRL", STD_EPSILON)
-    data = {"largest_relative_change": change}
-    if change <= MAX_CHANGE:
-        yield Note("std-epsilon-fixed", "info", message, data)
-        return
-    message += f" Set recipe.std_epsilon to {STD_EPSILON:g} to state what happens, or use the backend verl."
-    if change <= 10 * MAX_CHANGE:
-        yield Note("std-epsilon-fixed", "warning", message, data)
-    else:
-        yield unsupported("recipe.std_epsilon", message, **data)
-
-
 CHECKS: tuple[Check[TRLCase], ...] = (
     checks.several_gpu_counts,
     Rule[TRLCase](
@@ -296,7 +346,7 @@ CHECKS: tuple[Check[TRLCase], ...] = (
         "loss only. Set kl_in to loss and kl_estimator to k3, or use the backend openrlhf, verl or torch.",
     ),
     checks.std_epsilon_unused,
-    _normalisation,
+    checks.std_epsilon("TRL", 1e-4),
     checks.unused_fields,
     Rule[TRLCase](
         "evaluation.temperature",
@@ -305,7 +355,6 @@ CHECKS: tuple[Check[TRLCase], ...] = (
         "evaluates with the temperature of training. Make both the same, or use another backend.",
     ),
     checks.evaluation_top_p,
-    checks.best_reward,
     Rule[TRLCase](
         "evaluation.n_problems",
         lambda c: bool((c.evaluation.n_problems or 0) % c.gpus),

@@ -7,11 +7,9 @@ from typing import Any
 
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
-from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Request, identity
-from isocompute_verl.flags import CHECKS, FLAGS, VERSION, VeRLCase
-from isocompute_verl.options import VeRLOptions
+from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place
+from isocompute_verl.flags import CHECKS, FLAGS, VERSION, VeRLCase, VeRLOptions
 from isocompute_verl.payload.hydra_words import word
-from isocompute_verl.request import REQUEST_DOCUMENT
 
 MODULE = "verl.trainer.main_ppo"
 """Program that takes the keys."""
@@ -45,7 +43,8 @@ class VeRLBackend(FrameworkBackend[VeRLCase]):
     CASE = VeRLCase
     FLAGS = FLAGS
     CHECKS = CHECKS
-    DOCUMENT = REQUEST_DOCUMENT
+    # A sharded checkpoint loads only with the same number.
+    SAME = ("nodes", "gpus")
     PROGRAMS = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py", "keep_best.py")
 
     def needs(self, run: RunSpec) -> Needs:
@@ -67,14 +66,6 @@ class VeRLBackend(FrameworkBackend[VeRLCase]):
         """`trainer.total_training_steps`."""
         steps = keys.get("trainer.total_training_steps")
         return float(steps) if isinstance(steps, int | float) else None
-
-    def request(self, case: VeRLCase) -> Request:
-        """Its identity has no options that only affect speed and memory, so a run can be resumed with others.
-
-        It has the GPUs, because a sharded checkpoint loads only with the same number.
-        """
-        same = identity(case.run, version=VERSION, nodes=case.nodes, gpus=case.gpus)
-        return Request(framework="verl", version=VERSION, run=case.run, identity=same)
 
 
 def override(flag: Flag) -> str:

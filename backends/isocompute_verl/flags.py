@@ -12,11 +12,13 @@ changes each and checks that one of the three happens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.training import checks
-from isocompute_sdk.training.checks import MAX_CHANGE, unsupported
+from isocompute_sdk.specs.base import Count, Number
+from isocompute_sdk.specs.base import Flag as Switch
+from isocompute_sdk.training import FrameworkOptions, checks
+from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
     Case,
@@ -31,12 +33,9 @@ from isocompute_sdk.training.framework import (
     plan,
     recipe,
 )
-from isocompute_verl.options import VeRLOptions
 
 VERSION = "0.9.1"
 """The only veRL release these keys are for."""
-STD_EPSILON = 1e-6
-"""Added to the standard deviation of a group; not a setting."""
 KL_TYPES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 """veRL's names of the KL estimators, in the loss and in the reward."""
 NEVER_BINDING = 1e6
@@ -49,6 +48,70 @@ BYTES_PER_PARAMETER = 12
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 VALIDATION = f"{ROLLOUT}.val_kwargs"
 ENVIRONMENT = "+ray_kwargs.ray_init.runtime_env.env_vars"
+
+
+class VeRLOptions(FrameworkOptions):
+    """Options of one veRL run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "actor_rollout_ref.*.fsdp_config.*",
+        "actor_rollout_ref.*.profiler.*",
+        "actor_rollout_ref.model.enable_activation_offload",
+        "actor_rollout_ref.model.trust_remote_code",
+        "actor_rollout_ref.model.use_fused_kernels",
+        "actor_rollout_ref.model.use_liger",
+        "actor_rollout_ref.model.use_remove_padding",
+        "actor_rollout_ref.model.use_shm",
+        "actor_rollout_ref.rollout.agent.num_workers",
+        "actor_rollout_ref.rollout.disable_log_stats",
+        "actor_rollout_ref.rollout.enable_chunked_prefill",
+        "actor_rollout_ref.rollout.enable_prefix_caching",
+        "actor_rollout_ref.rollout.enforce_eager",
+        "actor_rollout_ref.rollout.engine_kwargs.*",
+        "actor_rollout_ref.rollout.free_cache_engine",
+        "actor_rollout_ref.rollout.load_format",
+        "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+        "actor_rollout_ref.rollout.max_num_batched_tokens",
+        "actor_rollout_ref.rollout.max_num_seqs",
+        "actor_rollout_ref.rollout.prometheus.*",
+        "critic.fsdp.*",
+        "data.dataloader_num_workers",
+        "data.filter_overlong_prompts_workers",
+        "data.trust_remote_code",
+        "global_profiler.*",
+        "ray_kwargs.*",
+        "reward.num_workers",
+        "trainer.balance_batch",
+        "trainer.device",
+        "trainer.log_val_generations",
+        "trainer.project_name",
+        "trainer.ray_wait_register_center_timeout",
+        "trainer.rollout_data_dir",
+        "transfer_queue.*",
+    )
+
+    nodes: Count | None = None
+    """Machines; `hardware.gpus` is the GPUs of all of them. None: 1 up to 8 GPUs, else 8 GPUs each."""
+    tensor_parallel: Count = 1
+    """GPUs per vLLM engine; must divide the model's attention heads."""
+    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.5
+    """Share of GPU memory for vLLM while it generates."""
+    max_tokens_per_gpu: Count | None = None
+    """Tokens per micro-batch and GPU. None: the longest sample, at least 16,384."""
+    gradient_checkpointing: Switch = True
+    """Recompute activations in the backward pass instead of keeping them."""
+    offload: Switch = False
+    """Keep weights and optimiser state in CPU memory while unused."""
+    save_every_steps: Count | None = None
+    """Update steps between checkpoints. None: at every evaluation; otherwise the best of those saved is kept."""
+    keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 2
+    """Number of latest checkpoints kept, besides the best one."""
+    tensorboard: Switch = False
+    """Also write TensorBoard events, under veRL's names."""
+    wandb: Switch = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
+    mlflow: Switch = False
+    """Also log to MLflow, at MLFLOW_TRACKING_URI."""
 
 
 class VeRLCase(Case[VeRLOptions]):
@@ -229,25 +292,6 @@ def _disk(case: VeRLCase) -> Iterator[Note]:
     yield Note("checkpoint-disk", "info", message, {"gigabytes": one * kept})
 
 
-def _normalisation(case: VeRLCase) -> Iterator[Note]:
-    """VeRL adds 1e-6 to a group's deviation, and whitens PPO's batch."""
-    recipe, epsilon = case.recipe, case.recipe.std_epsilon
-    if not recipe.normalize_advantage:
-        return
-    if case.ppo:
-        message = (
-            f"std_epsilon = {epsilon:g}: veRL adds 1e-8 to the variance of PPO's advantages over the batch instead; "
-            f"the difference is below a thousandth for deviations above {1e3 * max(epsilon, 1e-6):.0e}."
-        )
-        yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
-    elif epsilon != STD_EPSILON:
-        change, message = checks.change_of_advantages(case.run, "veRL", STD_EPSILON)
-        if change <= MAX_CHANGE:
-            yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
-        else:
-            yield unsupported("recipe.std_epsilon", f"{message} Set recipe.std_epsilon to {STD_EPSILON:g}.")
-
-
 def _paths(case: VeRLCase) -> Iterator[Note]:
     for field in ("model", "output_dir"):
         if "${" in case.paths[field]:
@@ -285,13 +329,17 @@ CHECKS: tuple[Check[VeRLCase], ...] = (
         "true, or use the backend torch.",
     ),
     checks.std_epsilon_unused,
-    _normalisation,
+    checks.std_epsilon(
+        "veRL",
+        1e-6,
+        with_ppo="adds 1e-8 to the variance of PPO's advantages over the batch instead; the difference is below a "
+        "thousandth for deviations above 0.001.",
+    ),
     checks.kl_off,
     checks.kl_without_gradient,
     checks.low_temperature,
     checks.biased_weights,
     checks.unused_fields,
-    checks.best_reward,
     # veRL's schedule counts batches, however many updates each has.
     lambda c: checks.warmup_from_zero(c.run, c.run.update_steps, "update step"),
     Rule[VeRLCase](

@@ -16,10 +16,8 @@ import numpy as np
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_verl.dumps import looks_like_dump
-from isocompute_verl.file_log import FILE_LOG
-from isocompute_verl.request import KIND
-from isocompute_verl.runs import RUN_FILES, progress_of, read_run
+from isocompute_verl.files import FILE_LOG, looks_like_dump
+from isocompute_verl.runs import REQUEST_DOCUMENT, RUN_FILES, progress_of, read_run
 
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")
@@ -160,5 +158,5 @@ FORMAT = LogFormat(
     store=FILE_LOG,
     console=Console((b"step:",), _parse),
     is_dump=looks_like_dump,
-    run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
+    run_folder=RunFolder(REQUEST_DOCUMENT.kind, RUN_FILES, read_run, progress_of),
 )

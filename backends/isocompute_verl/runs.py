@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, numeric, with_exact
+from isocompute_sdk.ingest.exact import ExactMetrics
 from isocompute_sdk.ingest.formats.log_format import BOOTSTRAP, Measure
 from isocompute_sdk.ingest.formats.registry import load
-from isocompute_sdk.metrics import k_metrics
-from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
-from isocompute_sdk.training.framework import REQUEST
-from isocompute_verl.dumps import MEAN, TOLERANCE, dumped_rewards
-from isocompute_verl.file_log import read_attempts
-from isocompute_verl.request import REQUEST_DOCUMENT
+from isocompute_sdk.training.framework import REQUEST, request_document
+from isocompute_verl.files import MEAN, dumped_rewards, read_attempts
 
+REQUEST_DOCUMENT = request_document("verl")
 RUN_FILES = ("logs/attempt-*.jsonl", "validation/*/*.jsonl")
 
 
 def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
     run, form = REQUEST_DOCUMENT.load(folder / REQUEST).run, load("verl")
-    dumps = _Dumps(run.evaluation.samples)
+    exact = ExactMetrics()
     attempts: list[Attempt] = []
     for number in starts(folder):
         path = log_of(folder, number)
@@ -41,8 +39,9 @@ def read_run(folder: Path) -> RunLog:
             drawn = {tag for tag, meaning in known.items() if meaning.metric.endswith(BOOTSTRAP)}
             logged = {tag: series for tag, series in attempt.series.items() if tag not in drawn}
             own = replace(attempt, series=logged, number=number)
-            attempts.append(with_exact(own, dumps.exact(folder / "validation" / str(number), own)))
-    notes = (*(note for one in attempts for note in one.notes), *dumps.notes(run.run_id))
+            dumps = folder / "validation" / str(number)
+            attempts.append(with_exact(own, _evaluations(dumps, own, run.evaluation.samples, exact)))
+    notes = (*(note for one in attempts for note in one.notes), *exact.notes(run.run_id))
     gpus = max(run.hardware.gpu_counts)
     said = dict(run.context())
     return RunLog(run.run_id, folder, "verl", tuple(attempts), notes, said, known_format=form, gpus=gpus)
@@ -58,57 +57,20 @@ def log_of(run: Path, start: int) -> Path:
     return run / "logs" / f"attempt-{start}.jsonl"
 
 
-@dataclass
-class _Dumps:
-    """The dumps of a run, and those that could not be used."""
-
-    samples: int
-    """Responses to each problem."""
-    incomplete: list[int] = field(default_factory=list[int])
-    """Steps of those that lack responses, or are not there."""
-    different: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
-    """Step, mean of the dump and mean in the log of those that disagree."""
-
-    def exact(self, folder: Path, attempt: Attempt) -> dict[int, dict[Measure, float]]:
-        """Step -> exact metrics of the evaluations that an attempt logged."""
-        found: dict[int, dict[Measure, float]] = {}
-        means: dict[tuple[int, str], float] = {}
-        for tag, series in attempt.series.items():
-            match = MEAN.fullmatch(tag)
-            if match is not None and int(match["k"]) == self.samples:
-                for step, mean in zip(series.step_T.tolist(), series.value_T.tolist(), strict=True):
-                    means.setdefault((int(step), match["set"]), mean)
-        for (step, name), mean in means.items():
-            rewards_PN = dumped_rewards(folder / f"{step}.jsonl", self.samples)
-            metrics = {} if rewards_PN is None else k_metrics(rewards_PN)
-            if not metrics:
-                self.incomplete.append(step)
-            elif not math.isclose(exact := metrics[f"avg@{self.samples}"], mean, abs_tol=TOLERANCE):
-                self.different.append((step, exact, mean))
-            else:
-                found[step] = {Measure(metric, name): value for metric, value in metrics.items()}
-        return found
-
-    def notes(self, run_id: str) -> list[Note]:
-        """Coded notes on both."""
-        found: list[Note] = []
-        if self.different:
-            step, exact, logged = self.different[0]
-            message = (
-                f"run {run_id!r}: {len(self.different)} evaluations have another mean in the log than in the dump of "
-                f"their responses, first at update step {step}: {logged:.6g} in the log and {exact:.6g} in the dump. "
-                "The logged mean is used, and best@k and worst@k are left out there."
-            )
-            data = {"evaluations": len(self.different), "step": step, "exact": exact, "logged": logged}
-            found.append(Note("records-disagree-with-log", "warning", message, {"run_id": run_id, **data}))
-        if self.incomplete:
-            message = (
-                f"run {run_id!r}: {len(self.incomplete)} evaluations have no whole dump of their responses (first at "
-                f"update step {self.incomplete[0]}): their avg@k is the logged one, best@k and worst@k are unknown."
-            )
-            data = {"run_id": run_id, "evaluations": len(self.incomplete)}
-            found.append(Note("records-incomplete", "info", message, data))
-        return found
+def _evaluations(folder: Path, attempt: Attempt, samples: int, exact: ExactMetrics) -> dict[int, dict[Measure, float]]:
+    """Step -> exact metrics of the evaluations that an attempt logged."""
+    means: dict[tuple[int, str], float] = {}
+    for tag, series in attempt.series.items():
+        match = MEAN.fullmatch(tag)
+        if match is not None and int(match["k"]) == samples:
+            for step, mean in zip(series.step_T.tolist(), series.value_T.tolist(), strict=True):
+                means.setdefault((int(step), match["set"]), mean)
+    found: dict[int, dict[Measure, float]] = {}
+    for (step, name), mean in means.items():
+        rewards_PN = dumped_rewards(folder / f"{step}.jsonl", samples)
+        if values := exact.of(step, name, rewards_PN, {f"avg@{samples}": mean}):
+            found.setdefault(step, {}).update(values)
+    return found
 
 
 def progress_of(run: Path) -> Progress | None:

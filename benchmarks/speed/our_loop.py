@@ -14,10 +14,8 @@ from pathlib import Path
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_torch import assembly
-from isocompute_torch.checkpoint import Counters
-from isocompute_torch.configuration import load_configuration
-from isocompute_torch.loop import Loop
-from isocompute_torch.progress_display import RunConsole
+from isocompute_torch.configuration import Counters, load_configuration
+from isocompute_torch.loop import Loop, RunConsole
 
 
 def main() -> None:

@@ -271,10 +271,10 @@ def _best(status: RunStatus) -> BestCheckpoint | None:
 
 
 def _honest(best: BestCheckpoint) -> str:
-    """What samples that did not choose the checkpoint say, or by how much its reward is too high."""
-    if best.reported is not None:
-        return f" ({best.reported:.3f} on samples that did not choose it)"
-    return "" if best.bias is None else f" (about {best.bias:.3f} too high: the largest of several noisy values)"
+    """What samples that did not choose the checkpoint say."""
+    if best.reported is None:
+        return " (the largest of several noisy values, so above the true one)"
+    return f" ({best.reported:.3f} on samples that did not choose it)"
 
 
 def _or_unknown(value: int | None) -> str:

@@ -63,14 +63,8 @@ class BestCheckpoint:
     """Its value: the largest of many noisy ones, so above the true one."""
     checkpoint: str
     """Where it lies, below the run folder."""
-    chosen_on: str = ""
-    """Samples behind `reward`; empty if unknown."""
     reported: float | None = None
-    """Its reward on samples that did not choose it; None if unknown."""
-    reported_on: str = ""
-    """Samples behind `reported`."""
-    bias: float | None = None
-    """Roughly how far `reward` lies above the true reward; None if unknown."""
+    """Its reward on samples drawn after it was chosen; None if there are none."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from isocompute_sdk.training.backend import (
     read_options,
     run_folder,
 )
-from isocompute_sdk.training.framework import Request, checkpoint_interval, identity
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.rendering import comment, heredoc, render, sh
 from isocompute_sdk.training.script_backend import ScriptBackend
@@ -29,14 +28,11 @@ __all__ = [
     "FrameworkOptions",
     "Launch",
     "Needs",
-    "Request",
     "ScriptBackend",
-    "checkpoint_interval",
     "checks",
     "comment",
     "describe_options",
     "heredoc",
-    "identity",
     "invalid_option",
     "programs",
     "read_options",

@@ -19,8 +19,6 @@ MAX_CHANGE = 1e-3
 """Relative change of an advantage up to which a note is an info."""
 MIN_TEMPERATURE = 0.01
 """vLLM samples with at least this temperature; 0 is greedy."""
-USUAL_PROBLEMS = 300
-"""Validation problems, for a rough number, if `evaluation.n_problems` is not set."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 
@@ -202,36 +200,40 @@ def zero_variance_filters(reason: str) -> Callable[[Case[Any]], Iterator[Note]]:
     return check
 
 
-def change_of_advantages(run: RunSpec, framework: str, added: float) -> tuple[float, str]:
-    """Effect of a framework that adds `added` to a group's deviation instead of std_epsilon.
+def std_epsilon(
+    framework: str, added: float, *, with_ppo: str = "", remark: str = ""
+) -> Callable[[Case[Any]], Iterator[Note]]:
+    """A check for a framework that adds a fixed number to a group's deviation instead of std_epsilon.
 
-    Returns:
-        The largest relative change of an advantage with rewards of 0 and 1 (see `MAX_CHANGE`), and a message.
+    Args:
+        framework: its name.
+        added: the number.
+        with_ppo: what it does with PPO's advantages instead.
+        remark: ends the message.
     """
-    epsilon = run.recipe.std_epsilon
-    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
-    change = abs(epsilon - added) * math.sqrt(run.group_size)
-    message = (
-        f"std_epsilon = {epsilon:g}: {framework} always adds {added:g}. With rewards of 0 and 1 and {run.group_size} "
-        f"rollouts per problem an advantage changes by at most {change:.1e} of its size."
-    )
-    return change, message
 
+    def check(case: Case[Any]) -> Iterator[Note]:
+        epsilon, n = case.recipe.std_epsilon, case.run.group_size
+        if not case.recipe.normalize_advantage:
+            return
+        if case.ppo and with_ppo:
+            message = f"std_epsilon = {epsilon:g}: {framework} {with_ppo}"
+            yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
+            return
+        # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
+        change = abs(epsilon - added) * math.sqrt(n)
+        message = (
+            f"std_epsilon = {epsilon:g}: {framework} always adds {added:g}. With rewards of 0 and 1 and {n} rollouts "
+            f"per problem an advantage changes by at most {change:.1e} of its size.{remark}"
+        )
+        data = {"std_epsilon": epsilon, "largest_relative_change": change}
+        if change > 10 * MAX_CHANGE:
+            message += f" Set recipe.std_epsilon to {added:g} to state what happens."
+            yield unsupported("recipe.std_epsilon", message, **data)
+        elif change:
+            yield Note("std-epsilon-fixed", "info" if change <= MAX_CHANGE else "warning", message, data)
 
-def best_reward(case: Case[Any]) -> Iterator[Note]:
-    """`best-reward-too-high`: one sample per problem leaves none to measure the chosen checkpoint on."""
-    plan = case.evaluation
-    if plan.samples > 1 or plan.temperature == 0:
-        return
-    evaluations, problems = max(1, case.run.update_steps // plan.every_steps), plan.n_problems or USUAL_PROBLEMS
-    # The largest of E normal values lies sqrt(2 ln E) deviations above their mean; a reward of 0 or 1 deviates by 1/2.
-    excess = math.sqrt(2 * math.log(evaluations)) * 0.5 / math.sqrt(problems)
-    message = (
-        f"evaluation.samples = 1: no samples are left to measure the best checkpoint on, so best.json reports only the "
-        f"reward that chose it, the largest of {evaluations} noisy ones. With {problems} problems it is up to "
-        f"{excess:.3f} too high. Use 2 samples or more."
-    )
-    yield Note("best-reward-too-high", "warning", message, {"evaluations": evaluations, "excess": excess})
+    return check
 
 
 def gpus_fill_nodes(case: Case[Any]) -> Iterator[Note]:
@@ -251,13 +253,12 @@ def several_gpu_counts(case: Case[Any], advice: str = "Name one number of GPUs."
         yield unsupported("hardware.gpus", message, hardware=list(counts))
 
 
-def batch_not_divisible(run: RunSpec, divisor: int, what: str = "GPUs") -> list[Note]:
+def batch_not_divisible(run: RunSpec, divisor: int) -> list[Note]:
     """A refusal of a batch whose rollouts cannot be shared equally.
 
     Args:
         run: the run; a batch is split into `updates_per_batch` updates.
-        divisor: number of equal shares.
-        what: what the divisor is, such as "GPUs x micro_train_batch".
+        divisor: number of GPUs.
     """
     updates = run.recipe.updates_per_batch
     rollouts = run.rollouts_per_batch // updates
@@ -267,7 +268,7 @@ def batch_not_divisible(run: RunSpec, divisor: int, what: str = "GPUs") -> list[
     share = f" / {updates} updates" if updates > 1 else ""
     message = (
         f"{rollouts} rollouts per update ({run.group_size} per problem x {run.problems_per_batch} problems{share}) are "
-        f"not a multiple of {divisor} ({what}): the GPUs would get unequal work and wait for each other. Nearest "
+        f"not a multiple of {divisor} GPUs, which would get unequal work and wait for each other. Nearest "
         f"multiples: {max(rollouts - rest, divisor)} and {rollouts - rest + divisor}."
     )
     return [unsupported("problems_per_batch", message, divisor=divisor, rest=rest)]

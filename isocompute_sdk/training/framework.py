@@ -7,7 +7,7 @@ options, to which a framework adds what it derives from them as properties.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -22,38 +22,33 @@ from isocompute_sdk.training.script_backend import ScriptBackend
 
 REQUEST = "request.json"
 REMEDY = "Run launch.sh again in the same place; it rewrites the file."
-CHECKPOINTS_PER_RUN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a launch script asks for. A backend adds the fields of its own programs in a subclass."""
+    """What a launch script asks for, and what the programs beside the training need."""
 
     framework: str
-    """Package that must be installed, as its own documentation spells it."""
+    """Package that must be installed."""
     version: str
     """Its version."""
     run: RunSpec
     identity: dict[str, Any]
     """Everything that a later start in the same folder must have in common with the first."""
+    context: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Context of the run's records."""
+    nodes: int = 1
+    gpus: int = 1
+    """GPUs of all machines."""
+    chat_template: bool = True
+    eval_samples_per_pass: int = 1
+    misread_in_paths: tuple[str, ...] = ()
+    """Texts that the path of the run folder must not contain."""
 
 
-def identity(run: RunSpec, **own: Any) -> dict[str, Any]:
-    """`Request.identity`: the run without options, folder and hardware, which may change on a resume.
-
-    Args:
-        run: the run.
-        **own: what else the backend cannot change on a resume, such as the number of GPUs.
-    """
-    return {**run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}), **own}
-
-
-def checkpoint_interval(run: RunSpec, save_every_steps: int | None) -> int:
-    """Update steps between checkpoints: the option, else a multiple of the evaluation interval, about 20 per run."""
-    if save_every_steps is not None:
-        return save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
+def request_document(backend: str) -> Document[Request]:
+    """How request.json of a backend is saved."""
+    return Document(f"{backend}-run", 1, Request, signed=False, remedy=REMEDY)
 
 
 Options = TypeVar("Options", bound=Spec)
@@ -269,8 +264,10 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
     CASE: ClassVar[type[Any]]
     FLAGS: ClassVar[tuple[Section, ...]]
     CHECKS: ClassVar[tuple[Any, ...]]
-    DOCUMENT: ClassVar[Document[Any]]
-    """How request.json is saved."""
+    SAME: ClassVar[tuple[str, ...]]
+    """Fields of the case that a resumed run cannot change, such as the number of GPUs of a sharded checkpoint."""
+    MISREAD_IN_PATHS: ClassVar[tuple[str, ...]] = ()
+    """Texts that the framework misreads in the path of a run folder."""
     PROGRAMS: ClassVar[tuple[str, ...]]
     """Programs that the script writes into the run folder besides those of the SDK."""
     one_release: bool = True
@@ -308,14 +305,31 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
         flags = [flag for section in self.sections(run) for flag in section.flags if flag.part]
         return tuple(Setting(flag.name, flag.value, self.words(flag), flag.part == "plan") for flag in flags)
 
-    def request(self, case: C) -> Request:
-        """What the programs in the run folder work from."""
-        raise NotImplementedError
+    def request(self, case: Any) -> Request:
+        """What the programs in the run folder work from.
+
+        Its identity has no options that only affect speed and memory, so a run can be resumed with others.
+        """
+        run, version = case.run, self.INFO.version
+        same = {path.rpartition(".")[2]: looked_up(path)(case) for path in self.SAME}
+        document = run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"})
+        return Request(
+            framework=self.packages[0],
+            version=version,
+            run=run,
+            identity={**document, "version": version, **same},
+            context=dict(run.context()),
+            nodes=case.nodes,
+            gpus=case.gpus,
+            chat_template=getattr(case.options, "chat_template", True),
+            eval_samples_per_pass=getattr(case.options, "eval_samples_per_pass", 1),
+            misread_in_paths=self.MISREAD_IN_PATHS,
+        )
 
     def documents(self, run: RunSpec) -> dict[str, str]:
         """The request, and the programs of the script."""
         package = type(self).__module__.partition(".")[0]
         return {
-            REQUEST: self.DOCUMENT.to_text(self.request(self.case(run))),
+            REQUEST: request_document(self.name).to_text(self.request(self.case(run))),
             **programs(f"{package}.payload", self.PROGRAMS),
         }

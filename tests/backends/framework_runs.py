@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -87,3 +89,32 @@ def write_sums(folder: Path) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "reward.py").write_text("def reward(prompt, response, answer):\n    return response == str(answer)\n")
     return folder
+
+
+class Recorder:
+    """Runs scripts with programs first on PATH that note their arguments and do nothing.
+
+    Args:
+        folder: where the programs and their record lie.
+        programs: their names.
+    """
+
+    def __init__(self, folder: Path, *programs: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.record = folder, folder / "record"
+        note = 'for a in "$@"; do printf \'%s\\0\' "$a"; done >> "$RECORD"; printf \'\\1\\0\' >> "$RECORD"'
+        for name in programs or ("python3",):
+            (folder / name).write_text(f"#!/bin/sh\n{note}\n")
+            (folder / name).chmod(0o755)
+
+    def __call__(self, script: str, work: Path) -> list[list[str]]:
+        """The arguments of every program that the script starts in this folder."""
+        self.record.unlink(missing_ok=True)
+        work.mkdir(exist_ok=True)
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHON"}
+        environment |= {"PATH": f"{self.folder}:{environment['PATH']}", "HOME": str(work), "RECORD": str(self.record)}
+        done = subprocess.run(
+            ["bash"], input=script.encode(), cwd=work, env=environment, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return [call.split("\0")[:-1] for call in self.record.read_bytes().decode().split("\1\0")[:-1]]

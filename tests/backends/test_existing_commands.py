@@ -16,10 +16,6 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import existing, registry
-from tests.backends.openrlhf.real_parser import VERSION as OPENRLHF
-from tests.backends.openrlhf.real_parser import RealParser
-from tests.backends.verl.composing import Composer
-from tests.backends.wheels import ANY_LINUX, cached_wheel
 
 COMMANDS = Path(__file__).parent / "commands"
 N, PROBLEMS, STEPS = "group_size", "problems_per_batch", "update_steps"
@@ -145,11 +141,6 @@ def test_a_script_in_any_documented_style_is_understood(plan: Plan, script: str)
     assert (OPEN[script] in "; ".join(shown.gaps)) if script in OPEN else shown.gaps == []
 
 
-@pytest.mark.parametrize("script", [name for name in sorted(STYLES) if name.endswith(".sh")])
-def test_the_scripts_are_valid_bash_and_name_a_real_program(script: str) -> None:
-    subprocess.run(["bash", "-n", COMMANDS / "style" / script], check=True)
-
-
 def test_a_configuration_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None:
     alone = tmp_path / "run.sh"
     alone.write_text((COMMANDS / "style" / "trl_recipe.sh").read_text())
@@ -161,45 +152,6 @@ def test_settings_of_the_objective_that_differ_are_shown(plan: Plan) -> None:
     rows = existing.against(registry.load("verl"), "verl", run_of(plan, "verl"), COMMANDS / "verl.sh").rows
     (row,) = [row for row in rows if row.name.endswith("kl_loss_type")]
     assert (row.script, row.plan) == ("kl", "low_var_kl")
-
-
-def test_veRL_composes_the_plan_from_a_command_and_the_overrides(plan: Plan, tmp_path_factory: Any) -> None:
-    import zipfile
-
-    folder = tmp_path_factory.mktemp("verl")
-    with zipfile.ZipFile(cached_wheel("verl", "0.9.1")) as wheel:
-        wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith("verl/trainer/config/")])
-    found = Composer(folder / "verl" / "trainer" / "config")(words(plan, "verl")[2:])
-    run, actor = run_of(plan, "verl"), found.actor_rollout_ref.actor
-    assert found.actor_rollout_ref.rollout.n == run.group_size
-    assert found.data.train_batch_size == actor.ppo_mini_batch_size == run.problems_per_batch
-    assert found.trainer.total_training_steps == run.update_steps
-    assert (actor.optim.lr, actor.optim.lr_warmup_steps) == (run.learning_rate, run.recipe.warmup_steps)
-    assert actor.optim.lr_scheduler_type == "constant"
-    assert found.actor_rollout_ref.rollout.val_kwargs.n == run.evaluation.samples
-    assert found.data.max_response_length == 1024  # the command's own
-
-
-def test_openrlhf_parses_the_plan_from_a_command_and_the_overrides(plan: Plan) -> None:
-    parser = RealParser(cached_wheel("openrlhf", OPENRLHF, *ANY_LINUX))
-    found, run = parser.parse(words(plan, "openrlhf")[2:]).flat, run_of(plan, "openrlhf")
-    assert found["rollout.n_samples_per_prompt"] == run.group_size
-    assert found["rollout.batch_size"] == run.problems_per_batch
-    assert found["train.batch_size"] == run.rollouts_per_batch
-    batches = found["data.max_samples"] // run.problems_per_batch
-    assert batches * found["train.num_episodes"] == run.update_steps
-    assert found["actor.adam.lr"] == run.learning_rate
-    assert found["rollout.max_new_tokens"] == 1024  # the command's own
-
-
-def test_trl_gets_one_update_per_batch(plan: Plan) -> None:
-    given, run = words(plan, "trl"), run_of(plan, "trl")
-    found = {word: given[i + 1] for i, word in enumerate(given[:-1]) if word.startswith("--")}
-    per_update = int(found["--per_device_train_batch_size"]) * int(found["--gradient_accumulation_steps"]) * 8
-    assert per_update == run.rollouts_per_batch
-    assert found["--steps_per_generation"] == found["--gradient_accumulation_steps"]
-    assert (int(found["--num_generations"]), int(found["--max_steps"])) == (run.group_size, run.update_steps)
-    assert float(found["--learning_rate"]) == run.learning_rate
 
 
 @pytest.mark.parametrize("backend", sorted(SAYS))

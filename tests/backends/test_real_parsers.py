@@ -28,6 +28,7 @@ from isocompute_sdk.planning import Plan, change_plan
 from isocompute_sdk.specs import Hardware, RunSpec
 from isocompute_sdk.training import existing, registry
 from isocompute_verl import payload as verl_programs
+from tests.backends.framework_runs import Recorder
 from tests.backends.openrlhf.real_parser import VERSION as OPENRLHF
 from tests.backends.openrlhf.real_parser import RealParser
 from tests.backends.programs import load
@@ -46,7 +47,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         "gradient_checkpointing=false",
         "dynamic_batch=false",
         "max_tokens_per_gpu=32768",
-        "micro_train_batch=2",
         "gpu_memory_utilization=0.7",
         "enforce_eager=true",
         "prefix_caching=false",
@@ -57,8 +57,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         "stop_after_steps=50",
         "chat_template=false",
         "wandb=true",
-        "eval_sets=hard=hard.jsonl",
-        "probe_problems=100",
         "actor.gradient_checkpointing_reentrant=true",
         "ckpt.max_mem=1000",
         "data.dataloader_num_workers=2",
@@ -203,28 +201,6 @@ def triples(count: int, seed: int) -> list[Triple]:
     return found
 
 
-class Shell:
-    """Runs what a user would run, with programs that note their arguments and do nothing."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.record = folder, folder / "record"
-        note = 'for a in "$@"; do printf \'%s\\0\' "$a"; done >> "$RECORD"; printf \'\\1\\0\' >> "$RECORD"'
-        for name in ("python3", "accelerate"):
-            (folder / name).write_text(f"#!/bin/sh\n{note}\n")
-            (folder / name).chmod(0o755)
-        self.environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder), "RECORD": str(self.record)}
-
-    def last(self, script: str) -> list[str]:
-        """The arguments of the last program that a script starts."""
-        self.record.unlink(missing_ok=True)
-        subprocess.run(["bash", "-n"], input=script.encode(), check=True)
-        done = subprocess.run(
-            ["bash"], input=script.encode(), cwd=self.folder, env=self.environment, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        return self.record.read_bytes().decode().split("\1\0")[-2].split("\0")[:-1]
-
-
 class Parsers:
     """The real parsers; each gives what its framework would train with."""
 
@@ -286,8 +262,8 @@ class Outcome:
 
 
 def outcome_of(found: list[Triple], folder: Path) -> Outcome:
-    (folder / "shell").mkdir()
-    shell, parsers, out = Shell(folder / "shell"), Parsers(folder), Outcome(Counter(), [], [])
+    shell, work = Recorder(folder / "shell", "python3", "accelerate"), folder / "work"
+    parsers, out = Parsers(folder), Outcome(Counter(), [], [])
     waiting: list[tuple[Triple, dict[str, Any]]] = []
     for number, triple in enumerate(found):
         backend, label = registry.load(triple.backend), f"{triple.backend} {triple.option}"
@@ -305,14 +281,14 @@ def outcome_of(found: list[Triple], folder: Path) -> Outcome:
             out.wrong.append(f"{label}: accepted")
         if triple.overrides:
             command = (COMMANDS / f"{triple.backend}.sh").read_text().rstrip().removesuffix("$@").rstrip(" \\")
-            words = shell.last(f"{command.replace('set -x', '')} \\\n  {existing.overrides(settings)}\n")
+            words = shell(f"{command.replace('set -x', '')} \\\n  {existing.overrides(settings)}\n", work)[-1]
         else:
-            words = shell.last(script)
+            words = shell(script, work)[-1]
             out.scripts.append(folder / f"{number}.sh")
             out.scripts[-1].write_text(script)
         try:
             if triple.backend == "trl":
-                waiting.append((triple, _for_trl(triple, words, run, shell.folder)))
+                waiting.append((triple, _for_trl(triple, words, run, work)))
             else:
                 _compare(out, triple, _parsed(parsers, triple, words))
         except Exception as error:

@@ -20,8 +20,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records, store
 from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
 from isocompute_sdk.training import registry
-from isocompute_torch.tasks.arithmetic import ModelShape
-from isocompute_torch.tasks.build import build_model, build_tokenizer
+from isocompute_torch.tasks.arithmetic import build_model, build_tokenizer
 from tests.processes import wait_for
 
 REWARD = """
@@ -35,7 +34,7 @@ def made(folder: Path) -> Path:
     """The folder with a random tiny model and problems whose answer is one digit."""
     folder.mkdir(exist_ok=True)
     tokenizer = build_tokenizer()
-    build_model(ModelShape(hidden_size=32, layers=1), 0).save_pretrained(folder / "model")
+    build_model(0, hidden_size=32, layers=1).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     for name, numbers in (("train", range(100, 132)), ("validation", range(200, 208))):
         rows = [{"prompt": f"{n}*2=", "answer": "7"} for n in numbers]

@@ -11,10 +11,6 @@ the problem file.
 
 Each scored sample adds one line to samples.<pid>.jsonl (samples.<host>-<pid>.jsonl on several hosts) in
 the run folder: id, split, score, error, attempt, time. The update step is not known here.
-
-    python3 reward_wrapper.py RUN_FOLDER
-
-loads the user's file and scores one row of each file, so that a wrong signature is found before any GPU is used.
 """
 
 from __future__ import annotations
@@ -171,37 +167,6 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
     return installed()(queries, prompts, labels)
 
 
-def check(folder: Path) -> None:
-    """Try the reward function on one row of each file.
-
-    Raises:
-        RewardFileError: the function cannot be loaded, or fails whatever the response.
-    """
-    reward_calls.check(folder, reward_calls.function_of(folder), asked)
-
-
-def asked(row: dict[str, Any]) -> tuple[str, str, Any]:
-    """Id, prompt as text and answer of a row."""
-    label = json.loads(row["label"])
-    prompt = row["input"] if isinstance(row["input"], str) else row["input"][-1]["content"]
-    return label["id"], prompt, label["answer"]
-
-
-def main(argv: list[str]) -> int:
-    """Check the reward function of a prepared run folder; 0 on success, 2 where it cannot be used."""
-    if len(argv) != 1:
-        sys.stderr.write("usage: reward_wrapper.py RUN_FOLDER\n")
-        return 2
-    try:
-        check(Path(argv[0]))
-    except reward_calls.RewardFileError as error:
-        sys.stderr.write(f"reward_wrapper: {error}\n")
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
 if __name__ == OWN_NAME:
     # The name under which OpenRLHF executes this file: a broken reward file stops the run here, at its
     # start, instead of scoring every sample 0.0.

@@ -1,13 +1,16 @@
 """Run OpenRLHF, log its output, and remove old checkpoints.
 
-    python3 supervise.py RUN_FOLDER --save-every S --last M [--keep N]
-                         [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
+    python3 supervise.py RUN_FOLDER --samples K [--keep N] ENGINE [ENGINE ...] -- COMMAND ...
 
+* Before the start, every engine's checkpoints are made loadable after a stop at any moment. DeepSpeed resumes from the
+  tag named in the file `latest`. After a kill that tag can be gone (a new best checkpoint removes the old one before it
+  is saved), or differ between actor and critic. OpenRLHF writes metric.json into a checkpoint as the very last step, so
+  its presence marks a complete one: `latest` is pointed at the newest that all engines completed. Without one, the
+  folders are renamed, so that training starts from the beginning. resumed.jsonl has a line for each start.
 * Output is copied to this program's output and to console.<attempt>.log.
-* Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
-  8 S ... update steps; OpenRLHF keeps the best one by its evaluations of K samples per problem, which best.json names
-  beside its reward on samples that did not choose it. Others are moved away and removed while OpenRLHF is not saving:
-  between the end of one save and the next evaluation or update.
+* Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N, and names OpenRLHF's
+  best one in best.json. Others are moved away and removed while OpenRLHF is not saving: between the end of one save and
+  the next evaluation or update.
 
 The exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
 wrapper of the SDK has started this program and writes that file.
@@ -29,10 +32,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from run_files import InputError, attempt_of, hold, record_best, write_json
+
 STEP = re.compile(rb"Global step (\d+): \{")
 EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
 BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
 TAG = re.compile(r"global_step(\d+)\Z")
+ANY_TAG = re.compile(r"(?:best_)?global_step(\d+)\Z")
 EXIT_FILE = "exit.json"
 """Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
 WRAPPED = "ISOCOMPUTE_ATTEMPT"
@@ -41,14 +47,66 @@ POLL_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
 
 
+def complete_tags(folder: Path) -> dict[str, int]:
+    """Update step of every complete checkpoint of one engine, by tag."""
+    found = {path.parent.name: ANY_TAG.match(path.parent.name) for path in folder.glob("*/metric.json")}
+    return {tag: int(match.group(1)) for tag, match in found.items() if match}
+
+
+def newest_common(folders: list[Path]) -> tuple[str, int] | None:
+    """Tag and step of the newest checkpoint that every engine completed; None without one."""
+    tags = complete_tags(folders[0])
+    for folder in folders[1:]:
+        tags = {tag: step for tag, step in tags.items() if tag in complete_tags(folder)}
+    if not tags:
+        return None
+    # Of two at the same step, best_ is the later one: it was saved after the evaluation at that step.
+    tag = max(tags, key=lambda name: (tags[name], name.startswith("best_")))
+    return tag, tags[tag]
+
+
+def set_aside(folder: Path) -> None:
+    """Rename a folder that holds no complete checkpoint to the first free name."""
+    number = 1
+    while folder.with_name(f"{folder.name}.incomplete{number}").exists():
+        number += 1
+    target = folder.with_name(f"{folder.name}.incomplete{number}")
+    folder.rename(target)
+    say(f"no complete checkpoint in {folder.name}; moved to {target.name}")
+
+
+def point_latest(folder: Path, tag: str) -> None:
+    """Write `tag` into the file `latest` in one step, unless it is there already."""
+    latest = folder / "latest"
+    if latest.is_file() and latest.read_text(encoding="utf-8").strip() == tag:
+        return
+    temporary = folder / "latest.tmp"
+    temporary.write_text(tag, encoding="utf-8")
+    temporary.replace(latest)
+
+
+def resume(run: Path, engines: Sequence[str]) -> None:
+    """Make the checkpoints of all engines loadable, and note the update step from which this start resumes."""
+    folders = [run / "checkpoints" / engine for engine in engines]
+    newest = newest_common(folders)
+    step = 0 if newest is None else newest[1]
+    # claim_folder.py has numbered the start.
+    with (run / "resumed.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"attempt": attempt_of(run), "step": step}) + "\n")
+    for folder in folders:
+        if newest is not None:
+            point_latest(folder, newest[0])
+        elif folder.exists():
+            set_aside(folder)
+    say("training starts from the beginning" if newest is None else f"training goes on after update step {step}")
+
+
 class Progress:
     """Progress read from the console."""
 
     def __init__(self) -> None:
         self.step = 0
         self.evaluated = 0
-        self.evaluations: list[int] = []
-        """Steps of all evaluations, in order."""
         self.best: tuple[str, int, float] | None = None
         """Name, update step and reward of the best checkpoint; None before the first."""
 
@@ -59,65 +117,15 @@ class Progress:
             self.step = int(step[1])
         elif evaluated:
             self.evaluated = int(evaluated[1])
-            self.evaluations.append(self.evaluated)
         elif best := BEST_SAVED.search(line):
             self.best = best[1].decode(), int(best[2]), float(best[3])
-
-
-class ValidationRewards:
-    """Rewards of the validation responses of one attempt, as reward_wrapper.py writes them, by evaluation.
-
-    A record does not say its step: the j-th K records of a problem belong to the j-th evaluation.
-    """
-
-    def __init__(self, folder: Path, attempt: int, samples: int) -> None:
-        self.folder, self.attempt, self.samples = folder, attempt, samples
-        self.read_up_to: dict[Path, int] = {}
-        self.waiting: dict[str, list[float]] = {}
-        self.noted = 0
-
-    def note(self, steps: Sequence[int]) -> None:
-        """Keep every evaluation whose records are all there; `steps` are those of all evaluations so far."""
-        from run_files import note_evaluation, read_json
-
-        if self.noted == len(steps):
-            return
-        self._read()
-        problems = read_json(self.folder / "started.json")["problems"]["validation"]
-        while self.noted < len(steps) and self._whole(problems):
-            groups = [scores[: self.samples] for scores in self.waiting.values()]
-            self.waiting = {name: scores[self.samples :] for name, scores in self.waiting.items()}
-            note_evaluation(self.folder, steps[self.noted], groups)
-            self.noted += 1
-
-    def _whole(self, problems: int) -> bool:
-        enough = [len(scores) >= self.samples for scores in self.waiting.values()]
-        return len(enough) == problems and all(enough)
-
-    def _read(self) -> None:
-        for path in sorted(self.folder.glob("samples.*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self.read_up_to.get(path, 0))
-                data = file.read()
-            lines = data[: data.rfind(b"\n") + 1]
-            self.read_up_to[path] = self.read_up_to.get(path, 0) + len(lines)
-            for line in lines.splitlines():
-                try:
-                    record = json.loads(line)
-                    if record["attempt"] == self.attempt and record["split"] == "validation":
-                        self.waiting.setdefault(record["id"], []).append(float(record["score"]))
-                except (ValueError, KeyError, TypeError):  # cut off by a kill
-                    continue
 
 
 class Checkpoints:
     """The regular checkpoints of all engines of one run."""
 
-    def __init__(self, folder: Path, engines: Sequence[str], save_every: int, last: int, keep: int) -> None:
-        self.folder = folder
-        self.engines = engines
-        self.spaced = log_spaced(save_every, last)
-        self.keep = keep
+    def __init__(self, folder: Path, engines: Sequence[str], keep: int) -> None:
+        self.folder, self.engines, self.keep = folder, engines, keep
 
     def complete(self) -> list[int]:
         """Steps whose checkpoint every engine has completed, ascending; OpenRLHF writes metric.json last."""
@@ -131,7 +139,7 @@ class Checkpoints:
     def prune(self) -> None:
         """Remove every complete checkpoint that need not be kept."""
         complete = self.complete()
-        kept = {*complete[-self.keep :], *self.spaced}
+        kept = complete[-self.keep :]
         for engine in self.engines:
             latest = self.folder / engine / "latest"
             named = latest.read_text(encoding="utf-8").strip() if latest.is_file() else ""
@@ -150,16 +158,6 @@ class Checkpoints:
             shutil.rmtree(aside / name)
         except OSError as error:
             say(f"warning: a checkpoint cannot be removed: {error}")
-
-
-def log_spaced(save_every: int, last: int) -> set[int]:
-    """S, 2 S, 4 S, 8 S ... up to the last step."""
-    steps: set[int] = set()
-    step = save_every
-    while step <= last:
-        steps.add(step)
-        step *= 2
-    return steps
 
 
 class Training:
@@ -227,9 +225,7 @@ def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
     return bool(complete) and complete[-1] == progress.step and progress.evaluated < progress.step
 
 
-def supervise(
-    training: Training, checkpoints: Checkpoints, rewards: ValidationRewards, options: argparse.Namespace
-) -> int:
+def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Namespace) -> int:
     """Watch the training until it ends; returns the exit status."""
     folder, pruned, named = Path(options.folder), 0, None
     while True:
@@ -238,10 +234,6 @@ def supervise(
         if best is not None and best != named:
             named = best
             name_best(folder, options, *best)
-        try:
-            rewards.note(training.progress.evaluations)
-        except (OSError, ValueError, KeyError) as error:
-            say(f"warning: the evaluation cannot be split: {error}")
         if status is not None:
             checkpoints.prune()
             return status
@@ -256,8 +248,6 @@ def supervise(
 
 def name_best(folder: Path, options: argparse.Namespace, name: str, step: int, reward: float) -> None:
     """Write best.json."""
-    from run_files import record_best
-
     try:
         record_best(folder, step, f"avg@{options.samples}", reward, folder / "checkpoints" / options.engines[0] / name)
     except OSError as error:
@@ -276,8 +266,6 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="supervise.py", allow_abbrev=False)
     parser.add_argument("folder")
     parser.add_argument("engines", nargs="+")
-    for name in ("--save-every", "--last"):
-        parser.add_argument(name, type=int, required=True)
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--samples", type=int, required=True)
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
@@ -290,28 +278,24 @@ def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
     options, command = parsed(argv)
     folder = Path(options.folder)
-    checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)
-    # run_files.py is beside this program in a run folder, but not when the SDK imports this module.
-    from run_files import InputError, attempt_of, hold, write_json
-
+    checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.keep)
     try:
         hold(folder)
     except InputError as error:
         say(str(error))
         return 2
+    resume(folder, options.engines)
     wrapped = WRAPPED in os.environ
     if not wrapped:
         (folder / EXIT_FILE).unlink(missing_ok=True)
-    attempt = attempt_of(folder)
-    training = Training(folder, command, attempt)
-    rewards = ValidationRewards(folder, attempt, options.samples)
+    training = Training(folder, command, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:
         training.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
-    status = supervise(training, checkpoints, rewards, options)
+    status = supervise(training, checkpoints, options)
     if not wrapped and (
         status == 0 or training.stopping_since is None
     ):  # a requested stop leaves no exit status: the run can resume

@@ -1,409 +1,313 @@
-"""Families of generated arithmetic problems: short prompts of digits and one sign, answers of four digits.
+"""Generated arithmetic and a tiny model that learns it: problems, warm-up, labels, and the choice of sets.
 
-Every family has its own sign, so that one model can learn several families and distinguish them:
-
-- `mul31`: `abc*d=`, the product of a three-digit and a one-digit number;
-- `rev31`: `abc~d=`, the same product written backwards. Its rewards contradict those of `mul31` at each position;
-- `add32`: `abc+de=`, the sum of a three-digit and a two-digit number. Its prompts are one character longer.
-
-All numbers are padded with zeros: the answer to `007*3=` is `0021`.
-
-A task on disk: made once, then reused; a folder never holds half a task.
-
-The folder holds model/ (weights and tokenizer, as `save_pretrained` writes them), train.jsonl and validation.jsonl (one
-`{"id", "prompt", "answer"}` per line), reward.py, and task.json with settings, measurements, package versions and a
-digest of every file. Only making a task imports torch.
+Prompts are short and answers have four digits, all padded with zeros: the answer to `007*3=` is `0021`. Every family
+has its own sign, so that one model can learn several and distinguish them. The same settings give the same bits.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import random
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+import string
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from isocompute_sdk.documents import Document
-from isocompute_sdk.errors import SpecError
-from isocompute_torch.configuration import InputError
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
+
+from isocompute_sdk.records.difficulty import BandName, DifficultySplit, ProblemSet, split_by_difficulty
+from isocompute_torch.configuration import RunFailed
+from isocompute_torch.tasks import MODEL_FOLDER, REWARD_FILE, Kind, reward, write_problems
 
 if TYPE_CHECKING:
-    from isocompute_torch.tasks.build import Progress
+    from pathlib import Path
 
+    from transformers import PreTrainedModel
 
-ANSWER_DIGITS = 4
-"""Length of every answer. The end token follows, so a response has five tokens."""
-MAX_RESPONSE_TOKENS = ANSWER_DIGITS + 1
-"""Smallest token limit at which a right response is not truncated."""
-SIGNS = "*~+="
-"""Characters of prompts other than digits."""
+Row = dict[str, str]
 PROBLEMS = 10_000
 """Number of problems of each family."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One question with its only right answer."""
-
-    id: str
-    """Unique over all families."""
-    prompt: str
-    """Text that the model reads."""
-    answer: str
-    """Text that it must write before the end token."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """A rule that turns two numbers into four digits."""
-
-    name: str
-    """Name in settings and on the command line."""
-    sign: str
-    """Character between the two numbers."""
-    answer: Callable[[int, int], str]
-    """The four digits that are right for two numbers."""
-    second_digits: int
-    """Length of the second number; the first has three digits."""
-
-    def problems(self) -> list[Problem]:
-        """All problems of the family, always in the same order."""
-        return [
-            Problem(
-                f"{self.name}-{first}-{second}",
-                f"{first:03d}{self.sign}{second:0{self.second_digits}d}=",
-                self.answer(first, second),
-            )
-            for first, second in self._operands()
-        ]
-
-    def _operands(self) -> list[tuple[int, int]]:
-        """10,000 pairs: all of them, or a fixed draw from a larger number, so that all families have equal weight."""
-        pairs = list(itertools.product(range(1000), range(10**self.second_digits)))
-        return sorted(random.Random(self.name).sample(pairs, PROBLEMS)) if len(pairs) > PROBLEMS else pairs
-
-
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (
-        Family("mul31", "*", lambda first, second: f"{first * second:04d}", 1),
-        Family("rev31", "~", lambda first, second: f"{first * second:04d}"[::-1], 1),
-        Family("add32", "+", lambda first, second: f"{first + second:04d}", 2),
-    )
+RULES: dict[str, tuple[str, int, Callable[[int, int], str]]] = {
+    "mul31": ("*", 1, lambda first, second: f"{first * second:04d}"),
+    "rev31": ("~", 1, lambda first, second: f"{first * second:04d}"[::-1]),
+    "add32": ("+", 2, lambda first, second: f"{first + second:04d}"),
 }
-"""Every family by name."""
+"""Sign, length of the second number (the first has three digits), and answer of each family. `mul31` multiplies,
+`rev31` writes the product backwards, so that its rewards contradict those of `mul31`, and `add32` adds."""
 
 
-def families(names: str) -> tuple[Family, ...]:
-    """The families of a name, or of several names joined with `+`, such as `mul31+rev31`.
-
-    Raises:
-        SpecError: an unknown or repeated name.
-    """
-    chosen = names.split("+")
-    unknown = [name for name in chosen if name not in FAMILIES]
-    if unknown:
-        raise SpecError(
-            f"received family {unknown[0]!r}; accepted: {', '.join(FAMILIES)}",
-            "Join several with +, as in mul31+rev31.",
-        )
-    if len(set(chosen)) < len(chosen):
-        raise SpecError(
-            f"received families {names!r} with a repeated name; accepted: each family once", "Remove the repeated name."
-        )
-    return tuple(FAMILIES[name] for name in chosen)
+def problems(names: str) -> list[Row]:
+    """All problems of one family, or of several joined with `+`, always in the same order."""
+    rows: list[Row] = []
+    for name in names.split("+"):
+        sign, digits, answer = RULES[name]
+        pairs = list(itertools.product(range(1000), range(10**digits)))
+        if len(pairs) > PROBLEMS:
+            pairs = sorted(random.Random(name).sample(pairs, PROBLEMS))
+        for first, second in pairs:
+            prompt = f"{first:03d}{sign}{second:0{digits}d}="
+            rows.append({"id": f"{name}-{first}-{second}", "prompt": prompt, "answer": answer(first, second)})
+    return rows
 
 
-def problems(names: str) -> list[Problem]:
-    """All problems of the named families, family after family."""
-    return [problem for family in families(names) for problem in family.problems()]
-
-
-Kind = Literal["easy", "hard", "mixed"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-MODEL_FOLDER, TRAIN_FILE, VALIDATION_FILE, REWARD_FILE = "model", "train.jsonl", "validation.jsonl", "reward.py"
-"""Names in the folder of a task."""
+PAD, EOS = "<pad>", "<eos>"
+VOCABULARY = {token: number for number, token in enumerate((PAD, EOS, *string.digits, *"*~+="))}
+"""Token ids, 16 of them: one per character, padding and end."""
+CONTEXT_TOKENS = 128
+"""Longest sequence; problems have at most 12 tokens."""
 HEAD_SIZE = 32
 """Size of an attention head, the smallest that vLLM's attention kernels support."""
 
 
-@dataclass(frozen=True)
-class ModelShape:
-    """Size of the model. The default has 100,672 parameters."""
-
-    hidden_size: int = 64
-    """Width; a multiple of 32, the size of an attention head."""
-    layers: int = 2
-    """Transformer blocks."""
-    feed_forward: int = 172
-    """Width inside the gated feed-forward layers."""
-    initial_std: float = 0.08
-    """Standard deviation of the initial weights. With the usual 0.02 the warm-up takes twice the steps."""
-
-    def __post_init__(self) -> None:
-        if self.hidden_size < HEAD_SIZE or self.hidden_size % HEAD_SIZE:
-            raise SpecError(
-                f"hidden_size: received {self.hidden_size}; accepted: multiples of {HEAD_SIZE}", "Use a multiple of 32."
-            )
-
-    @property
-    def heads(self) -> int:
-        """Number of attention heads, each with its own keys and values."""
-        return self.hidden_size // HEAD_SIZE
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character; encoding another character is an error."""
+    characters: Any = Tokenizer(WordLevel(VOCABULARY))
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    characters.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=characters,
+        pad_token=PAD,
+        eos_token=EOS,
+        clean_up_tokenization_spaces=False,
+        model_max_length=CONTEXT_TOKENS,
+    )
 
 
-@dataclass(frozen=True)
-class WarmUp:
-    """Supervised steps that turn a random model into a base model that rewards can improve."""
+def build_model(seed: int, *, hidden_size: int = 64, layers: int = 2, feed_forward: int = 172) -> PreTrainedModel:
+    """A Llama model with random weights in float32, by default 100,672; the global random state does not change.
 
-    pass_rate: float = 0.35
-    """Stop at this mean pass rate of single samples. With the default, the Easy set has 1,300 problems or more for
-    seeds 0 to 4. With a fixed number of steps the sizes of the sets would differ several times between seeds."""
-    max_steps: int = 1500
-    """Fail after this number of steps."""
-    check_every: int = 20
-    """Steps between two measurements of the pass rate."""
-    batch: int = 128
-    """Problems per step."""
-    learning_rate: float = 2e-3
-    """Learning rate of AdamW after a linear rise over the first 20 steps."""
-
-
-@dataclass(frozen=True)
-class TaskSettings:
-    """All settings of a prepared task."""
-
-    family: str = "mul31"
-    """One family, or several joined with `+`."""
-    kind: Kind = "easy"
-    """easy: avg@16 in 0.3 to 0.6; hard: at most 0.0625; mixed: half of each."""
-    seed: int = 0
-    """Seed of initial weights, order of the warm-up, labels and choice of problems."""
-    validation: int = 200
-    """Number of validation problems, which are in neither the warm-up nor the training set."""
-    held_out_share: float = 0.3
-    """Share of all problems outside the warm-up; validation problems are drawn from these."""
-    label_samples: int = 16
-    """Samples per problem that decide its difficulty."""
-    temperature: float = 1.0
-    """Sampling temperature of the labels."""
-    shape: ModelShape = ModelShape()
-    warm_up: WarmUp = WarmUp()
-    device: str = "cpu"
-    """Device of the warm-up, as torch names it. On a CPU the same settings give the same bits."""
-
-    def __post_init__(self) -> None:
-        families(self.family)
-        if self.kind not in KINDS:
-            raise SpecError(f"received set {self.kind!r}; accepted: {', '.join(KINDS)}", "Use one of these sets.")
-        if isinstance(self.seed, bool) or self.seed < 0:
-            raise SpecError(f"seed: received {self.seed!r}; accepted: whole numbers >= 0", "Use a whole number.")
-
-
-MANIFEST = "task.json"
+    Biases in its attention layers speed up learning from rewards (docs/builtin_task.md). Qwen2 has such biases by
+    default, but for it `AutoTokenizer` replaces the saved tokenizer by a byte-level one with another token. With the
+    usual deviation of the initial weights, 0.02, the warm-up takes twice the steps.
+    """
+    config = LlamaConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=hidden_size,
+        intermediate_size=feed_forward,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden_size // HEAD_SIZE,
+        num_key_value_heads=hidden_size // HEAD_SIZE,
+        max_position_embeddings=CONTEXT_TOKENS,
+        attention_bias=True,
+        tie_word_embeddings=True,
+        initializer_range=0.08,
+        bos_token_id=None,
+        eos_token_id=VOCABULARY[EOS],
+        pad_token_id=VOCABULARY[PAD],
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.generation_config.max_new_tokens = 5
+    model.generation_config.do_sample = True
+    return model
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """Content of task.json."""
+class Encoded:
+    """Prompt, answer and end token of each problem, padded on the right to one length."""
 
-    settings: TaskSettings
-    measured: dict[str, Any]
-    versions: dict[str, str]
-    """Versions of the packages that made the task."""
-    files: dict[str, str]
-    """sha256 of every other file, by its path in the folder."""
+    ids_PT: torch.Tensor
+    """Token ids, shape (problems, tokens)."""
+    answer_PT: torch.Tensor
+    """True where the token belongs to the answer or ends it; same shape."""
 
-
-DOCUMENT = Document(
-    "arithmetic-task", 1, Manifest, remedy="Remove the folder to make the task again, or use another folder."
-)
+    def __getitem__(self, positions: torch.Tensor) -> Encoded:
+        """The problems at these positions."""
+        return Encoded(self.ids_PT[positions], self.answer_PT[positions])
 
 
-@dataclass(frozen=True)
-class PreparedTask:
-    """Paths of a task, and the measurements of its base model."""
-
-    folder: Path
-    """The folder of the task."""
-    settings: TaskSettings
-    """Settings it was made from."""
-    measured: dict[str, Any]
-    """Sizes, pass rates and the length of the warm-up, as in task.json."""
-
-    @property
-    def model(self) -> Path:
-        """Folder of the base model with its tokenizer."""
-        return self.folder / MODEL_FOLDER
-
-    @property
-    def train(self) -> Path:
-        """Training problems, one JSON object a line."""
-        return self.folder / TRAIN_FILE
-
-    @property
-    def validation(self) -> Path:
-        """Validation problems, which are in neither the warm-up nor the training set."""
-        return self.folder / VALIDATION_FILE
-
-    @property
-    def reward(self) -> Path:
-        """File with `reward(prompt, response, answer) -> float`."""
-        return self.folder / REWARD_FILE
-
-    @property
-    def n_problems(self) -> int:
-        """Number of training problems."""
-        return int(self.measured["train"]["problems"])
-
-    @property
-    def base_rewards(self) -> dict[str, float]:
-        """Expected reward of one sample of the base model on `train` and `validation`, exact.
-
-        It predicts an evaluation at step 0 better than the avg@16 by which the problems were chosen.
-        """
-        return {name: float(self.measured[name]["pass_rate"]) for name in ("train", "validation")}
-
-    @property
-    def max_response_tokens(self) -> int:
-        """`max_response_tokens` for a recipe: four digits and the end token."""
-        return MAX_RESPONSE_TOKENS
+def encode(rows: list[Row], tokenizer: PreTrainedTokenizerFast) -> Encoded:
+    """Encode problems for teacher forcing. A character is a token; padding after everything needs no mask."""
+    ids: list[list[int]] = tokenizer([row["prompt"] + row["answer"] + EOS for row in rows])["input_ids"]
+    width = max(map(len, ids))
+    ids_PT = torch.tensor([row + [VOCABULARY[PAD]] * (width - len(row)) for row in ids])
+    starts_P = torch.tensor([len(row["prompt"]) for row in rows])
+    ends_P = torch.tensor([len(row) for row in ids])
+    columns_T = torch.arange(width)
+    return Encoded(ids_PT, (columns_T >= starts_P[:, None]) & (columns_T < ends_P[:, None]))
 
 
-def prepare(
-    folder: str | Path,
-    family: str = "mul31",
-    kind: Kind = "easy",
-    seed: int = 0,
-    progress: Progress | None = None,
-    *,
-    settings: TaskSettings | None = None,
-) -> PreparedTask:
-    """Make a task in `folder`, or reuse the task in it if its settings are the same.
+def answer_logprobs(model: Any, encoded: Encoded) -> torch.Tensor:
+    """Log-probability of each answer token given all before it, 0 elsewhere; shape (problems, tokens - 1)."""
+    logits_PTV = model(input_ids=encoded.ids_PT[:, :-1], use_cache=False).logits
+    chosen_PT = logits_PTV.log_softmax(-1).gather(-1, encoded.ids_PT[:, 1:, None]).squeeze(-1)
+    return chosen_PT * encoded.answer_PT[:, 1:]
+
+
+CHUNK = 2048
+"""Problems per forward pass; fixed, because results of another chunk size differ in their last bits."""
+
+
+@torch.no_grad()
+def pass_rates(model: Any, encoded: Encoded) -> NDArray[np.float64]:
+    """Probability that one sampled response is the answer followed by the end token, shape (problems,)."""
+    chunks = map(Encoded, encoded.ids_PT.split(CHUNK), encoded.answer_PT.split(CHUNK))
+    logprobs_P = torch.cat([answer_logprobs(model, chunk).double().sum(-1) for chunk in chunks])
+    # The exponential of a sum of rounded logarithms can exceed 1 in its last digit.
+    return np.asarray(logprobs_P.exp().clamp(max=1.0).numpy(), dtype=np.float64)
+
+
+PASS_RATE, MAX_STEPS, CHECK_EVERY = 0.35, 1500, 20
+"""The warm-up stops at this mean pass rate and fails after so many steps. With a fixed number of steps the sizes of the
+sets would differ several times between seeds."""
+BATCH, LEARNING_RATE, RISE_STEPS, CHECKED_PROBLEMS = 128, 2e-3, 20, 512
+"""Problems per step, rate of AdamW, steps over which it rises from 0, and problems that measure the pass rate."""
+
+
+def warm_up(model: Any, encoded: Encoded, rng: np.random.Generator, pass_rate: float) -> dict[str, float]:
+    """Train the model in place on these problems until it solves `pass_rate` of them; returns what was measured.
+
+    Raises:
+        RunFailed: `MAX_STEPS` steps do not reach the pass rate.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    count = len(encoded.ids_PT)
+    measured = encoded[torch.from_numpy(rng.permutation(count)[:CHECKED_PROBLEMS])]
+    batches = _batches(count, rng)
+    rate = 0.0
+    for step in range(1, MAX_STEPS + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, step / RISE_STEPS)
+        batch = encoded[next(batches)]
+        loss = -answer_logprobs(model, batch).sum() / batch.answer_PT.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % CHECK_EVERY == 0:
+            rate = float(pass_rates(model, measured).mean())
+            if rate >= pass_rate:
+                return {"steps": step, "loss": float(loss.detach()), "pass_rate": rate}
+    raise RunFailed(
+        f"after {MAX_STEPS} supervised steps the pass rate is {rate:.3f}, below {pass_rate}", "Use another seed."
+    )
+
+
+def _batches(count: int, rng: np.random.Generator) -> Iterator[torch.Tensor]:
+    """Positions of one batch after another; every epoch has its own order, and batches may cross its end."""
+    waiting = np.empty(0, dtype=np.int64)
+    while True:
+        while len(waiting) < BATCH:
+            waiting = np.concatenate([waiting, rng.permutation(count)])
+        yield torch.from_numpy(waiting[:BATCH])
+        waiting = waiting[BATCH:]
+
+
+HELD_OUT_SHARE = 0.3
+"""Share of all problems outside the warm-up; validation problems are drawn from these."""
+LABEL_SAMPLES, VALIDATION = 16, 200
+"""Samples per problem that decide its difficulty, and number of validation problems."""
+SHARES: dict[Kind, dict[BandName, float]] = {
+    "easy": {"easy": 1.0},
+    "hard": {"hard": 1.0},
+    "mixed": {"hard": 0.5, "easy": 0.5},
+}
+"""Bands of each kind of set; half hard and half easy is the paper's mixture (section 3)."""
+
+
+def choose(
+    passes_P: NDArray[np.int64],
+    held_out_P: NDArray[np.bool_],
+    kind: Kind,
+    rng: np.random.Generator,
+    validation: int = VALIDATION,
+) -> ProblemSet:
+    """Training and validation problems of one kind, both in random order.
 
     Args:
-        folder: folder of the task; it must be new, empty, or hold the same task.
-        family: a name in `FAMILIES`, or several joined with `+`.
-        kind: difficulty of the problems for the base model: easy, hard or mixed.
-        seed: seed of every random choice; the same seed gives the same files.
-        progress: called with a stage, the amount done and the total.
-        settings: all settings, in place of family, kind and seed.
+        passes_P: right responses of the base model among `LABEL_SAMPLES`, per problem.
+        held_out_P: True for problems outside the warm-up.
+        kind: difficulty of the set.
+        rng: generator of every choice.
+        validation: number of validation problems.
 
     Raises:
-        SpecError: invalid settings.
-        InputError: the folder holds something else, or a modified task.
-        RunFailed: these settings give no task.
+        RunFailed: too few problems of that difficulty.
     """
-    wanted = settings or TaskSettings(family=family, kind=kind, seed=seed)
-    target = Path(folder)
-    found = _existing(target, wanted)
-    return found if found is not None else _make(target, wanted, progress or _no_progress)
+    shares = SHARES[kind]
+    split = split_by_difficulty(passes_P, LABEL_SAMPLES, rng=rng, validation=0)
+    bands: dict[BandName, ProblemSet] = dict(split.bands)
+    for band, share in shares.items():
+        bands[band] = _held_out_first(split, band, held_out_P, round(validation * share), rng)
+    size = min(int(len(bands[band].train_P) / share) for band, share in shares.items())
+    chosen = replace(split, bands=bands).mixture(shares, size, rng)
+    return ProblemSet(rng.permutation(chosen.train_P), rng.permutation(chosen.validation_P))
 
 
-def load(folder: str | Path) -> PreparedTask:
-    """Read a prepared task.
-
-    Raises:
-        IsoComputeError: the folder holds no task, or its files were modified.
-    """
-    target = Path(folder)
-    manifest = DOCUMENT.load(target / MANIFEST)
-    check_files(target, manifest.files)
-    return PreparedTask(target, manifest.settings, manifest.measured)
-
-
-def _existing(target: Path, wanted: TaskSettings) -> PreparedTask | None:
-    """The task in the folder; None if the folder is new or empty.
-
-    Raises:
-        InputError: the folder holds something else.
-    """
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return None
-    if not (target / MANIFEST).is_file():
-        raise InputError(
-            f"{target} holds no prepared task; accepted: a new or empty folder, or one with {MANIFEST}",
-            "Use another folder.",
+def _held_out_first(
+    split: DifficultySplit, band: BandName, held_out_P: NDArray[np.bool_], count: int, rng: np.random.Generator
+) -> ProblemSet:
+    """The problems of a band; validation problems are drawn from those outside the warm-up."""
+    members = split[band].train_P
+    fresh = members[held_out_P[members]]
+    if len(fresh) < count or len(members) == len(fresh):
+        raise RunFailed(
+            f"the base model has {len(members)} {band} problems, {len(fresh)} of them outside the warm-up; the "
+            f"set needs {count} outside the warm-up for validation, and others for training",
+            "Use another seed.",
         )
-    found = load(target)
-    if found.settings != wanted:
-        have, want = asdict(found.settings), asdict(wanted)
-        differing = "; ".join(f"{key} {have[key]!r}, wanted {want[key]!r}" for key in want if have[key] != want[key])
-        raise InputError(f"{target} holds a task with other settings: {differing}", "Use another folder.")
-    return found
+    validation = np.sort(rng.choice(fresh, count, replace=False))
+    return ProblemSet(np.setdiff1d(members, validation), validation)
 
 
-def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedTask:
-    """Make the task in memory, write it beside the folder, and rename it into place."""
-    from isocompute_torch.tasks.build import build, versions, write
-
-    task = build(settings, progress)
-    progress("files", 0, 1)
-
-    def make(partial: Path) -> None:
-        write(task, partial)
-        DOCUMENT.save(partial / MANIFEST, Manifest(settings, task.measured(), versions(), digests(partial)))
-
-    make_whole(target, MANIFEST, make)
-    progress("files", 1, 1)
-    finished = _existing(target, settings)
-    if finished is None:
-        raise InputError(f"{target} was emptied while the task was being made", "Use another folder.")
-    return finished
-
-
-def make_whole(target: Path, manifest: str, make: Callable[[Path], None]) -> None:
-    """Make a folder beside its place and rename it; if another process was first, its result is kept.
+def make_task(
+    folder: Path, family: str, kind: Kind, seed: int, *, pass_rate: float = PASS_RATE, **shape: int
+) -> dict[str, Any]:
+    """Write model, problems and reward function into an empty folder; about 15 seconds on one core.
 
     Args:
-        target: its place, missing or empty.
-        manifest: a file that only a whole folder has.
-        make: writes the files, `manifest` among them, into an empty folder.
-    """
-    beside = target.absolute().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=beside, prefix=f".{target.name}."))
-    try:
-        partial.chmod(0o755)
-        make(partial)
-        try:
-            partial.rename(target)
-        except OSError:
-            if not (target / manifest).is_file():
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        folder: where to.
+        family: family of problems, or several joined with `+`.
+        kind: difficulty of the sets.
+        seed: seed of every choice.
+        pass_rate: of the base model, at which its warm-up stops.
+        shape: sizes of the model, see `build_model`.
 
-
-def digests(folder: Path) -> dict[str, str]:
-    """Path of every file in a folder -> its sha256."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {path.relative_to(folder).as_posix(): digest_of(path) for path in files}
-
-
-def check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Refuse a folder whose files are not those with these digests.
+    Returns:
+        Settings and measurements, as JSON values.
 
     Raises:
-        InputError: a file is missing or was changed.
+        RunFailed: the warm-up missed its pass rate, or too few problems have the difficulty of the set.
     """
-    for name, digest in files.items():
-        path = folder / name
-        if not path.is_file() or digest_of(path) != digest:
-            what = "was changed after it was made" if path.is_file() else "is missing"
-            raise InputError(f"{path} {what}", f"Remove {folder} to make it again, or use another folder.")
-
-
-def digest_of(path: Path) -> str:
-    """Sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _no_progress(stage: str, done: int, total: int) -> None:
-    """Report nothing."""
+    rows, tokenizer, model = problems(family), build_tokenizer(), build_model(seed, **shape)
+    # One stream per use, so that a longer warm-up draws the same labels and sets.
+    held_out_rng, order_rng, label_rng, set_rng = (np.random.default_rng([seed, stream]) for stream in range(4))
+    held_out_P = np.zeros(len(rows), dtype=np.bool_)
+    held_out_P[held_out_rng.permutation(len(rows))[: round(HELD_OUT_SHARE * len(rows))]] = True
+    # Sums must not depend on the number of cores, and small models gain nothing from more.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        encoded = encode(rows, tokenizer)
+        warmed_up = warm_up(model, encoded[torch.from_numpy(np.flatnonzero(~held_out_P))], order_rng, pass_rate)
+        rates_P = pass_rates(model, encoded)
+    finally:
+        torch.set_num_threads(threads)
+    passes_P = label_rng.binomial(LABEL_SAMPLES, rates_P).astype(np.int64)
+    sets = choose(passes_P, held_out_P, kind, set_rng)
+    transformers_logging.disable_progress_bar()
+    model.eval().save_pretrained(folder / MODEL_FOLDER)
+    tokenizer.save_pretrained(folder / MODEL_FOLDER)
+    write_problems(folder, [rows[i] for i in sets.train_P], [rows[i] for i in sets.validation_P])
+    shutil.copyfile(str(reward.__file__), folder / REWARD_FILE)
+    measured: dict[str, Any] = {
+        "parameters": int(model.num_parameters()),
+        "warm_up": warmed_up,
+        "problems": len(rows),
+        "pass_rate_of_all": float(rates_P.mean()),
+    }
+    for name, positions in (("train", sets.train_P), ("validation", sets.validation_P)):
+        measured[name] = {
+            "problems": len(positions),
+            f"avg@{LABEL_SAMPLES}": float(passes_P[positions].mean() / LABEL_SAMPLES),
+            "pass_rate": float(rates_P[positions].mean()),
+        }
+    return {"settings": {"family": family, "kind": kind, "seed": seed}, "measured": measured}

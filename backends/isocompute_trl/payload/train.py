@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import reward_calls
-from run_files import ROW_FILES, InputError, attempt_of, better, hold, note_evaluation, pin, record_best
+from run_files import ROW_FILES, InputError, attempt_of, better, hold, pin, record_best
 from run_journal import Journal, read
 
 EVAL_SET = "validation"
@@ -234,8 +234,6 @@ class Bookkeeper:
         scores = read_samples(self.folder, step, self.journal.attempt)
         metrics = sample_metrics(scores, samples)
         metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
-        if self.saves(step):  # only a checkpoint that is saved can be the best one
-            note_evaluation(self.folder, step, [group[:samples] for group in scores.values()])
         self.journal.append(
             "evaluation",
             **self.reached,
@@ -245,12 +243,6 @@ class Bookkeeper:
             metrics=metrics,
             seconds={"evaluation": logs.get("eval_runtime")},
         )
-
-    def saves(self, step: int) -> bool:
-        """Whether a checkpoint of this step is written."""
-        run = self.request["run"]
-        every = run["options"].get("save_every_steps") or run["evaluation"]["every_steps"]
-        return step % every == 0 or step == run["update_steps"]
 
     def saved(self, checkpoint: Path, step: int, history: list[dict[str, Any]]) -> None:
         """A checkpoint was written; the best one that was evaluated is linked into best/.

@@ -15,7 +15,7 @@ from typing import Any
 import problem_rows
 
 
-def row(problem: problem_rows.Problem, split: str) -> dict[str, Any]:
+def row(problem: problem_rows.Problem, split: str, _: dict[str, Any]) -> dict[str, Any]:
     """A problem in veRL's form; every prompt is a chat, since veRL puts all of them through the chat template."""
     return {
         "prompt": problem.messages,
@@ -25,11 +25,6 @@ def row(problem: problem_rows.Problem, split: str) -> dict[str, Any]:
     }
 
 
-def main(argv: list[str]) -> int:
-    """Prepare the run folder named on the command line; 0 on success, 2 where its input cannot be used."""
-    return problem_rows.main(argv, row, asked=asked)
-
-
 def asked(line: dict[str, Any]) -> tuple[str, str, Any]:
     """Id, question and answer of a row."""
     extra = line["extra_info"]
@@ -37,4 +32,4 @@ def asked(line: dict[str, Any]) -> tuple[str, str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(problem_rows.main(sys.argv[1:], row, asked))

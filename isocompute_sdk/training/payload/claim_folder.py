@@ -8,7 +8,7 @@ same run with the same inputs. Of the request it reads
 
 * framework, version: the package that must be installed;
 * misread_in_paths (optional): texts that the folder's path must not contain;
-* run.data, and evaluation_sets (optional): name -> file;
+* run.data;
 * identity: settings that every later start must have in common.
 
 Writes
@@ -62,8 +62,6 @@ def claim(run_folder: Path, data_folder: Path) -> None:
         "validation": existing_file(data_folder, data["validation"], "validation data"),
         "reward": reward,
     }
-    for name, path in request.get("evaluation_sets", {}).items():
-        files[f"evaluation set {name}"] = existing_file(data_folder, path, f"evaluation set {name}")
     inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     inputs["reward"]["function"] = function
     check_same_run(run_folder, request, inputs)

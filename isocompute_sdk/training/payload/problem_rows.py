@@ -4,7 +4,7 @@
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
-* evaluation_rows.jsonl: the validation problems in file order, then those of further evaluation sets.
+* evaluation_rows.jsonl: the validation problems in file order.
 * started.json: the request with the digests of all inputs and outputs and the number of problems, written last. If it
   exists, the rows are only compared with it: a resumed run continues within the same rows.
 
@@ -24,30 +24,20 @@ import reward_calls
 from problem_files import Problem, ProblemFileError, read_problems
 from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, write_json, write_text
 
-Row = Callable[[Problem, str], dict[str, Any]]
-"""Makes the framework's row from a problem and the name of its split: train, validation or another evaluation set."""
-Sets = dict[str, list[Problem]]
-"""Name of an evaluation set -> its problems."""
+Row = Callable[[Problem, str, dict[str, Any]], dict[str, Any]]
+"""Makes the framework's row from a problem, its split (train or validation) and the request; refuses what the framework
+cannot use."""
 Asked = Callable[[dict[str, Any]], tuple[str, str, Any]]
 """Id, prompt as text and answer of a row."""
-Completed = Callable[[dict[str, Any], list[Problem], Sets], Sets]
-"""Returns the evaluation sets, from the request, the training problems and the given sets; refuses what the framework
-cannot use."""
 
 
-def as_given(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets:
-    """The given evaluation sets."""
-    return sets
-
-
-def main(argv: list[str], row: Row, completed: Completed = as_given, asked: Asked | None = None) -> int:
+def main(argv: list[str], row: Row, asked: Asked) -> int:
     """Write the rows of the run folder named on the command line and try the reward function on them.
 
     Args:
         argv: the run folder.
         row: makes the framework's row.
-        completed: returns the evaluation sets.
-        asked: what the reward function is given for a row; None leaves the trial to another program.
+        asked: what the reward function is given for a row.
 
     Returns:
         0 on success, 2 on bad input.
@@ -56,16 +46,15 @@ def main(argv: list[str], row: Row, completed: Completed = as_given, asked: Aske
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
     try:
-        prepare(Path(argv[0]), row, completed)
-        if asked is not None:
-            reward_calls.check(Path(argv[0]), reward_calls.function_of(Path(argv[0])), asked)
+        prepare(Path(argv[0]), row)
+        reward_calls.check(Path(argv[0]), reward_calls.function_of(Path(argv[0])), asked)
     except (InputError, ProblemFileError, reward_calls.RewardFileError) as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
     return 0
 
 
-def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
+def prepare(folder: Path, row: Row) -> None:
     """Write the rows and started.json, or check those of an earlier start.
 
     Raises:
@@ -82,23 +71,18 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     train = uniform_prompts(read_problems(Path(inputs["train"]["path"]), "train", *keys))
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
     # The first ones, so that every run of a sweep is evaluated on the same problems, independent of its seed.
-    sets = {"validation": validation[: run["evaluation"]["n_problems"]]}
-    for name in request.get("evaluation_sets", {}):
-        sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
-    sets = completed(request, train, sets)
-    report(run, train, sets["validation"])
+    validation = uniform_prompts(validation[: run["evaluation"]["n_problems"]])
+    if not request.get("chat_template", True):
+        require_text([*train, *validation])
+    report(run, train, validation)
     order = epoch_orders(len(train), run["problems_per_batch"] * run["update_steps"], run["seed"])
-    rows = {"train": (row(train[i], "train") for i in order), "evaluation": evaluation_rows(sets, row)}
+    rows = {
+        "train": (row(train[i], "train", request) for i in order),
+        "evaluation": (row(problem, "validation", request) for problem in validation),
+    }
     outputs = {file: write_lines(folder / file, rows[kind]) for kind, file in ROW_FILES.items()}
-    counts = {"train": len(train), **{name: len(problems) for name, problems in sets.items()}}
+    counts = {"train": len(train), "validation": len(validation)}
     write_json(record, {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts})
-
-
-def evaluation_rows(sets: Sets, row: Row) -> Iterator[dict[str, Any]]:
-    """Rows of all evaluation sets, one set after the other."""
-    splits = [name for name, problems in sets.items() for _ in problems]
-    problems = uniform_prompts([problem for problems in sets.values() for problem in problems])
-    return (row(problem, split) for problem, split in zip(problems, splits, strict=True))
 
 
 def check_rows(folder: Path, outputs: dict[str, str]) -> None:
@@ -108,13 +92,14 @@ def check_rows(folder: Path, outputs: dict[str, str]) -> None:
             raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
 
 
-def require_text(problem: Problem) -> None:
-    """Refuse a list of messages where no chat template is applied."""
-    if not isinstance(problem.prompt, str):
-        raise InputError(
-            f"problem {problem.id!r} is a list of messages, but the option chat_template is off; accepted then: "
-            "prompts that are text"
-        )
+def require_text(problems: list[Problem]) -> None:
+    """Refuse lists of messages where no chat template is applied."""
+    for problem in problems:
+        if not isinstance(problem.prompt, str):
+            raise InputError(
+                f"problem {problem.id!r} is a list of messages, but the option chat_template is off; accepted then: "
+                "prompts that are text"
+            )
 
 
 def uniform_prompts(problems: list[Problem]) -> list[Problem]:

@@ -7,11 +7,9 @@ import hashlib
 import json
 import math
 import os
-import random
 import shutil
-import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,6 @@ ATTEMPTS = "attempts.jsonl"
 """One line per start."""
 BEST = "best.json"
 """The best checkpoint; `record_best` says what stands there."""
-EVALUATIONS = "evaluations.jsonl"
-"""One line per evaluation: step, the means of its halves, and its standard error."""
-SPLITS = 32
-"""Random splits of an evaluation into halves."""
-CHOSEN_ON = "all samples of its evaluation"
-FRESH = "new samples of this checkpoint"
-FROM_HALVES = f"halves of the samples that did not choose, mean of {SPLITS} random splits"
 LOCK = ".lock"
 LOCK_PATIENCE_SECONDS = 2.0
 """Wait for the lock: a status check holds it for a moment."""
@@ -87,109 +78,16 @@ def record_best(run: Path, step: int, metric: str, reward: float, checkpoint: Pa
         run: run folder.
         step: its update step.
         metric: what was compared, such as avg@4 of the validation problems.
-        reward: its value. The largest of many noisy values is above the true one, so `reported` and `bias` stand beside
-            it; see `report`.
+        reward: its value, the largest of many noisy ones and so above the true one.
         checkpoint: where it lies, below the run folder.
     """
     where = checkpoint.relative_to(run).as_posix()
-    best = {"step": step, "metric": metric, "reward": reward, "checkpoint": where, "chosen_on": CHOSEN_ON}
-    write_json(run / BEST, {**best, **_reported(run, step, reward)})
-
-
-def note_evaluation(run: Path, step: int, scores: Iterable[Sequence[float]]) -> None:
-    """Keep what `report` needs of an evaluation, and report the best checkpoint again.
-
-    Args:
-        run: run folder.
-        step: update step of the evaluation.
-        scores: rewards of each problem's samples.
-    """
-    groups = [list(group) for group in scores]
-    line = {"step": step, "halves": halves(groups, seed=step), "error": standard_error(groups)}
-    with (run / EVALUATIONS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-    report(run)
-
-
-def report(run: Path) -> None:
-    """Write into best.json what samples that did not choose the checkpoint say about it.
-
-    `reported`: the samples of each problem are split into halves at random; one half chooses the step, the other
-    measures it. The mean over both directions and all splits does not exceed the true reward on average; it lies below
-    by what a choice from half of the samples loses. None with one sample per problem.
-    `bias`: roughly how far `reward` lies above the true one: `reward - reported`, or, without halves, the largest of
-    as many noisy values as there were evaluations.
-    """
-    try:
-        best = read_json(run / BEST)
-    except (OSError, ValueError):
-        return
-    found = _reported(run, best["step"], best["reward"])
-    if found != {name: best.get(name) for name in found}:
-        write_json(run / BEST, {**best, **found})
+    write_json(run / BEST, {"step": step, "metric": metric, "reward": reward, "checkpoint": where, "reported": None})
 
 
 def record_reported(run: Path, reward: float) -> None:
     """Write into best.json the reward of the best checkpoint on samples drawn after it was chosen."""
-    best = read_json(run / BEST)
-    write_json(run / BEST, {**best, "reported": reward, "reported_on": FRESH, "bias": best["reward"] - reward})
-
-
-def _reported(run: Path, step: int, reward: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"reported": None, "reported_on": "", "bias": None}
-    try:
-        text = (run / EVALUATIONS).read_text(encoding="utf-8")
-    except OSError:
-        return found
-    # An evaluation that was repeated after a resume counts once. The base model has no checkpoint.
-    known = {line["step"]: line for line in map(json.loads, text.splitlines()) if line["step"] > 0}
-    if step not in known:
-        return found
-    value = choice_reward([line["halves"] for line in known.values()])
-    if value is not None:
-        return {"reported": value, "reported_on": FROM_HALVES, "bias": reward - value}
-    return {**found, "bias": known[step]["error"] * math.sqrt(2 * math.log(len(known)))}
-
-
-def halves(scores: Sequence[Sequence[float]], seed: int) -> list[tuple[float, float]]:
-    """Means of two halves of an evaluation, split at random within each problem, for each of `SPLITS` splits.
-
-    Random, because frameworks write short responses first. Empty if a problem has fewer than two samples.
-    """
-    if not scores or any(len(group) < 2 for group in scores):
-        return []
-    draw, found = random.Random(seed), list[tuple[float, float]]()
-    for _ in range(SPLITS):
-        first = second = 0.0
-        for group in scores:
-            mine = math.fsum(draw.sample(group, len(group) // 2))
-            first += mine / (len(group) // 2)
-            second += (math.fsum(group) - mine) / (len(group) - len(group) // 2)
-        found.append((first / len(scores), second / len(scores)))
-    return found
-
-
-def choice_reward(evaluations: Sequence[Sequence[Sequence[float]]]) -> float | None:
-    """Mean reward, in one half, of the evaluation that the other half chooses; None if one has no halves.
-
-    Args:
-        evaluations: `halves` of each.
-    """
-    if not evaluations or not all(evaluations):
-        return None
-    found: list[float] = []
-    for pairs in zip(*evaluations, strict=True):
-        found += [max(pairs, key=lambda pair: pair[0])[1], max(pairs, key=lambda pair: pair[1])[0]]
-    return math.fsum(found) / len(found)
-
-
-def standard_error(scores: Sequence[Sequence[float]]) -> float:
-    """Standard error of the mean reward over repeated sampling; with one sample per problem an upper limit."""
-    if not scores:
-        return 0.0
-    if any(len(group) < 2 for group in scores):
-        return statistics.pstdev([score for group in scores for score in group]) / math.sqrt(len(scores))
-    return math.sqrt(sum(statistics.variance(group) / len(group) for group in scores)) / len(scores)
+    write_json(run / BEST, {**read_json(run / BEST), "reported": reward})
 
 
 def pin(checkpoint: Path, folder: Path) -> Path:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 from isocompute_openrlhf import OpenRLHFBackend, payload
 from isocompute_openrlhf.flags import MISREAD_IN_PATHS
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
-from tests.backends.framework_runs import run_maker
+from tests.backends.framework_runs import Recorder, run_maker
 from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
 from tests.backends.openrlhf.real_parser import VERSION, RealParser
 from tests.backends.programs import load
@@ -39,29 +37,8 @@ def make_run() -> Callable[..., RunSpec]:
 
 
 @pytest.fixture
-def record_script(tmp_path: Path) -> Callable[..., list[list[str]]]:
-    """Run a script with a `python3` first on PATH that notes its arguments and does nothing else."""
-    programs, record = tmp_path / "stub-bin", tmp_path / "record"
-    programs.mkdir()
-    stub = programs / "python3"
-    stub.write_text(
-        '#!/bin/sh\nfor a in "$@"; do printf \'%s\\0\' "$a"; done >> "$RECORD"\nprintf \'\\1\\0\' >> "$RECORD"\n'
-    )
-    stub.chmod(0o755)
-
-    def run(script: str, folder: Path) -> list[list[str]]:
-        folder.mkdir(exist_ok=True)
-        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "RECORD": str(record)}
-        environment.pop("PYTHON", None)
-        finished = subprocess.run(
-            ["bash"], input=script.encode(), cwd=folder, env=environment, capture_output=True, check=False
-        )
-        assert finished.returncode == 0, finished.stderr.decode()
-        calls = record.read_bytes().decode().split("\1\0")[:-1]
-        record.unlink()
-        return [call.split("\0")[:-1] for call in calls]
-
-    return run
+def record_script(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path / "stub-bin")
 
 
 @pytest.fixture
@@ -80,13 +57,13 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         settings = {"problems_per_batch": 4, "update_steps": 5, "seed": 0}
         settings = {name: request.pop(name, value) for name, value in settings.items()}
         settings |= {"data": data, "evaluation": {"n_problems": request.pop("validation_problems", None)}}
-        own = {"chat_template": True, "evaluation_sets": {}, "probe_problems": 0, "nodes": 1} | request
+        own = {"chat_template": True, "nodes": 1} | request
         framework = {"framework": "OpenRLHF", "version": "0.11.2"}
         framework |= {"misread_in_paths": MISREAD_IN_PATHS}
         document = {**framework, "run": settings, "identity": settings | own, **own}
         (folder / "request.json").write_text(json.dumps(document))
         claim_folder.claim(folder, tmp_path)
-        problem_rows.prepare(folder, prepare_rows.row, prepare_rows.completed)
+        problem_rows.prepare(folder, prepare_rows.row)
         return folder
 
     return run

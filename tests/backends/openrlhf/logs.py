@@ -7,18 +7,14 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
 from isocompute_openrlhf import OpenRLHFBackend, payload
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import write_inputs
 from tests.backends.programs import load
 
 Values = Mapping[str, float]
-claim_folder, run_files = load("claim_folder"), load("run_files")
-prepare_rows, resume_point = load("prepare_rows", payload), load("resume_point", payload)
+claim_folder, run_files, problem_rows = load("claim_folder"), load("run_files"), load("problem_rows")
+prepare_rows, supervise = load("prepare_rows", payload), load("supervise", payload)
 
 
 class LoggedRun:
@@ -37,18 +33,18 @@ class LoggedRun:
             checkpoint.mkdir(parents=True)
             (checkpoint / "metric.json").write_text("{}")
         claim_folder.claim(self.folder, self.inputs)
-        assert prepare_rows.main([str(self.folder)]) == 0
-        resume_point.main([str(self.folder / "checkpoints"), "_actor"])
+        problem_rows.prepare(self.folder, prepare_rows.row)
+        supervise.resume(self.folder, ["_actor"])
         return run_files.attempt_of(self.folder)
 
-    def events(self, train: Mapping[int, Values], evaluation: Mapping[int, Values] | None = None) -> None:
-        """One event file with the tags that OpenRLHF's TensorboardLogger uses."""
-        writer = EventFileWriter(str(self.folder / "tensorboard" / self.run.run_id), max_queue_size=100)
-        for kind, steps in (("train", train), ("eval", evaluation or {})):
-            for step, values in steps.items():
-                summary = [Summary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in values.items()]
-                writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=summary)))
-        writer.close()
+    def prints(self, train: Mapping[int, Values], evaluation: Mapping[int, Values] | None = None) -> None:
+        """What OpenRLHF prints in this attempt."""
+        head = "\x1b[36m(PPOTrainer pid=7)\x1b[0m INFO 11-21 08:00:00 ppo_trainer.py:99] \u2728"
+        lines = [f"{head} Global step {step}: {dict(values)}\n" for step, values in train.items()]
+        for step, values in (evaluation or {}).items():
+            lines.append(f"{head} Evaluation completed in 0:00:01, global_step {step}, eval_metrics: {dict(values)}\n")
+        attempt = run_files.attempt_of(self.folder)
+        (self.folder / f"console.{attempt}.log").write_text("".join(lines))
 
     def samples(
         self,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.backends.openrlhf.inputs import REWARD, problems
 from tests.backends.programs import load
 
 Prepare = Callable[..., Path]
@@ -38,21 +36,3 @@ def test_a_folder_in_which_a_process_trains_cannot_be_claimed(
     os.close(lock)
     prepare()
     assert run_files.attempt_of(folder) == 2
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"seed": 1}, "seed .0 .* 1 "),
-        ({"update_steps": 6}, "update_steps .5 .* 6 "),
-        ({"data": {"answer_key": "answer"}}, r"data\.answer_key .None .*'answer' "),
-        ({"train": problems(7)}, " train"),
-        ({"reward": REWARD + "#"}, " reward"),
-    ],
-)
-def test_another_run_in_the_same_folder_is_refused(prepare: Prepare, change: dict[str, Any], words: str) -> None:
-    folder = prepare()
-    before = (folder / "started.json").read_bytes()
-    with pytest.raises(claim_folder.InputError, match=words):
-        prepare(**change)
-    assert (folder / "started.json").read_bytes() == before

@@ -41,25 +41,6 @@ def test_a_run_makes_exactly_m_steps_and_records_every_sample(small: RunSpec, si
     assert not (work / "x").exists()
 
 
-def test_the_same_script_goes_on_after_a_kill(small: RunSpec, site: Path, work: Path) -> None:
-    killed = start(small, site, work, STOP_AFTER_STEP="5")
-    assert killed.returncode == 9
-    finished = start(small, site, work)
-    assert finished.returncode == 0, finished.stderr
-    assert (summary(work)["started"], summary(work)["steps"]) == (4, 7)
-    by_attempt = Counter(record["attempt"] for record in samples(work) if record["split"] == "train")
-    assert by_attempt == {1: 5 * 6, 2: 3 * 6}
-
-
-def test_an_openrlhf_of_another_version_stops_the_script(small: RunSpec, site: Path, work: Path) -> None:
-    (site / "openrlhf-0.11.2.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: openrlhf\nVersion: 0.11.3\n"
-    )
-    finished = start(small, site, work)
-    assert finished.returncode == 2
-    assert "0.11.3" in finished.stderr
-
-
 def test_a_working_folder_that_openrlhf_would_misread_stops_the_script(
     small: RunSpec, site: Path, work: Path, tmp_path: Path
 ) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.options import OpenRLHFOptions
+from isocompute_openrlhf.flags import OpenRLHFOptions
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
-from tests.backends.framework_runs import keyed
 from tests.backends.openrlhf.emitting import FOLDER, check_what_the_parser_does_not, emitted
 from tests.backends.openrlhf.real_parser import RealParser
 
@@ -48,7 +47,7 @@ def generated_runs(count: int, seed: int) -> list[RunSpec]:
         }
         options: dict[str, Any] = {"nodes": nodes, "gpus_per_node": gpus_per_node, "tensor_parallel": parallel}
         if micro > 1:
-            options |= {"dynamic_batch": False, "micro_train_batch": micro, "micro_rollout_batch": micro}
+            options["dynamic_batch"] = False
         runs.append(
             RunSpec(
                 run_id=f"n{n}-bp{problems}",
@@ -140,8 +139,3 @@ def test_flags_handed_through_exist_and_replace_ours(make_run: MakeRun, real_par
     assert found["logger.wandb.key"]
     (note,) = [note for note in OpenRLHFBackend().preflight(run) if note.code == "flags-passed"]
     assert set(options) < set(note.data["flags"])
-
-
-@pytest.mark.parametrize("name", ["rollout.n_samples_per_prompt", "actor.adam.lr", "algo.kl.init_coef", "train.seed"])
-def test_flags_that_decide_the_run_are_not_handed_through(make_run: MakeRun, name: str) -> None:
-    assert set(keyed(OpenRLHFBackend().preflight(make_run(options={name: 1})), "refuse")) == {f"options.{name}"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import payload
-from tests.backends.openrlhf.inputs import problems, read, write_jsonl
+from tests.backends.openrlhf.inputs import problems, read
 from tests.backends.programs import load
 
 Prepare = Callable[..., Path]
@@ -46,42 +46,6 @@ def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> N
     assert {label["split"] for label in labels} == {"validation"}
 
 
-def labels(folder: Path, split: str) -> list[str]:
-    found = [json.loads(row["label"]) for row in read(folder / "evaluation_rows.jsonl") if row["datasource"] == split]
-    assert {label["split"] for label in found} <= {split}
-    return [label["id"] for label in found]
-
-
-def test_the_training_probe_is_the_same_for_every_seed_and_batch(prepare: Prepare) -> None:
-    first = labels(prepare(problems(40), probe_problems=8, seed=1), "train_probe")
-    assert len(set(first)) == 8
-    assert first == sorted(first, key=lambda name: int(name[1:]))
-
-
-def test_a_training_problem_that_is_also_validated_on_stays_out_of_the_probe(prepare: Prepare) -> None:
-    shared = [{"id": "x", "prompt": [{"role": "user", "content": "what is p1?"}], "answer": 1}]
-    folder = prepare(problems(3), shared, probe_problems=3)
-    assert labels(folder, "train_probe") == ["p0", "p2"]
-    assert json.loads((folder / "started.json").read_text())["problems"] == {
-        "train": 3,
-        "validation": 1,
-        "train_probe": 2,
-    }
-
-
-def test_further_evaluation_sets_follow_the_validation_problems(prepare: Prepare, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "hard.jsonl", problems(4, "h"))
-    folder = prepare(evaluation_sets={"hard": "hard.jsonl"}, validation_problems=2)
-    assert labels(folder, "hard") == ["h0", "h1", "h2", "h3"]
-    assert labels(folder, "validation") == ["v0", "v1"]
-
-
-def test_evaluation_sets_that_share_a_prompt_are_refused(prepare: Prepare, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "hard.jsonl", [*problems(1, "h"), *problems(1, "v")])
-    with pytest.raises(problem_rows.InputError, match=r"validation.*hard.*'v0'"):
-        prepare(evaluation_sets={"hard": "hard.jsonl"})
-
-
 @pytest.mark.parametrize("answer", ["text", 7, 1.5, None, True, ["a", 1], {"value": "x", "unit": "m"}, "ü\n\"'"])
 def test_answers_of_any_json_type_arrive_as_they_are(prepare: Prepare, answer: Any) -> None:
     folder = prepare([{"prompt": "a", "answer": answer}])
@@ -93,16 +57,3 @@ def test_a_bad_problem_file_and_a_prompt_that_openrlhf_would_change_are_refused(
         prepare('{"prompt": "a", "answer": "b"}\n{"prompt": "a"}\n')
     with pytest.raises(problem_rows.InputError, match="<image>"):
         prepare('{"prompt": "see <image>", "answer": "b"}\n')
-
-
-def test_a_second_start_keeps_the_rows(prepare: Prepare) -> None:
-    folder = prepare()
-    before = (folder / "train_rows.jsonl").stat().st_mtime_ns
-    prepare()
-    assert (folder / "train_rows.jsonl").stat().st_mtime_ns == before
-
-
-def test_a_refused_file_can_be_repaired_in_the_same_folder(prepare: Prepare) -> None:
-    with pytest.raises(problem_rows.ProblemFileError):
-        prepare('{"prompt": "a"}\n')
-    assert len(read(prepare() / "train_rows.jsonl")) == 20

@@ -22,7 +22,7 @@ IDS = ("val0", "val1")
 
 @pytest.fixture
 def logged(small: RunSpec, tmp_path: Path) -> LoggedRun:
-    run = small.replace(update_steps=20, options={"save_every_steps": 2, "probe_problems": 0})
+    run = small.replace(update_steps=20, options={"save_every_steps": 2})
     return LoggedRun(tmp_path, run)
 
 
@@ -48,9 +48,9 @@ def evaluated(pass1: float, pass4: float) -> dict[str, float]:
 
 def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(logged: LoggedRun) -> None:
     logged.begin()
-    logged.events(updates(range(1, 10), policy_loss=1.0))
+    logged.prints(updates(range(1, 10), policy_loss=1.0))
     logged.begin(from_step=6)
-    logged.events(updates(range(7, 13), policy_loss=2.0))
+    logged.prints(updates(range(7, 13), policy_loss=2.0))
     assert table(logged.folder, "loss") == {s: 1.0 if s <= 6 else 2.0 for s in range(1, 13)}
     assert table(logged.folder, "loss", column="rollouts") == {s: BATCH * s for s in range(1, 13)}
     assert table(logged.folder, "train_reward", column="rollouts_spent") == {
@@ -71,7 +71,7 @@ def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun)
             logged.samples(attempt, "validation", rows, process=(index + problem) % 2)
     means, best = scores.mean(axis=(1, 2)), scores.max(axis=2).mean(axis=1)
     evaluations = {3 * (i + 1): evaluated(means[i], best[i]) for i in range(2)}
-    logged.events(updates(range(1, 8)), evaluations)
+    logged.prints(updates(range(1, 8)), evaluations)
     worst = scores.min(axis=2).mean(axis=1)
     assert table(logged.folder, "avg@4", "validation") == {3: means[0], 6: means[1]}
     assert table(logged.folder, "worst@4", "validation") == {3: worst[0], 6: worst[1]}
@@ -81,7 +81,7 @@ def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun)
 def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged: LoggedRun) -> None:
     attempt = logged.begin()
     logged.samples(attempt, "validation", {name: [1.0, 0.0, 0.0, 0.0] for name in IDS})
-    logged.events(updates([1, 2, 3]), {3: evaluated(0.5, 1.0)})
+    logged.prints(updates([1, 2, 3]), {3: evaluated(0.5, 1.0)})
     assert table(logged.folder, "avg@4", "validation") == {3: 0.5}
     with pytest.raises(RecordError, match="worst@4"):
         BACKEND.read_records(logged.folder).series("worst@4")
@@ -90,7 +90,6 @@ def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged
     assert found.data == {
         "run_id": "tiny",
         "values": 1,
-        "compared": 2,
         "step": 3,
         "eval_set": "validation",
         "metric": "avg@4",
@@ -102,7 +101,7 @@ def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged
 def test_an_evaluation_under_way_is_not_taken_for_a_whole_one(logged: LoggedRun) -> None:
     attempt = logged.begin()
     logged.samples(attempt, "validation", {"val0": [1.0] * 8, "val1": [1.0] * 4})
-    logged.events(updates(range(1, 7)), {3: evaluated(1.0, 1.0), 6: evaluated(0.5, 1.0)})
+    logged.prints(updates(range(1, 7)), {3: evaluated(1.0, 1.0), 6: evaluated(0.5, 1.0)})
     assert table(logged.folder, "worst@4", "validation") == {3: 1.0}
     assert table(logged.folder, "avg@4", "validation") == {3: 1.0, 6: 0.5}
     assert note(logged.folder, "records-incomplete").data == {"run_id": "tiny", "evaluations": 1}
@@ -110,7 +109,7 @@ def test_an_evaluation_under_way_is_not_taken_for_a_whole_one(logged: LoggedRun)
 
 def test_an_evaluation_that_was_not_logged_any_more_is_recovered_from_its_samples(logged: LoggedRun) -> None:
     attempt = logged.begin()
-    logged.events(updates([1, 2, 3]))
+    logged.prints(updates([1, 2, 3]))
     logged.samples(attempt, "validation", {name: [1.0, 0.0, 0.0, 0.0] for name in IDS})
     assert table(logged.folder, "avg@4", "validation") == {3: 0.25}
     assert table(logged.folder, "avg@4", "validation", "rollouts") == {3: 3 * BATCH}
@@ -122,19 +121,17 @@ def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedR
     with (logged.folder / "samples.1.jsonl").open("a") as file:
         file.write('{"id": "tra1", "spl\n')
     logged.samples(attempt, "train", {"tra2": [1.0]})
-    logged.events(updates([1]))
+    logged.prints(updates([1]))
     assert note(logged.folder, "reward-errors").data == {"run_id": "tiny", "failed": 1, "samples": 2}
     assert note(logged.folder, "log-damaged").data == {"run_id": "tiny", "lines": 1}
 
 
-def test_the_console_fills_what_never_reached_the_disk(logged: LoggedRun) -> None:
-    attempt = logged.begin()
-    logged.events(updates([1], policy_loss=1.0))
-    line = "\x1b[36m(PPOTrainer pid=7)\x1b[0m INFO 11-21 08:00:00 ppo_trainer.py:99] ✨ Global step {}: {}\n"
-    values = {"policy_loss": -1.5e-05, "kl": float("nan"), "rollout/reward_mean": 0.25}
-    text = "".join(line.format(step, values) for step in (1, 2)) + line.format(3, values)[:-20]
-    (logged.folder / f"console.{attempt}.log").write_text(text)
-    assert table(logged.folder, "loss") == {1: 1.0, 2: -1.5e-05}
+def test_a_console_that_a_kill_cut_off_keeps_its_whole_lines(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.prints({step: {"policy_loss": -1.5e-05, "kl": float("nan")} for step in (1, 2, 3)})
+    (console,) = logged.folder.glob("console.*.log")
+    console.write_text(console.read_text()[:-30])
+    assert table(logged.folder, "loss") == {1: -1.5e-05, 2: -1.5e-05}
 
 
 def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedRun) -> None:
@@ -149,7 +146,7 @@ def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
     data = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=5)
     one = LoggedRun(tmp_path, small.replace(data=data, recipe=small.recipe.replace(kl_coef=0.01)))
     one.begin()
-    one.events(updates([1]))
+    one.prints(updates([1]))
     (info,) = BACKEND.read_records(tmp_path).runs()
     sizes = {"group_size": 2, "problems_per_batch": 3, "seed": 0, "framework": info.framework}
     assert {**info.context, **sizes} == one.run.context()

@@ -10,7 +10,7 @@ from isocompute_openrlhf import payload
 from tests.backends.openrlhf.inputs import read
 from tests.backends.programs import load
 
-resume_point = load("resume_point", payload)
+supervise = load("supervise", payload)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def latest(folder: Path) -> str:
 def test_a_half_written_checkpoint_is_passed_over(checkpoints: Path) -> None:
     save(checkpoints / "_actor", "global_step9")
     save(checkpoints / "_actor", "global_step10", complete=False)
-    resume_point.main([str(checkpoints), "_actor"])
+    supervise.resume(checkpoints.parent, ["_actor"])
     assert latest(checkpoints / "_actor") == "global_step9"
 
 
@@ -47,19 +47,19 @@ def test_actor_and_critic_go_on_from_the_same_step(checkpoints: Path) -> None:
     for tag in ("global_step10", "global_step20"):
         save(checkpoints / "_actor", tag)
     save(checkpoints / "_critic", "global_step10")
-    resume_point.main([str(checkpoints), "_actor", "_critic"])
+    supervise.resume(checkpoints.parent, ["_actor", "_critic"])
     assert latest(checkpoints / "_actor") == latest(checkpoints / "_critic") == "global_step10"
 
 
 def test_a_folder_without_a_complete_checkpoint_is_moved_aside(checkpoints: Path) -> None:
     for _ in range(2):
         save(checkpoints / "_actor", "global_step10", complete=False, latest=False)
-        resume_point.main([str(checkpoints), "_actor", "_critic"])
+        supervise.resume(checkpoints.parent, ["_actor", "_critic"])
         assert not (checkpoints / "_actor").exists()
     assert {path.name for path in checkpoints.iterdir()} == {"_actor.incomplete1", "_actor.incomplete2"}
 
 
 def test_every_start_notes_the_step_it_goes_on_from(checkpoints: Path) -> None:
     save(checkpoints / "_actor", "global_step20")
-    resume_point.main([str(checkpoints), "_actor"])
+    supervise.resume(checkpoints.parent, ["_actor"])
     assert read(checkpoints.parent / "resumed.jsonl") == [{"attempt": 3, "step": 20}]

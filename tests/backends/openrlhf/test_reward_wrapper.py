@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_openrlhf import payload
+from tests.backends.openrlhf.fake_train import Characters, Engine
 from tests.backends.openrlhf.real_parser import RealParser
 from tests.backends.programs import SHARED, load
 
@@ -92,23 +92,10 @@ def test_a_sample_is_scored_and_recorded(install: Install) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("1", 1.0), ("True", 1.0), ("0.25", 0.25), ("[0.5]", 0.5), ("-3", -3.0), ("Tensor()", 0.75)]
-)
-def test_every_number_becomes_a_float(install: Install, value: str, expected: float) -> None:
-    source = f"class Tensor:\n    def item(self): return 0.75\n\ndef reward(prompt, response, answer): return {value}\n"
-    result = as_openrlhf_loads_it(install(source))([PROMPT], [PROMPT], [LABEL])
-    assert result["rewards"] == result["scores"] == expected
-    assert type(result["rewards"]) is type(result["scores"]) is float
-
-
-@pytest.mark.parametrize(
     ("body", "error"),
     [
         ("raise ValueError('odd answer')", "ValueError: odd answer"),
         ("return float('nan')", "ValueError: the reward is nan; accepted: a finite number"),
-        ("return float('inf')", "ValueError: the reward is inf; accepted: a finite number"),
-        ("return None", "TypeError: the reward is None; accepted: a number"),
-        ("return 'high'", "TypeError: the reward is 'high'; accepted: a number"),
         ("return [1.0, 2.0]", "TypeError: the reward is [1.0, 2.0]; accepted: a number"),
     ],
 )
@@ -128,10 +115,7 @@ def test_what_is_no_reward_scores_zero_and_is_counted(
     ("source", "function", "message"),
     [
         ("x = 1\n", None, "reward.*none"),
-        ("def score(a): return 0.0\n", None, "score"),
-        ("def reward(p, r, a): return 0.0\n", "mine", "mine"),
         ("def reward(p): return 0.0\n", None, r"reward\(p\).*\(prompt, response, answer\)"),
-        ("import nonexistent_package_of_nobody\n", None, "ModuleNotFoundError"),
         ("def reward(:\n", None, "SyntaxError"),
     ],
 )
@@ -197,25 +181,6 @@ def test_only_end_marks_at_the_end_are_removed(text: str, clean: str) -> None:
     assert reward_wrapper.without_end_marks(text) == clean
 
 
-def check(wrapper: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(wrapper), str(wrapper.parent)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "def reward(prompt, response, answer): return answer['value']\n",
-        "async def reward(prompt, response, answer): return 1.0\n",
-        "def reward(prompt, response, answer): return None\n",
-    ],
-)
-def test_the_check_stops_a_function_that_fails_on_everything(install: Install, source: str) -> None:
-    finished = check(install(source))
-    assert finished.returncode == 2
-    assert "reward_wrapper: " in finished.stderr
-
-
 def test_openrlhf_s_own_executor_gets_a_float_for_every_sample(install: Install, real_parser: RealParser) -> None:
     """The wheel's utils/agent.py, with a tokenizer and an engine that work on characters."""
     wrapper = install("def reward(prompt, response, answer):\n    return {'42': 1, 'nan': float('nan')}[response]\n")
@@ -253,26 +218,3 @@ def load_agent(real_parser: RealParser) -> types.ModuleType:
 
 def sampling(max_tokens: int) -> types.SimpleNamespace:
     return types.SimpleNamespace(max_tokens=max_tokens, logprobs=None)
-
-
-class Characters:
-    """A tokenizer whose tokens are code points."""
-
-    def __call__(self, text: str, add_special_tokens: bool, return_tensors: str) -> dict[str, Any]:
-        return {"input_ids": [types.SimpleNamespace(tolist=lambda: [ord(c) for c in text])]}
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        return "".join(map(chr, tokens))
-
-
-class Engine:
-    """An engine that always writes the same response."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    async def generate(self, tokens: list[int], params: Any, multi_modal_data: Any = None) -> types.SimpleNamespace:
-        output = types.SimpleNamespace(
-            token_ids=[ord(c) for c in self.text], text=self.text, finish_reason="stop", logprobs=None
-        )
-        return types.SimpleNamespace(outputs=[output])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -24,15 +25,11 @@ Record = Callable[[str, Path], list[list[str]]]
 PROGRAMS = [("isocompute_sdk.training.payload", name) for name in SHARED]
 PROGRAMS += [("isocompute_openrlhf.payload", name) for name in OpenRLHFBackend.PROGRAMS]
 HOSTILE = [
-    "plain",
-    'it\'s "both" quotes',
-    "$(touch escaped) `touch escaped` ${HOME} $$",
-    "; touch escaped; & | > < ( ) { }",
+    'it\'s "both" ${HOME} $$ $(touch escaped) `touch escaped`; touch escaped; & | > < ( ) { } !history #comment ~',
     "ünïcødé 模型 \u202e",
     "--leading dashes",
     "-x",
     "back\\slash\\",
-    "!history #comment ~",
     "%s %n",
     "END_OF_DOCUMENT",
     "=x",
@@ -81,47 +78,7 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(package: str
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
-    standard = {
-        "__future__",
-        "argparse",
-        "collections",
-        "dataclasses",
-        "fcntl",
-        "hashlib",
-        "importlib",
-        "inspect",
-        "json",
-        "math",
-        "os",
-    }
-    neighbours = {Path(neighbour).stem for _, neighbour in PROGRAMS}
-    assert imported <= standard | neighbours | {
-        "os",
-        "pathlib",
-        "random",
-        "re",
-        "shlex",
-        "shutil",
-        "signal",
-        "socket",
-        "statistics",
-        "subprocess",
-        "sys",
-        "threading",
-        "time",
-        "traceback",
-        "typing",
-    }
-
-
-def test_the_exit_status_of_training_is_that_of_the_script(make_run: MakeRun, tmp_path: Path) -> None:
-    (tmp_path / "python3").write_text('#!/bin/sh\ncase "$1" in *supervise.py) exit 7;; esac\n')
-    (tmp_path / "python3").chmod(0o755)
-    script = OpenRLHFBackend().script(make_run()).encode()
-    finished = subprocess.run(
-        ["bash"], input=script, cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False
-    )
-    assert finished.returncode == 7
+    assert imported <= sys.stdlib_module_names | {Path(neighbour).stem for _, neighbour in PROGRAMS}
 
 
 def test_a_local_model_is_passed_by_its_full_path(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.errors import BackendError, SpecError
-from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from isocompute_torch import TorchBackend
 from isocompute_torch.configuration import TorchOptions, load_configuration
 from tests.backends.framework_runs import keyed
@@ -83,55 +82,6 @@ def test_a_script_starts_with_the_interpreter_that_wrote_it_unless_told_otherwis
     assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {"PYTHON": sys.executable}
     monkeypatch.setenv("PYTHON", "/opt/other/python")
     assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"hardware": Hardware(gpus=2)}, "hardware.gpus"),
-        ({"recipe": {"updates_per_batch": 2}}, "recipe.updates_per_batch"),
-        ({"options": {"sampler": "sglang"}}, "options.sampler"),
-        ({"options": {"threads": 0}}, "options.threads"),
-        ({"options": {"n_train": 8}}, "options.n_train"),
-        ({"options": {"n_train": 2}, "recipe": {"algorithm": "ppo"}}, "options.n_train"),
-        ({"options": {"eval_sets": "validation=x.jsonl"}}, "options.eval_sets"),
-        ({"options": {"sampler_": "torch"}}, "options.sampler_"),
-        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data.train"),
-        ({"model": "~/models/mine"}, "model"),
-    ],
-)
-def test_what_the_runner_cannot_do_is_refused_before_anything_runs(changes: dict[str, Any], code: str) -> None:
-    run = make_run(**changes)
-    assert codes(run, "refuse") == {code}
-    with pytest.raises(BackendError, match=rf"\[unsupported: {code}\]"):
-        BACKEND.script(run)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"recipe": {"kl_coef": 1e-3, "entropy_coef": 1e-3, "kl_estimator": "k1"}}, "kl-estimator-without-gradient"),
-        ({"recipe": {"kl_coef": 1e-3}}, "kl-entropy-unpaired"),
-        ({"recipe": {"top_p": 0.9}}, "importance-weights-biased"),
-        ({"recipe": {"algorithm": "ppo", "zero_variance_filter_policy": True}}, "filter-drops-signal"),
-        ({"problems_per_batch": 16}, "below-problems-floor"),
-        ({"update_steps": 5}, "warmup-longer-than-run"),
-        ({"data": Data(train="t", validation="v", reward="r", n_problems=32)}, "batch-repeats-problems"),
-    ],
-)
-def test_what_may_surprise_is_said(changes: dict[str, Any], code: str) -> None:
-    assert code in codes(make_run(**changes), "warning")
-    assert not codes(make_run(**changes), "refuse")
-
-
-def test_a_local_model_whose_prefixes_are_not_shared_is_noted(tmp_path: Path) -> None:
-    config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    run = make_run(model=str(tmp_path))
-    assert codes(run, "info") == {"prefixes-not-shared"}
-    assert codes(make_run(model=str(tmp_path), options={"merge_duplicates": False}), "info") == set()
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    assert codes(run, "info") == set()
 
 
 def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:

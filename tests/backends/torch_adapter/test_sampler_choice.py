@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 import torch
 
-from isocompute_torch.sampler_choice import chosen_sampler
-
-
-@pytest.mark.parametrize("wanted", ["torch", "vllm"])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_sampler_that_is_asked_for_is_kept(wanted: Literal["torch", "vllm"], device: str, installed: bool) -> None:
-    assert chosen_sampler(wanted, device, installed=installed) == (wanted, None)
+from isocompute_torch import configuration
+from isocompute_torch.configuration import InputError, chosen_sampler
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_on_a_cpu_torch_samples_without_a_word(installed: bool) -> None:
-    assert chosen_sampler("auto", "cpu", installed=installed) == ("torch", None)
-
-
-def test_on_a_gpu_vllm_samples_where_it_is_installed_and_a_note_says_where_it_is_not() -> None:
-    assert chosen_sampler("auto", "cuda", installed=True) == ("vllm", None)
-    sampler, note = chosen_sampler("auto", "cuda", installed=False)
-    assert (sampler, note.code if note else None) == ("torch", "sampler-fallback")
+def test_vllm_samples_on_a_gpu_where_it_is_installed_and_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    monkeypatch.setattr(configuration, "vllm_is_installed", lambda: installed)
+    for device in ("cpu", "cuda"):
+        assert chosen_sampler("torch", device) == ("torch", None)
+    assert chosen_sampler("auto", "cpu") == ("torch", None)
+    sampler, note = chosen_sampler("auto", "cuda")
+    assert (sampler, note.code if note else None) == (("vllm", None) if installed else ("torch", "sampler-fallback"))
+    if installed:
+        assert chosen_sampler("vllm", "cpu") == ("vllm", None)
+    else:
+        with pytest.raises(InputError, match=r"isocompute\[vllm\]|install"):
+            chosen_sampler("vllm", "cpu")
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,20 +42,6 @@ def test_gradient_equals_the_closed_form_on_a_softmax_bandit(
     torch.testing.assert_close(torch.autograd.grad(value, theta_V)[0], expected_V, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(("n", "right"), [(4, 1), (4, 3), (16, 5), (64, 63)])
-def test_grpo_gradient_of_a_right_or_wrong_bandit_depends_on_the_counts_alone(n: int, right: int) -> None:
-    theta_V = torch.tensor([0.3, -1.2, 0.8], dtype=torch.float64, requires_grad=True)
-    arm_R = torch.tensor([0] * right + [1] * (n - right))
-    group = group_advantages((arm_R == 0).double(), n, std_epsilon=1e-6)
-    logprob_R1 = bandit(theta_V, arm_R)
-    value = policy_loss(seen(logprob_R1, advantage=group.advantage_R), token_mean(n), tis_cap=None).value
-    # The advantages of a group sum to 0, so pi drops out: p (1 - p) / (std + epsilon) up for the right arm.
-    share = right / n
-    push = share * (1 - share) / (math.sqrt(n * share * (1 - share) / (n - 1)) + 1e-6)
-    expected_V = torch.tensor([-push, push, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(torch.autograd.grad(value, theta_V)[0], expected_V, rtol=1e-10, atol=1e-10)
-
-
 def test_the_importance_weight_makes_a_mismatched_sampler_unbiased() -> None:
     """Exact expectation over the sampler: sum_a mu(a) grad L(a) = -grad sum_a pi(a) A(a) while no weight is capped."""
     theta_V = torch.tensor([0.5, -0.3, 0.1, 1.0], dtype=torch.float64, requires_grad=True)
@@ -83,32 +68,6 @@ def test_importance_weights_are_capped_and_detached() -> None:
     torch.testing.assert_close(weight_RT, torch.tensor([[1.0, 2.0, math.exp(-0.5), 1.0]]))
     assert not weight_RT.requires_grad
     assert torch.equal(truncated_importance(rows, torch.ones(1, 4), None), torch.ones(1, 4))
-
-
-@pytest.mark.parametrize("advantage", [torch.ones(1), torch.ones(1, 4)])
-def test_statistics_report_weights_and_caps(advantage: torch.Tensor) -> None:
-    rows = seen(
-        torch.tensor([[-1.0, -1.0, -1.0, -7.0]]),
-        sampled_logprob_RT=torch.tensor([[-1.0, -1.0, -4.0, -7.0]]),
-        mask_RT=torch.tensor([[1.0, 1.0, 1.0, 0.0]]),
-        advantage=advantage,
-    )
-    stats = policy_loss(rows, token_mean(1, normaliser=3.0), tis_cap=2.0).stats
-    assert stats["importance_weight_mean"] == pytest.approx((1 + 1 + 2) / 3)
-    assert stats["importance_capped_share"] == pytest.approx(1 / 3)
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=seeds)
-def test_groups_without_reward_variance_give_zero_policy_gradient(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    theta_V = torch.randn(5, generator=generator, dtype=torch.float64, requires_grad=True)
-    arm_R = torch.randint(5, (12,), generator=generator)
-    reward_R = torch.rand(3, generator=generator).repeat_interleave(4)
-    group = group_advantages(reward_R, 4)
-    logprob_R1 = bandit(theta_V, arm_R)
-    value = policy_loss(seen(logprob_R1, advantage=group.advantage_R), token_mean(12), tis_cap=None).value
-    assert not torch.autograd.grad(value, theta_V)[0].any()
 
 
 def test_the_decoupled_gradient_averages_to_that_of_the_whole_group() -> None:

@@ -15,10 +15,9 @@ from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch import assembly, loop, train
-from isocompute_torch.loop import PromptSet, evaluate
+from isocompute_torch.loop import PromptSet, RunConsole, evaluate
 from isocompute_torch.memory import Memory
 from isocompute_torch.policy import Policy
-from isocompute_torch.progress_display import RunConsole
 from isocompute_torch.rewards import RewardPool
 from isocompute_torch.sampler import TorchSampler
 
@@ -123,7 +122,6 @@ def test_the_best_policy_is_there_when_training_ends(
     assert best == vars(read_best(folder))
     # Measured again with other draws.
     assert seeds[-1] not in seeds[:-1]
-    assert best["reported"] == pytest.approx(best["reward"] - best["bias"])
     assert 0 <= best["reported"] <= 1
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isocompute_torch.architecture import KNOWN
 from isocompute_torch.learner import score
-from isocompute_torch.policy import Policy
+from isocompute_torch.policy import KNOWN, Policy
 from isocompute_torch.rows import SHORTEST, Layout, Rows, plain_layout, tree_layout
 
 PAD = 0

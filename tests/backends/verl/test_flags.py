@@ -10,12 +10,11 @@ import pytest
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
-from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import Data, Hardware, RunSpec
+from isocompute_sdk.specs import Hardware, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl import payload as own
-from isocompute_verl.options import VeRLOptions
+from isocompute_verl.flags import VeRLOptions
 from tests.backends.framework_runs import keyed
 from tests.backends.programs import load
 from tests.backends.verl.composing import Composer, generated_runs, words
@@ -81,35 +80,6 @@ def test_hostile_text_survives_composition(make_run: MakeRun, compose: Composer)
     assert [found.ray_kwargs[f"X{i}"] for i in range(len(HOSTILE))] == HOSTILE
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"recipe": {"zero_variance_filter_policy": True}}, "recipe.zero_variance_filter_policy"),
-        ({"recipe": {"algorithm": "ppo", "normalize_advantage": False}}, "recipe.normalize_advantage"),
-        ({"recipe": {"std_epsilon": 1e-2}}, "recipe.std_epsilon"),
-        ({"recipe": {"updates_per_batch": 3}, "group_size": 3}, "recipe.updates_per_batch"),
-        ({"update_steps": 1}, "update_steps"),
-        ({"hardware": Hardware(gpus=(4, 8))}, "hardware.gpus"),
-        ({"hardware": Hardware(gpus=3, divisible_by=1)}, "problems_per_batch"),
-        ({"hardware": Hardware(gpus=4), "options": {"nodes": 3}}, "options.nodes"),
-        ({"hardware": Hardware(gpus=12), "group_size": 12}, "options.nodes"),
-        ({"hardware": Hardware(gpus=16), "options": {"tensor_parallel": 16}}, "options.tensor_parallel"),
-        ({"recipe": {"temperature": 0.001}}, "recipe.temperature"),
-        ({"hardware": Hardware(gpus=4), "options": {"tensor_parallel": 3}}, "options.tensor_parallel"),
-        ({"options": {"node": 2}}, "options.node"),
-        ({"options": {"nodes": 0}}, "options.nodes"),
-        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data.train"),
-        ({"model": "~/model"}, "model"),
-        ({"output_dir": "runs/${USER}"}, "output_dir"),
-    ],
-)
-def test_what_verl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, changes: dict[str, Any], code: str) -> None:
-    run = make_run(**changes)
-    assert set(codes(run, "refuse")) == {code}
-    with pytest.raises(BackendError, match=rf"\[unsupported: {code}\]"):
-        VeRLBackend().script(run)
-
-
 def test_more_gpus_than_a_node_has_are_asked_of_several(make_run: MakeRun) -> None:
     def places(nodes: int | None = None) -> tuple[int, int]:
         options = {} if nodes is None else {"nodes": nodes}
@@ -144,10 +114,3 @@ def test_flags_handed_through_reach_the_configuration(make_run: MakeRun, compose
     assert (rollout.enforce_eager, rollout.max_num_seqs, rollout.engine_kwargs.vllm.swap_space) == (True, 77, 3)
     assert found.actor_rollout_ref.actor.fsdp_config.model_dtype == "it's"
     assert "wandb" in found.trainer.logger
-
-
-@pytest.mark.parametrize(
-    "name", ["data.train_batch_size", "actor_rollout_ref.rollout.n", "algorithm.gamma", "++critic"]
-)
-def test_flags_that_decide_the_run_are_not_handed_through(make_run: MakeRun, name: str) -> None:
-    assert set(codes(make_run(options={name: 1}), "refuse")) == {f"options.{name}"}

@@ -73,6 +73,8 @@ def by_name(folder: Path) -> dict[str, RunFinding]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_events(launched(tmp_path / "a") / "tensorboard" / "a", range(1, 51), OPENRLHF)
+    lines = [f"Global step {step}: {{'rollout/reward_mean': 0.5}}\n" for step in range(1, 51)]
+    (tmp_path / "a" / "console.1.log").write_text("".join(lines))
     run = launched(tmp_path / "b", of_verl)
     write_verl(run / "logs" / "attempt-1.jsonl", range(31))
     write_verl(run / "logs" / "attempt-2.jsonl", range(20, 51))

@@ -12,7 +12,7 @@ import pytest
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunFinding, diagnose
 from isocompute_sdk.records import RunSet
-from isocompute_verl.dumps import dumped_rewards, looks_like_dump
+from isocompute_verl.files import dumped_rewards, looks_like_dump
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
 
 

@@ -1,0 +1,167 @@
+"""What a backend cannot carry out is refused by the field that decides it, and what may surprise is noted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
+from isocompute_sdk.training import registry
+from tests.backends.framework_runs import keyed, run_maker
+
+GPUS_3 = {"hardware": Hardware(gpus=3, divisible_by=1)}
+DATA = {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"}
+EVERY: list[tuple[dict[str, Any], str]] = [
+    ({"data": Data(**{**DATA, "train": "t.parquet"})}, "data.train"),
+    ({"model": "~/model"}, "model"),
+]
+"""What every backend that trains refuses."""
+EVERY_FRAMEWORK: list[tuple[dict[str, Any], str]] = [
+    *EVERY,
+    ({"recipe": {"zero_variance_filter_policy": True}}, "recipe.zero_variance_filter_policy"),
+    ({"recipe": {"std_epsilon": 1e-2}}, "recipe.std_epsilon"),
+    ({"hardware": Hardware(gpus=(4, 8))}, "hardware.gpus"),
+    (GPUS_3, "problems_per_batch"),
+    ({"hardware": Hardware(gpus=8), "options": {"tensor_parallel": 3}}, "options.tensor_parallel"),
+    ({"options": {"gradient_checkpointing": "yes"}}, "options.gradient_checkpointing"),
+    ({"options": {"tensor_paralel": 2}}, "options.tensor_paralel"),
+]
+BIG = {"group_size": 1024, "problems_per_batch": 64}
+REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "openrlhf": [
+        *EVERY_FRAMEWORK,
+        ({"recipe": {"algorithm": "cispo"}}, "recipe.algorithm"),
+        ({"recipe": {"zero_variance_filter_kl": True}}, "recipe.zero_variance_filter_kl"),
+        ({"recipe": {"zero_variance_filter_entropy": True}}, "recipe.zero_variance_filter_entropy"),
+        ({"recipe": {"temperature": 0.001}}, "recipe.temperature"),
+        ({"recipe": {"top_p": 0.9}}, "evaluation.top_p"),
+        ({"hardware": Hardware(gpus=8), "options": {"gpus_per_node": 3}, "group_size": 12}, "options.gpus_per_node"),
+        ({"hardware": Hardware(gpus=8), "options": {"nodes": 3}}, "options.nodes"),
+        ({"hardware": Hardware(gpus=12), "group_size": 12}, "options.nodes"),
+        ({"options": {"dynamic_batch": False, "max_tokens_per_gpu": 9}}, "options.max_tokens_per_gpu"),
+        ({"options": {"dynamic_batch": True}, **BIG}, "options.dynamic_batch"),
+        ({"options": {"dynamic_batch": True}, "recipe": {"updates_per_batch": 2}}, "options.dynamic_batch"),
+        ({"options": {"zero_stage": 5}}, "options.zero_stage"),
+        ({"options": {"nodes": 0}}, "options.nodes"),
+        *[({"options": {name: 1}}, f"options.{name}") for name in ("rollout.n_samples_per_prompt", "actor.adam.lr")],
+        *[({"options": {name: 1}}, f"options.{name}") for name in ("algo.kl.init_coef", "train.seed")],
+    ],
+    "verl": [
+        *EVERY_FRAMEWORK,
+        ({"recipe": {"algorithm": "ppo", "normalize_advantage": False}}, "recipe.normalize_advantage"),
+        ({"recipe": {"updates_per_batch": 3}, "group_size": 3}, "recipe.updates_per_batch"),
+        ({"update_steps": 1}, "update_steps"),
+        ({"hardware": Hardware(gpus=4), "options": {"nodes": 3}}, "options.nodes"),
+        ({"hardware": Hardware(gpus=12), "group_size": 12}, "options.nodes"),
+        ({"hardware": Hardware(gpus=16), "options": {"tensor_parallel": 16}}, "options.tensor_parallel"),
+        ({"recipe": {"temperature": 0.001}}, "recipe.temperature"),
+        ({"options": {"nodes": 0}}, "options.nodes"),
+        ({"output_dir": "runs/${USER}"}, "output_dir"),
+        *[({"options": {name: 1}}, f"options.{name}") for name in ("data.train_batch_size", "algorithm.gamma")],
+        *[({"options": {name: 1}}, f"options.{name}") for name in ("actor_rollout_ref.rollout.n", "++critic")],
+    ],
+    "trl": [
+        *EVERY_FRAMEWORK,
+        ({"recipe": {"algorithm": "ppo"}}, "recipe.algorithm"),
+        ({"recipe": {"algorithm": "cispo", "loss_aggregation": "seq-mean-token-mean"}}, "recipe.loss_aggregation"),
+        ({"recipe": {"updates_per_batch": 2}}, "recipe.updates_per_batch"),
+        ({"recipe": {"kl_in": "reward"}}, "recipe.kl_in"),
+        ({"recipe": {"kl_estimator": "k1"}}, "recipe.kl_in"),
+        ({"evaluation": Evaluation(temperature=1.0)}, "evaluation.temperature"),
+        ({"evaluation": Evaluation(top_p=0.9)}, "evaluation.top_p"),
+        ({"update_steps": 1}, "update_steps"),
+        ({"options": {"device": "cpu"}}, "options.device"),
+        ({"recipe": {"temperature": 0.001}, "evaluation": Evaluation(temperature=0.001)}, "recipe.temperature"),
+        ({"hardware": Hardware(gpus=16)}, "hardware.gpus"),
+    ],
+    "torch": [
+        *EVERY,
+        ({"hardware": Hardware(gpus=2)}, "hardware.gpus"),
+        ({"recipe": {"updates_per_batch": 2}}, "recipe.updates_per_batch"),
+        ({"options": {"sampler": "sglang"}}, "options.sampler"),
+        ({"options": {"threads": 0}}, "options.threads"),
+        ({"options": {"n_train": 17}}, "options.n_train"),
+        ({"options": {"n_train": 2}, "recipe": {"algorithm": "ppo"}}, "options.n_train"),
+        ({"options": {"eval_sets": "validation=x.jsonl"}}, "options.eval_sets"),
+        ({"options": {"eval_sets": "hard"}}, "options.eval_sets"),
+        ({"options": {"sampler_": "torch"}}, "options.sampler_"),
+    ],
+}
+UNPAIRED = {"kl_coef": 1e-3, "entropy_coef": 1e-3, "kl_estimator": "k1"}
+TOP_P = {"recipe": {"top_p": 0.9}, "evaluation": Evaluation(top_p=0.9)}
+EVERY_NOTE: list[tuple[dict[str, Any], str, str]] = [
+    ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
+    ({"update_steps": 5}, "warmup-longer-than-run", "warning"),
+    ({"data": Data(**DATA, n_problems=4)}, "batch-repeats-problems", "warning"),
+    (TOP_P, "importance-weights-biased", "warning"),
+]
+NOTED: dict[str, list[tuple[dict[str, Any], str, str]]] = {
+    "torch": [
+        *EVERY_NOTE,
+        ({"recipe": UNPAIRED}, "kl-estimator-without-gradient", "warning"),
+        ({"recipe": {"kl_coef": 1e-3, "entropy_coef": 0}}, "kl-entropy-unpaired", "warning"),
+        ({"recipe": {"algorithm": "ppo", "zero_variance_filter_policy": True}}, "filter-drops-signal", "warning"),
+    ],
+    "trl": [
+        *EVERY_NOTE,
+        ({"group_size": 8}, "std-epsilon-fixed", "info"),
+        ({"group_size": 512}, "std-epsilon-fixed", "warning"),
+        ({"evaluation": Evaluation(n_problems=300), "hardware": Hardware(gpus=8)}, "evaluation-padded", "info"),
+        ({"options": {"device": "cpu", "sampler": "transformers"}}, "importance-sampling-not-needed", "info"),
+        ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
+    ],
+}
+
+
+def run_of(backend: str, changes: dict[str, Any]) -> RunSpec:
+    return run_maker(backend=backend, evaluation=Evaluation(n_problems=320))(**changes)
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "field"),
+    [(backend, *case) for backend, cases in REFUSED.items() for case in cases],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_carried_out_is_refused(backend: str, changes: dict[str, Any], field: str) -> None:
+    run, loaded = run_of(backend, changes), registry.load(backend)
+    refused = keyed(loaded.preflight(run), "refuse")
+    assert set(refused) == {field}
+    with pytest.raises(BackendError, match=r"\[unsupported: "):
+        loaded.script(run)
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "code", "severity"),
+    [(backend, *case) for backend, cases in NOTED.items() for case in cases],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_may_surprise_is_noted(backend: str, changes: dict[str, Any], code: str, severity: str) -> None:
+    notes = registry.load(backend).preflight(run_of(backend, changes))
+    assert keyed(notes)[code].severity == severity
+    assert not keyed(notes, "refuse")
+
+
+@pytest.mark.parametrize(
+    ("hardware", "options", "expected"),
+    [
+        (Hardware(gpus=1), {}, (1, 1, 1)),
+        (Hardware(gpus=8), {}, (1, 8, 1)),
+        (Hardware(gpus=32), {}, (4, 8, 1)),
+        (Hardware(gpus=8), {"nodes": 2}, (2, 4, 1)),
+        (Hardware(gpus=16), {"gpus_per_node": 4}, (4, 4, 1)),
+        (Hardware(gpus=16), {"gpus_per_node": 16}, (1, 16, 1)),
+        (Hardware(gpus=(4, 8)), {"gpus_per_node": 4}, (1, 4, 1)),
+        (Hardware(), {"nodes": 2, "gpus_per_node": 8, "tensor_parallel": 4}, (2, 8, 4)),
+    ],
+)
+def test_openrlhf_places_gpus_on_nodes(
+    hardware: Hardware, options: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
+    run = run_of("openrlhf", {"hardware": hardware, "options": options})
+    backend: Any = registry.load("openrlhf")
+    assert keyed(backend.preflight(run), "refuse") == {}
+    case = backend.case(run)
+    assert (case.nodes, case.gpus_per_node, case.options.tensor_parallel) == expected
+    assert case.engines * case.options.tensor_parallel == case.gpus
