@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
 
-    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: short runs check the recipe,
-    pilot runs are chosen in rounds until another one is not worth its cost, and the rest of the budget trains the plan.
+    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: pilot runs are chosen in
+    rounds until another one is not worth its cost, and the rest of the budget trains the plan.
     What was decided, and why, is in the folder `decisions` of the study.
 
     --probe trains ten steps at each of three batch sizes instead, and writes seconds per step for --throughput. With

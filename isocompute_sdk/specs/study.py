@@ -1,23 +1,54 @@
-"""`Study`: a whole experiment in one file."""
+"""`Study`: a whole experiment in one file; `Pilot`: runs that are chosen while it goes on."""
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs.base import ModelName, Spec, Text
+from isocompute_sdk.specs.base import Count, Flag, ModelName, Spec, Text, in_unit
 from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
-from isocompute_sdk.specs.pilot import Pilot
 from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
-from isocompute_sdk.specs.sweep import Allocation, Sweep
+from isocompute_sdk.specs.sweep import Allocation, Seed, Sweep
 from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.specs.syntax.quantities import Number
 from isocompute_sdk.specs.throughput import Throughput
+
+
+class Pilot(Spec):
+    """Runs chosen in rounds, from what the runs before have shown; `auto` alone stands for the defaults."""
+
+    stop_early: Flag = True
+    """End a run once it can no longer change the plan at the target budget."""
+    slots: Annotated[Count | None, in_unit("runs")] = None
+    """Runs of a round after the first, whose number is part of its design. None: as many as the executor carries out at
+    a time, at most 8."""
+    largest_share: Annotated[float, Number(gt=0, lt=1), in_unit("share of the budget")] = 0.35
+    """Largest share of the budget that the pilot may cost."""
+    seed: Seed = 0
+    """Seed of the first runs, and of the random numbers behind the choices."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if value == "auto":
+            return {}
+        if not isinstance(value, Mapping | Pilot):
+            raise problem(accepted=f"auto, or a mapping with {', '.join(cls.model_fields)}")
+        return cast("Any", value)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """`auto`, or a mapping."""
+        return {"anyOf": [{"const": "auto"}, handler(schema)]}
 
 
 class Study(Spec):

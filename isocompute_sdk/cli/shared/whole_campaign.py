@@ -1,4 +1,4 @@
-"""`isocompute run` for a study whose pilot is chosen while it goes on: the campaign from checks to refit."""
+"""`isocompute run` for a study whose pilot is chosen while it goes on: the campaign from pilot to refit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import ExecutorSpec, Study
 
 STAGES = {
-    "qualify": "checking the recipe",
     "pilot": "pilot",
     "sweep": "sweep",
     "fit": "fitting",
@@ -64,7 +63,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         json: print one JSON document.
 
     Raises:
-        BackendError: the recipe did not qualify, or a run failed.
+        BackendError: a run failed, or all have learned nothing.
         RecordError: runs were given up or have learned nothing.
     """
     from isocompute_sdk.campaigns.campaign import Campaign
@@ -125,20 +124,11 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
 
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
-    from isocompute_sdk.campaigns.decisions import read_decisions
     from isocompute_sdk.campaigns.overview import overview
+    from isocompute_sdk.campaigns.pilot import read_decisions
 
-    taken = read_decisions(campaign.root)
-    if taken.qualified is not None:
-        say(f"recipe: {taken.qualified.reason}")
-        print_notes(taken.qualified.notes)
-    for one in taken.rounds:
-        say(f"round {one.number}: {one.reason}")
-        for look in taken.looks[one.number]:
-            if any(judged.stopped for judged in look.judged):
-                say(f"  {look.reason}")
-    if taken.endings:
-        say(f"planned run: {taken.endings[-1].reason}")
+    for one in read_decisions(campaign.root):
+        say(one.reason)
     say()
     print_plan(outcome.plan)
     say()
