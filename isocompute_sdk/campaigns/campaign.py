@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api
-from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes
+from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes, health_of, learned_nothing
 from isocompute_sdk.campaigns.control import controlling
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
@@ -27,8 +27,9 @@ from isocompute_sdk.campaigns.executors import (
     registry as executors,
 )
 from isocompute_sdk.campaigns.pilot import DesignedPilot
-from isocompute_sdk.campaigns.prediction_check import Comparison, compare
-from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
+from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
+from isocompute_sdk.campaigns.scorecard import PLAN_FILE as PLAN
+from isocompute_sdk.campaigns.scorecard import Comparison, compare
 from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
@@ -48,14 +49,7 @@ from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folde
 Stage = Literal["pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
 """Called when a stage begins, and repeatedly while its runs train."""
-SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
-    "campaign.json",
-    "study.yaml",
-    "fits.json",
-    "plan.json",
-    "comparison.json",
-    "refit.json",
-)
+SETTINGS, STUDY, FITS, REFIT = "campaign.json", "study.yaml", "fits.json", "refit.json"
 """Files of the settings and of the stages."""
 RESULTS = (FITS, PLAN, COMPARISON, REFIT)
 MAX_SLOTS, DEFAULT_SLOTS = 8, 4

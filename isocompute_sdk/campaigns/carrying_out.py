@@ -1,20 +1,55 @@
-"""Runs of a study, checked together, written into their folders, and trained on an executor."""
+"""Runs of a study, checked together, written into their folders, trained on an executor, and looked at.
+
+What would end every run is found once, before the first one starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isocompute_sdk import files
 from isocompute_sdk.campaigns.control import controlling
 from isocompute_sdk.campaigns.executors import ClusterExecutor, Executor, Job, Result, run_jobs
-from isocompute_sdk.campaigns.preflight import check_place
-from isocompute_sdk.campaigns.run_health import early_end
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
+from isocompute_sdk.health import Health
+from isocompute_sdk.health.advice import ADVICE
+from isocompute_sdk.health.batch_quality import nothing_learned
+from isocompute_sdk.health.detectors import detect
+from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import RunSpec, Supervision
-from isocompute_sdk.training.backend import Backend, Needs, extends_runs, follow, needs_of, run_folder
+from isocompute_sdk.training.backend import (
+    Backend,
+    Needs,
+    Requires,
+    extends_runs,
+    follow,
+    needs_of,
+    requires_of,
+    run_folder,
+)
+
+IMPORT_SECONDS = 60
+"""Time limit of the interpreter that looks for packages; a cold network file system is slow."""
+_MISSING = """
+import importlib.util, sys
+print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
+"""
+"""Prints the packages that are not there."""
+NOTHING_LEARNED = "nothing-learned"
+"""Code of the note that makes a finished run no success."""
+EARLY_UPDATES = 50
+"""Logged updates without any gradient after which a run that goes on counts as learning nothing."""
 
 
 def prepare(
@@ -179,3 +214,152 @@ def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:
 def _failure(result: Result) -> str:
     status = store.RunWatch(result.job.launch.folder).status()
     return f"{result.job.name} (exit code {result.exit_code}): {status.message}"
+
+
+def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: bool) -> None:
+    """Refuse runs whose data, reward function, local model or packages are missing or unreadable.
+
+    A model on a hub is not looked up. The problems are not parsed beyond their first line. Releases are left to the
+    scripts, which name another one before they train.
+
+    Args:
+        backend: says what its runs require.
+        runs: the runs that are to start.
+        root: folder to which all paths of the runs are relative.
+        here: whether the runs start on this machine; otherwise its packages say nothing.
+
+    Raises:
+        BackendError: the message lists every problem.
+    """
+    required = dict.fromkeys(found for found in (requires_of(backend, run) for run in runs) if found is not None)
+    problems = dict.fromkeys(problem for one in required for problem in _problems(one, root, here=here))
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise BackendError(
+            f"no run was started, because these problems would end all of them:\n{listed}", "Correct them all."
+        )
+
+
+def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:
+    for name in required.files:
+        yield from _problem_file(root / name)
+    if required.reward is not None:
+        yield from _reward(root, required.reward)
+    if required.model is not None:
+        place = root / required.model
+        if place.is_dir() and not (place / "config.json").is_file():
+            yield f"model {place}: a folder without config.json; accepted: a model in Hugging Face's format"
+        elif not place.is_dir() and required.model.startswith(("/", "./", "../")):
+            yield f"model {place}: no such folder"
+    if here and required.packages:
+        yield from _packages(required)
+
+
+def _problem_file(path: Path) -> Iterator[str]:
+    try:
+        with files.open_input(path, what="problems (JSON lines)", error=BackendError) as file:
+            first = next((line for line in file if line.strip()), b"")
+    except IsoComputeError as error:
+        yield error.message
+        return
+    try:
+        found = json.loads(first.decode("utf-8-sig"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        yield f"{path}: the first line is {first[:60]!r}; accepted: JSON lines, one object per problem"
+
+
+def _reward(root: Path, target: str) -> Iterator[str]:
+    path, separator, function = target.rpartition(":")
+    if not separator or not function.isidentifier() or (root / target).is_file():
+        path, function = target, ""
+    try:
+        text = files.read_text(root / path, what="a Python file with the reward function", error=BackendError)
+        names = {name for node in ast.walk(ast.parse(text, path)) for name in _names(node)}
+    except IsoComputeError as error:
+        yield error.message
+    except (SyntaxError, ValueError) as error:
+        yield f"reward {root / path}: not Python: {error}"
+    else:
+        if function and function not in names:
+            yield f"reward {root / path}: has no function {function!r}; it defines {', '.join(sorted(names)) or 'none'}"
+
+
+def _names(node: ast.AST) -> tuple[str, ...]:
+    """Names that a node of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return (node.name,)
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name,)
+    return (node.id,) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else ()
+
+
+def _packages(required: Requires) -> Iterator[str]:
+    stated = os.environ.get("PYTHON")
+    python = stated or (sys.executable if required.beside_sdk else "python3")
+    if shutil.which(python) is None:
+        yield f"interpreter {python}: not found{' (from PYTHON)' if stated else ''}"
+        return
+    try:
+        done = subprocess.run(
+            [python, "-c", _MISSING, *required.packages],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return  # An interpreter of its own kind: the run will say what is wrong with it.
+    missing = done.stdout.split()
+    if missing:
+        yield f"interpreter {python}: no package {', '.join(missing)}; install it, or set PYTHON to one that has it"
+
+
+def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
+    """What the detectors find in the runs of these folders; runs without readable measurements are left out."""
+    found = [records for records in (records_of(backend, folder) for folder in folders) if records is not None]
+    if not found:
+        return Health((), {}, 0)
+    traces = gather(found[0].concat(*found[1:]))
+    return Health.of(traces, {run.run_id: (*detect(run), *nothing_learned(run)) for run in traces})
+
+
+def learned_nothing(health: Health) -> tuple[str, ...]:
+    """Names of the runs that have learned nothing."""
+    return tuple(run for run, notes in health.by_run.items() if any(note.code == NOTHING_LEARNED for note in notes))
+
+
+def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[[], str] | None:
+    """A function that returns why a run is to end early, "" if it is not; None without codes.
+
+    Raises:
+        SpecError: a code that no detector gives.
+    """
+    unknown = sorted(set(codes) - set(ADVICE))
+    if unknown:
+        raise SpecError(
+            f"supervision.stop_on: received {unknown[0]!r}; accepted: {', '.join(ADVICE)}",
+            "Use codes of docs/health.md.",
+        )
+    if not codes:
+        return None
+
+    def look() -> str:
+        records = records_of(backend, folder)
+        if records is None:
+            return ""
+        found = [one for run in gather(records) for one in (*detect(run), *nothing_learned(run, EARLY_UPDATES))]
+        bad = next((one for one in found if one.code in codes and one.severity != "info"), None)
+        return "" if bad is None else f"ended early [{bad.code}]: {ADVICE[bad.code].title}; {bad.seen}"
+
+    return look
+
+
+def records_of(backend: Backend, folder: Path) -> RunSet | None:
+    """What a run has logged; None if it cannot be read."""
+    try:
+        return backend.read_records(folder)
+    except IsoComputeError:
+        return None

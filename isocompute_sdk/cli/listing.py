@@ -54,7 +54,7 @@ DOCUMENTS = {
     "controller": "campaigns.control:CONTROLLER",
     "kept-study": "campaigns.study_changes:STUDY",
     "campaign-decision": "campaigns.pilot:DECISION",
-    "comparison": "campaigns.prediction_check:COMPARISON",
+    "comparison": "campaigns.scorecard:COMPARISON",
     "score": "campaigns.scorecard:SCORE",
     "scorecard": "campaigns.scorecard:SCORECARD",
     "alerts": "health.alerts:ALERTS",

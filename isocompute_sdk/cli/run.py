@@ -145,10 +145,9 @@ def _run_sweep(
     path: Path, loaded: Study, executor: ExecutorSpec, only: Sequence[str], *, detach: bool, json: bool
 ) -> None:
     """Train the runs of a sweep, or those of them that are named."""
-    from isocompute_sdk.campaigns.carrying_out import carry_out, prepare
+    from isocompute_sdk.campaigns.carrying_out import carry_out, health_of, learned_nothing, prepare
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
-    from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
     from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.whole_campaign import note_changes, write_page

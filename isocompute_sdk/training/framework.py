@@ -273,7 +273,6 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
     """How request.json is saved."""
     PROGRAMS: ClassVar[tuple[str, ...]]
     """Programs that the script writes into the run folder besides those of the SDK."""
-    one_release: bool = True
     reads_inputs: bool = True
 
     def describe(self) -> BackendInfo:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class CurveBackend:
     """Meets the Backend protocol.
 
-    `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n, or "all") and
-    hang (for this n nothing comes after the first evaluation) and gate (a file without which nothing comes after it).
+    `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n, or
+    "all"), hang (for this n nothing comes after the first evaluation) and gate (a file without which nothing comes).
     A run needs none of the package, so methods import it.
     """
 

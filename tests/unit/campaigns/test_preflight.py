@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.carrying_out import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out, check_place
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Study
 from isocompute_torch import TorchBackend

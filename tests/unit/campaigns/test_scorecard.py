@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Planner, RecordError, RunSet, fit
-from isocompute_sdk.campaigns.prediction_check import Comparison
-from isocompute_sdk.campaigns.scorecard import keep_score, read_scorecard
+from isocompute_sdk.campaigns.scorecard import Comparison, keep_score, read_scorecard
 from isocompute_sdk.records.checkpoints import choose_checkpoint
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -51,7 +50,7 @@ def test_a_plan_waits_until_its_run_is_scored(plan_file: Path) -> None:
     card = read_scorecard(plan_file.parent)
     assert card.waiting == ()
     (score,) = card.scores
-    assert score.covered
+    assert score.inside
     assert score.checkpoint is not None
     assert score.checkpoint.reported_on == "test"
     assert json.dumps(card.to_dict(), allow_nan=False)
@@ -89,7 +88,7 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
     (tmp_path / "two" / "comparison.json").write_text("{")
     card = read_scorecard(tmp_path)
     (score,) = card.scores
-    assert (score.run_id, score.covered, score.planned_rollouts) == ("plan-n4", False, None)
+    assert (score.run_id, score.inside, score.planned_rollouts) == ("plan-n4", False, None)
     assert list(card.unreadable) == [str(tmp_path / "two" / "comparison.json")]
     with pytest.raises(RecordError):
         read_scorecard(tmp_path / "three")
