@@ -31,8 +31,8 @@ from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.ingest.stores.event_files import event_files, read_tensorboard
 from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
+from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
-from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.store import LOG_FILE
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from isocompute_sdk.campaigns.control import controlling
 from isocompute_sdk.campaigns.executors import ClusterExecutor, Executor, Job, Result, run_jobs
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 from isocompute_sdk.health import Health
-from isocompute_sdk.health.advice import ADVICE
-from isocompute_sdk.health.batch_quality import nothing_learned
-from isocompute_sdk.health.detectors import detect
+from isocompute_sdk.health.detectors import detect, nothing_learned
+from isocompute_sdk.health.findings import ADVICE
 from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

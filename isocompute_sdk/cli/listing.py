@@ -61,7 +61,7 @@ DOCUMENTS = {
     "run-spec": "run_folders.store:RUN_SPEC",
     "run-job": "run_folders.store:JOB",
     "run-exit": "run_folders.store:EXIT",
-    "run-start": "run_folders.starts:START",
+    "run-start": "run_folders.journal_records:START",
     "run-started": "run_folders.store:STARTED",
     "journal-run": "run_folders.journal_records:RUN",
     "journal-evaluation": "run_folders.journal_records:EVALUATION",
