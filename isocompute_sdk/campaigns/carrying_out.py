@@ -5,8 +5,6 @@ What would end every run is found once, before the first one starts.
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 import shutil
 import subprocess
@@ -216,10 +214,10 @@ def _failure(result: Result) -> str:
 
 
 def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: bool) -> None:
-    """Refuse runs whose data, reward function, local model or packages are missing or unreadable.
+    """Refuse runs whose data, reward function, local model or packages are missing.
 
-    A model on a hub is not looked up. The problems are not parsed beyond their first line. Releases are left to the
-    scripts, which name another one before they train.
+    A model on a hub is not looked up. What the files hold and which release is installed is left to the scripts, which
+    say so before they train.
 
     Args:
         backend: says what its runs require.
@@ -240,10 +238,16 @@ def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: 
 
 
 def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:
-    for name in required.files:
-        yield from _problem_file(root / name)
+    inputs = dict.fromkeys(required.files, "problems (JSON lines)")
     if required.reward is not None:
-        yield from _reward(root, required.reward)
+        path, separator, function = required.reward.rpartition(":")
+        named = bool(separator) and function.isidentifier() and not (root / required.reward).is_file()
+        inputs[path if named else required.reward] = "a Python file with the reward function"
+    for name, what in inputs.items():
+        try:
+            files.check_input(root / name, what=what, error=BackendError)
+        except BackendError as error:
+            yield error.message
     if required.model is not None:
         place = root / required.model
         if place.is_dir() and not (place / "config.json").is_file():
@@ -252,46 +256,6 @@ def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:
             yield f"model {place}: no such folder"
     if here and required.packages:
         yield from _packages(required)
-
-
-def _problem_file(path: Path) -> Iterator[str]:
-    try:
-        with files.open_input(path, what="problems (JSON lines)", error=BackendError) as file:
-            first = next((line for line in file if line.strip()), b"")
-    except IsoComputeError as error:
-        yield error.message
-        return
-    try:
-        found = json.loads(first.decode("utf-8-sig"))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        yield f"{path}: the first line is {first[:60]!r}; accepted: JSON lines, one object per problem"
-
-
-def _reward(root: Path, target: str) -> Iterator[str]:
-    path, separator, function = target.rpartition(":")
-    if not separator or not function.isidentifier() or (root / target).is_file():
-        path, function = target, ""
-    try:
-        text = files.read_text(root / path, what="a Python file with the reward function", error=BackendError)
-        names = {name for node in ast.walk(ast.parse(text, path)) for name in _names(node)}
-    except IsoComputeError as error:
-        yield error.message
-    except (SyntaxError, ValueError) as error:
-        yield f"reward {root / path}: not Python: {error}"
-    else:
-        if function and function not in names:
-            yield f"reward {root / path}: has no function {function!r}; it defines {', '.join(sorted(names)) or 'none'}"
-
-
-def _names(node: ast.AST) -> tuple[str, ...]:
-    """Names that a node of a module defines."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return (node.name,)
-    if isinstance(node, ast.alias):
-        return (node.asname or node.name,)
-    return (node.id,) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else ()
 
 
 def _packages(required: Requires) -> Iterator[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.health.findings import Finding, Health
-from isocompute_sdk.health.rewards import falling_reward, train_validation_gap
+from isocompute_sdk.health.rewards import falling_reward
 from isocompute_sdk.health.traces import (
     LASTING,
     REWARD,
@@ -236,7 +236,6 @@ def off_policy(run: RunTraces) -> list[Finding]:
 
 DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
     falling_reward,
-    train_validation_gap,
     Watch("entropy-collapse", "entropy", "entropy", _entropy_used_up),
     Watch("entropy-explosion", "entropy", "entropy", _grown(ENTROPY_GROWTH, ENTROPY_RISE)),
     Watch("kl-drift", "kl", "KL in nats per token", _kl_drifts),

@@ -100,13 +100,6 @@ ADVICE: dict[str, Advice] = {
             Try("keep the best checkpoint; leave later evaluations out of a fit", PAPER, "section 6"),
         ),
     ),
-    "train-validation-gap": Advice(
-        "training reward rises faster than held-out reward",
-        (
-            Try("watch for a fall of the held-out reward: laws hold only before it", PAPER, "section 6"),
-            Try("evaluate a fixed probe of training problems, to separate memorisation from difficulty", GUESS),
-        ),
-    ),
     "off-policy-unstudied": Advice(
         "several updates per rollout batch",
         (Try("one update per batch, as in the runs behind the published laws", PAPER, "section 3"),),

@@ -1,5 +1,4 @@
-"""Detectors over rewards: collapse, decay, overfitting, the gap between training and held-out problems, and the band
-that fits predict.
+"""Detectors over rewards: collapse, decay, overfitting, and the band that fits predict.
 
 Collapse and decay are defined as in the surface's repair of runs (`fitting/surface/data.py`). A finding here also has
 to be certain from earlier values alone, and to last.
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, SIGNIFICANT
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import PROBE, REWARD, Array, RunTraces, Trace, first_lasting, means, start_of
 
@@ -28,8 +27,6 @@ LASTING_FALL = 3
 """Evaluations in a row at which the reward must be down."""
 FEW = 3
 """Evaluations averaged to one level, except in the search for falls."""
-UPDATES_AT_A_TIME = 10
-"""Most updates whose training rewards are averaged to one level."""
 
 
 @dataclass(frozen=True)
@@ -146,40 +143,6 @@ def _mean_between(training: Trace, trace: Trace, place: int, scale: int) -> floa
         there = training.rollouts_T <= trace.rollouts_T[place]
         return float(training.value_T[there][-1]) if there.any() else None
     return float(np.mean(training.value_T[there]))
-
-
-def _updates_in_level(training: Trace, trace: Trace) -> int:
-    """Training rewards in one level: those of `FEW` evaluations, and at most `UPDATES_AT_A_TIME`."""
-    counted = np.searchsorted(training.rollouts_T, trace.rollouts_T, side="right")
-    apart = np.diff(counted)
-    each = float(np.median(apart)) if len(apart) else 1.0
-    return int(np.clip(round(FEW * each), FEW, UPDATES_AT_A_TIME))
-
-
-GAP_GROWTH = 0.1
-"""Growth of the gap that is normal. Small sets of the built-in task exceed it after 40 epochs."""
-
-
-def train_validation_gap(run: RunTraces) -> list[Finding]:
-    """Training reward gained more than held-out reward since the start: `train-validation-gap`."""
-    trace, training = run.traces.get(REWARD), run.traces.get(PROBE, run.traces.get("train_reward"))
-    if trace is None or training is None:
-        return []
-    width = FEW if PROBE in run.traces else _updates_in_level(training, trace)
-    train_T = training.known_at(means(training.value_T, width), trace.rollouts_T)
-    gap_T = train_T - means(trace.value_T, FEW)
-    start = start_of(gap_T)
-    error_T = trace.noise_T * np.sqrt(4.0 / FEW)
-    growth_T = gap_T - start
-    place = first_lasting((growth_T > GAP_GROWTH) & (growth_T > SIGNIFICANT * error_T), LASTING_FALL)
-    if place is None:
-        return []
-    seen = f"training minus held-out reward {start:+.3f} at the start, {gap_T[place]:+.3f} at {trace.at(place)}" + (
-        "" if PROBE in run.traces else " (training reward of the updates; no fixed probe was evaluated)"
-    )
-    values = {"start": start, "gap": float(gap_T[place])}
-    noticed = place + LASTING_FALL - 1
-    return [Finding.at("train-validation-gap", "info", trace, place, seen, values, noticed)]
 
 
 LEVEL = 0.98

@@ -28,6 +28,9 @@ __all__ = [
     "parse_count",
 ]
 
+IN_FILE = "in a file"
+"""Context in which validators see what a file holds."""
+
 
 def in_unit(name: str) -> Any:
     """Mark the unit of a numeric field; the JSON schema and the documentation of study files show it."""
@@ -76,7 +79,7 @@ class Spec(BaseModel):
     def from_file_data(cls, data: object, place: Place, source: str) -> Self:
         """Validate what a file holds; `place` and `source` name positions and the file in the `SpecError`."""
         try:
-            return super().model_validate(data)
+            return super().model_validate(data, context=IN_FILE)
         except ValidationError as error:
             raise explain(error, cls, data, place, source) from None
 

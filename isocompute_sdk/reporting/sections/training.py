@@ -37,7 +37,7 @@ TIMELINES = {
     "sampler_kl": "KL between sampler and trainer",
 }
 """Logged quantities that are drawn, by name in `RunTraces`."""
-DECLINES = ("collapsed-run", "decayed-run", "overfitting-run", "train-validation-gap")
+DECLINES = ("collapsed-run", "decayed-run", "overfitting-run")
 _K = re.compile(r"@(\d+)$")
 
 
