@@ -28,7 +28,6 @@ from isocompute_sdk.campaigns.executors import (
 )
 from isocompute_sdk.campaigns.pilot import DesignedPilot
 from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
-from isocompute_sdk.campaigns.scorecard import PLAN_FILE as PLAN
 from isocompute_sdk.campaigns.scorecard import Comparison, compare
 from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
 from isocompute_sdk.documents import Document
@@ -49,7 +48,7 @@ from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folde
 Stage = Literal["pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
 """Called when a stage begins, and repeatedly while its runs train."""
-SETTINGS, STUDY, FITS, REFIT = "campaign.json", "study.yaml", "fits.json", "refit.json"
+SETTINGS, STUDY, FITS, PLAN, REFIT = "campaign.json", "study.yaml", "fits.json", "plan.json", "refit.json"
 """Files of the settings and of the stages."""
 RESULTS = (FITS, PLAN, COMPARISON, REFIT)
 MAX_SLOTS, DEFAULT_SLOTS = 8, 4

@@ -7,9 +7,7 @@ nothing else is stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,22 +15,18 @@ import numpy as np
 from pydantic import Field
 
 from isocompute_sdk.documents import Converted, Document, Saved
-from isocompute_sdk.errors import FieldError, IsoComputeError, RecordError
+from isocompute_sdk.errors import FieldError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.checkpoints import ChosenCheckpoint, choose_checkpoint
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
-from isocompute_sdk.run_folders.store import METRICS_FILE
 
-PLAN_FILE, COMPARISON_FILE = "plan.json", "comparison.json"
-"""Files of a campaign's folder."""
+COMPARISON_FILE, SCORE_SUFFIX = "comparison.json", ".score.json"
+"""File of a campaign, and end of the names of those beside plans."""
 NOMINAL = 0.8
 """Coverage that prediction intervals promise."""
 CONFIDENCE = 0.95
 """Confidence of the interval for the true coverage."""
-SHORT = 0.9
-"""A run shorter than this share of its plan is marked in the text."""
 
 
 @dataclass(frozen=True)
@@ -85,49 +79,11 @@ class Comparison(Saved):
 COMPARISON = Document("comparison", 1, Comparison, derived=("inside", "error"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score(Comparison):
-    """The prediction of one plan and the measurement of the run that carried it out."""
-
-    plan: str
-    """File of the plan, or of the plan in a campaign's folder."""
-    when: str
-    """Time at which the outcome was known, ISO 8601, UTC."""
-    planned_rollouts: float | None
-    """Compute of the plan; None if its file is gone."""
-    checkpoint: ChosenCheckpoint | None = None
-    """Best checkpoint of the run, with its reward on another set; None if the evaluations are gone."""
-
-    def summary(self) -> str:
-        """Prediction and measurement on one line."""
-        short = ""
-        if self.planned_rollouts is not None and self.rollouts < SHORT * self.planned_rollouts:
-            short = f" ({self.rollouts / self.planned_rollouts:.0%} of the plan)"
-        side = "covered" if self.inside else "above" if self.error > 0 else "below"
-        return (
-            f"{self.when[:10]}  {self.run_id}: {self.metric} at {self.rollouts:,.0f} rollouts{short}, predicted "
-            f"{self.predicted:.3f} ({self.low:.3f} to {self.high:.3f}), measured {self.measured:.3f}, {side} "
-            f"({self.error:+.3f})"
-        )
-
-
-SCORE = Document("score", 1, Score, derived=("inside", "error"))
-
-
 @dataclass(frozen=True)
 class Scorecard(Saved):
-    """Every scored prediction below a folder, oldest first."""
+    """Every prediction below a folder that has an outcome."""
 
-    scores: tuple[Annotated[Score, Converted(SCORE.to_dict, SCORE.from_dict)], ...]
-    waiting: tuple[str, ...] = ()
-    """Files of plans without an outcome."""
-    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Files named like scores that cannot be read -> reason."""
-
-    @property
-    def coverage(self) -> float | None:
-        """Share of predictions whose interval held; None without scores."""
-        return None if not self.scores else float(np.mean([score.inside for score in self.scores]))
+    scores: tuple[Annotated[Comparison, Converted(COMPARISON.to_dict, COMPARISON.from_dict)], ...]
 
     @property
     def coverage_interval(self) -> tuple[float, float]:
@@ -163,19 +119,12 @@ class Scorecard(Saved):
 
     def summary(self) -> str:
         """The scorecard as text."""
-        lines = [self.verdict]
-        if self.bias is not None:
-            lines.append(f"mean of measured minus predicted: {self.bias:+.3f}")
-        for score in self.scores:
-            lines.append(score.summary())
-            if score.checkpoint is not None:
-                lines.append(f"    {score.checkpoint.sentence}")
-        lines += [f"waiting for an outcome: {plan}" for plan in self.waiting]
-        lines += [f"not read: {name}: {why}" for name, why in self.unreadable.items()]
-        return "\n".join(lines)
+        bias = [] if self.bias is None else [f"mean of measured minus predicted: {self.bias:+.3f}"]
+        scores = [f"{one.run_id} at {one.rollouts:,.0f} rollouts: {one.summary()}" for one in self.scores]
+        return "\n".join([self.verdict, *bias, *scores])
 
 
-SCORECARD = Document("scorecard", 1, Scorecard, derived=("verdict", "coverage", "coverage_interval", "bias"))
+SCORECARD = Document("scorecard", 1, Scorecard, derived=("verdict", "coverage_interval", "bias"))
 
 
 def compare(fits: Fits, runs: RunSet) -> Comparison:
@@ -243,15 +192,8 @@ def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None)
         one = runs.filter(run_id=run_id)
         _refuse_known(fits, one, plan.metric)
         compared = compare(fits, one.filter(metric=plan.metric))
-        score = Score(
-            **vars(compared),
-            plan=str(path),
-            when=datetime.now(UTC).isoformat(timespec="seconds"),
-            planned_rollouts=float(plan.rollouts),
-            checkpoint=choose_checkpoint(one, run_id, plan.metric, chosen),
-        )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_id)
-        written.append(SCORE.save(path.with_name(f"{path.stem}.{name}.score.json"), score))
+        written.append(compared.save(path.with_name(f"{path.stem}.{name}{SCORE_SUFFIX}")))
     return tuple(written)
 
 
@@ -272,59 +214,11 @@ def read_scorecard(folder: str | Path) -> Scorecard:
 
     Raises:
         RecordError: no such folder.
+        IsoComputeError: a file of that name is damaged.
     """
     root = Path(folder)
     if not root.is_dir():
         wrong = f"{root} is a file; accepted: a folder" if root.exists() else f"no such folder: {root}"
         raise RecordError(wrong, "Give a folder that holds plans or campaigns.")
-    scores: list[Score] = []
-    bad: dict[str, str] = {}
-    for path in sorted([*root.rglob("*.score.json"), *root.rglob(COMPARISON_FILE)]):
-        try:
-            scores.append(_read(path))
-        except IsoComputeError as error:
-            bad[str(path)] = error.message
-    done = {Path(score.plan).resolve() for score in scores}
-    waiting = [path for path in sorted(root.rglob("*plan*.json")) if _waits(path, done)]
-    ordered = sorted(scores, key=lambda score: (score.when, score.plan, score.run_id))
-    return Scorecard(tuple(ordered), tuple(map(str, waiting)), bad)
-
-
-def _read(path: Path) -> Score:
-    if path.name != COMPARISON_FILE:
-        return SCORE.load(path)
-    found = COMPARISON.load(path)
-    plan_file = path.with_name(PLAN_FILE)
-    planned = _plan(plan_file)
-    return Score(
-        **vars(found),
-        plan=str(plan_file),
-        when=datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"),
-        planned_rollouts=None if planned is None else float(planned.rollouts),
-        checkpoint=_checkpoint_of(path.parent, found.run_id, found.metric),
-    )
-
-
-def _checkpoint_of(folder: Path, run_id: str, metric: str) -> ChosenCheckpoint | None:
-    """The best checkpoint of a campaign's planned run; None if its evaluations are gone."""
-    journals = sorted(folder.rglob(f"{run_id}/{METRICS_FILE}"))
-    if not journals:
-        return None
-    runs = RunSet.read(journals[0], on_truncated="drop")
-    return choose_checkpoint(runs, runs.run_ids[0], metric)
-
-
-def _waits(path: Path, done: set[Path]) -> bool:
-    """Whether a file is a plan with a prediction and no outcome."""
-    if path.name.endswith(".score.json") or path.resolve() in done:
-        return False
-    planned = _plan(path)
-    return planned is not None and planned.predicted_reward is not None
-
-
-def _plan(path: Path) -> Plan | None:
-    """A saved plan; None if the file is not a plan that this release reads."""
-    try:
-        return Plan.load(path)
-    except IsoComputeError:
-        return None
+    paths = sorted([*root.rglob(f"*{SCORE_SUFFIX}"), *root.rglob(COMPARISON_FILE)])
+    return Scorecard(tuple(Comparison.load(path) for path in paths))

@@ -55,7 +55,6 @@ DOCUMENTS = {
     "kept-study": "campaigns.study_changes:STUDY",
     "campaign-decision": "campaigns.pilot:DECISION",
     "comparison": "campaigns.scorecard:COMPARISON",
-    "score": "campaigns.scorecard:SCORE",
     "scorecard": "campaigns.scorecard:SCORECARD",
     "alerts": "health.alerts:ALERTS",
     "run-spec": "run_folders.store:RUN_SPEC",
