@@ -29,7 +29,7 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.pilot import DesignedPilot
 from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
 from isocompute_sdk.campaigns.scorecard import Comparison, compare
-from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
+from isocompute_sdk.campaigns.study_changes import study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
@@ -111,8 +111,8 @@ class Campaign:
     plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `Planner.allocate`, such as `spend`."""
     watch: Watch | None = None
-    on_edit: Callable[[Sequence[Change]], None] | None = None
-    """Called with what was edited in the study since the last start."""
+    on_edit: Callable[[Mapping[str, tuple[Any, Any]]], None] | None = None
+    """Called with what was edited in the study since the last start: field -> its old and its new value."""
     on_decision: Callable[[str], object] | None = None
     """Called with every decision about the pilot and its reason, in words."""
     base: str | Path | None = None
@@ -376,11 +376,10 @@ class Campaign:
         if before == after:
             return
         folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
-        changes = study_changes(earlier.study, self.study, self._backend(), begun_runs(folders))
-        refuse_spoiling(changes, self.root)
+        changes = study_changes(earlier.study, self.study, self._backend(), folders, self.root)
         if self.on_edit is not None and changes:
             self.on_edit(changes)
-        sections = {change.field.partition(".")[0] for change in changes} - {"executor", "supervision"}
+        sections = {field.partition(".")[0] for field in changes} - {"executor", "supervision"}
         designed = self.designed
         if sections:
             stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} and designed is None else RESULTS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
@@ -17,7 +17,6 @@ from isocompute_sdk.errors import PlanError, RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-    from isocompute_sdk.campaigns.study_changes import Change
     from isocompute_sdk.specs import ExecutorSpec, Study
 
 STAGES = {
@@ -31,10 +30,12 @@ STAGES = {
 }
 
 
-def note_changes(changes: Sequence[Change]) -> None:
+def note_changes(changes: Mapping[str, tuple[Any, Any]]) -> None:
     """Say what was edited in a study, on stderr."""
-    for change in changes:
-        print(f"edited since the last start: {change.describe()}", file=sys.stderr)
+    from isocompute_sdk.campaigns.study_changes import describe
+
+    for field, (old, new) in changes.items():
+        print(f"edited since the last start: {describe(field, old, new)}", file=sys.stderr)
 
 
 def write_page(folder: Path, study: Study, *, say_so: bool = False) -> str | None:

@@ -14,7 +14,6 @@ from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.pilot import read_decisions
-from isocompute_sdk.campaigns.study_changes import Change
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
@@ -159,11 +158,7 @@ def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> No
 def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
     folder = shutil.copytree(whole[0], tmp_path / "copy")
     edits: list[str] = []
-
-    def edited(changes: Sequence[Change]) -> None:
-        edits.extend(one.field for one in changes)
-
-    larger = make(folder, study=study(budget=2 * BUDGET), on_edit=edited)
+    larger = make(folder, study=study(budget=2 * BUDGET), on_edit=edits.extend)
     outcome = larger.run()
     assert edits == ["budget.rollouts"]
     assert outcome.plan.budget.amount == 2 * BUDGET
