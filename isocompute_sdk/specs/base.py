@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
@@ -90,11 +89,6 @@ class Spec(BaseModel):
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
             raise explain(error, cls, None) from None
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As in pydantic, except that the update is validated like any other value."""
-        copy = super().model_copy(deep=deep)
-        return copy.replace(**update) if update else copy
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, validated as a whole.
