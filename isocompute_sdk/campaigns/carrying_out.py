@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from isocompute_sdk import files
@@ -27,7 +26,6 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import RunSpec, Supervision
 from isocompute_sdk.training.backend import (
     Backend,
-    Needs,
     Requires,
     extends_runs,
     follow,
@@ -69,61 +67,44 @@ def prepare(
         BackendError: the backend or the executor refuses a run.
         RecordError: a folder holds measurements of another run.
     """
-    return _write(_checked(runs, backend, root, executor, supervision), backend, root, executor)
+    rules = supervision if supervision is not None else Supervision()
+    _check(runs, backend, root, executor, rules)
+    return _write(runs, backend, root, executor, rules)
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """A run that may start."""
-
-    run: RunSpec
-    folder: Path
-    needs: Needs
-    rules: Supervision
-    early: Callable[[], str] | None
-
-
-def _checked(
-    runs: Sequence[RunSpec],
-    backend: Backend,
-    root: Path,
-    executor: Executor | None,
-    supervision: Supervision | None,
-) -> list[_Checked]:
+def _check(
+    runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Executor | None, rules: Supervision
+) -> None:
     """All checks of `prepare` that need no lock; nothing is written."""
     for run in runs:
         backend.script(run)
-    needs = [needs_of(backend, run) for run in runs]
-    rules = supervision if supervision is not None else Supervision()
-    folders = [(root / run_folder(run)).absolute() for run in runs]
+    early_end(backend, root, rules.stop_on)
     if executor is not None:
-        executor.check(needs)
-        waiting = [run for run, folder in zip(runs, folders, strict=True) if not store.is_finished(folder)]
+        executor.check([needs_of(backend, run) for run in runs])
+        waiting = [run for run in runs if not store.is_finished(root / run_folder(run))]
         check_place(backend, waiting, root, here=executor.name == store.LOCAL)
-    return [
-        _Checked(run, folder, needed, rules, early_end(backend, folder, rules.stop_on))
-        for run, folder, needed in zip(runs, folders, needs, strict=True)
-    ]
 
 
-def _write(checked: Sequence[_Checked], backend: Backend, root: Path, executor: Executor | None) -> tuple[Job, ...]:
+def _write(
+    runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Executor | None, rules: Supervision
+) -> tuple[Job, ...]:
     """Write the folders of checked runs."""
     spec = executor.spec if isinstance(executor, ClusterExecutor) else None
     jobs: list[Job] = []
-    for one in checked:
-        run, folder, rules = one.run, one.folder, one.rules
+    for run in runs:
+        folder = (root / run_folder(run)).absolute()
         store.write_spec(folder, run, longer=extends_runs(backend))
         jobs.append(
             Job(
                 run.run_id,
                 backend.prepare(run, folder),
                 root.absolute(),
-                one.needs,
+                needs_of(backend, run),
                 grace_seconds=None if spec is None else spec.grace_seconds,
                 limit_seconds=None if rules.max_hours is None else 3600 * rules.max_hours,
                 executor=spec,
                 follow=follow(backend, folder),
-                check=one.early,
+                check=early_end(backend, folder, rules.stop_on),
             )
         )
     return tuple(jobs)
@@ -156,12 +137,13 @@ def carry_out(
             given up, or another controller is at work on these runs; the message names every failed run with its last
             output.
     """
-    checked = _checked(runs, backend, root, executor, supervision)
-    with controlling(*(one.folder.parent for one in checked)):
+    rules = supervision if supervision is not None else Supervision()
+    _check(runs, backend, root, executor, rules)
+    with controlling(*((root / run_folder(run)).absolute().parent for run in runs)):
         if before is not None:
             before()
-        jobs = _write(checked, backend, root, executor)
-        return _run(jobs, backend, executor, watch, supervision)
+        jobs = _write(runs, backend, root, executor, rules)
+        return _run(jobs, backend, executor, watch, rules)
 
 
 def _run(
@@ -169,7 +151,7 @@ def _run(
     backend: Backend,
     executor: Executor,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None,
-    supervision: Supervision | None,
+    rules: Supervision,
 ) -> tuple[Result, ...]:
     watches = [follow(backend, job.launch.folder) for job in jobs]
 
@@ -177,7 +159,7 @@ def _run(
         if watch is not None:
             watch(tuple(one.status() for one in watches))
 
-    results = run_jobs(executor, jobs, look, supervision)
+    results = run_jobs(executor, jobs, look, rules)
     look()
     failed = [result for result in results if result.exit_code and not result.reason]
     if failed:

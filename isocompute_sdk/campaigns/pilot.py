@@ -277,7 +277,7 @@ class DesignedPilot:
             known.append(Known(run.run_id, status.rollouts, status.metrics.get(self.metric)))
         runs = {**(taken[-1].named if taken else {}), **{run.run_id: run for run in changed}}
         number = len(taken) + 1
-        values = {"spent": self._spent(taken), **more}
+        values: dict[str, Any] = {"spent": self._spent(taken), **more}
         decided = Decision(number, kind, reason, tuple(runs.values()), tuple(known), **values)
         DECISION.save(decision_file(self.root, number, kind), decided)
         self.tell(reason)

@@ -35,16 +35,22 @@ class Engine(Protocol):
     """What differs between engines."""
 
     @property
-    @override
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the executor, kept in handle.json."""
+        ...
 
     @property
     def python(self) -> str:
         """Interpreter, 3.10 or newer, that runs the wrapper on the engine's machines."""
         ...
 
-    @override
-    def check(self, needs: Sequence[Needs]) -> None: ...
+    def check(self, needs: Sequence[Needs]) -> None:
+        """Refuse needs that can never be met.
+
+        Raises:
+            BackendError: a run needs more than there is, or the engine does not answer.
+        """
+        ...
 
     def room(self, job: Job) -> bool:
         """Whether the run may be handed over now; True if the engine queues runs itself.
@@ -62,8 +68,14 @@ class Engine(Protocol):
         """
         ...
 
-    @override
-    def submit(self, job: Job, attempt: int, command: Sequence[str]) -> str: ...
+    def submit(self, job: Job, attempt: int, command: Sequence[str]) -> str:
+        """Hand a command to the engine; returns the engine's name for the job.
+
+        Raises:
+            EngineSilent: the engine does not answer.
+            BackendError: the engine refuses the job.
+        """
+        ...
 
     def look(self, refs: Sequence[str]) -> Mapping[str, Seen]:
         """What the engine says about these jobs, by its name for them. A job that it has forgotten is left out.
@@ -94,7 +106,7 @@ class ClusterExecutor(Executor):
     """Runs handed over at a time. None: all; the engine queues them."""
     grace_seconds: float = GRACE_SECONDS
     """Time between SIGTERM and SIGKILL of a job that does not say."""
-    poll_seconds: float = 2.0
+    poll_seconds: float = 2.0  # pyright: ignore[reportIncompatibleMethodOverride]
     """Time between two looks at the run folders."""
     ask_seconds: float = 3.0
     """Time between two questions to the engine about one job."""
@@ -121,16 +133,12 @@ class ClusterExecutor(Executor):
     """Time at which the engine first called a job ended whose folder is silent, by its name for the job."""
 
     @property
+    @override
     def name(self) -> str:
-        """Name of the engine."""
         return self.engine.name
 
+    @override
     def check(self, needs: Sequence[Needs]) -> None:
-        """Refuse runs that can never fit.
-
-        Raises:
-            BackendError: a run needs more than there is, or the engine does not answer.
-        """
         self.engine.check(needs)
 
     @override
@@ -149,12 +157,8 @@ class ClusterExecutor(Executor):
         self._active.add(job.key)
         return Handle(job, started)
 
+    @override
     def submit(self, job: Job, attempt: int) -> Handle | None:
-        """Hand the run to the engine unless an attempt goes on, or may go on while the engine does not answer.
-
-        Raises:
-            BackendError: the engine refuses the job.
-        """
         folder = job.launch.folder
         job = job if job.grace_seconds is not None else replace(job, grace_seconds=self.grace_seconds)
         if self.parallel is not None and len(self._active - {job.key}) >= self.parallel:

@@ -70,7 +70,7 @@ class LocalExecutor(Executor):
     """Parallel runs. None: as many as the GPUs suffice for, or one per core for runs without GPUs."""
     grace_seconds: float = GRACE_SECONDS
     """Time between SIGTERM and SIGKILL."""
-    poll_seconds: float = 0.2
+    poll_seconds: float = 0.2  # pyright: ignore[reportIncompatibleMethodOverride]
     """Time between two checks of the jobs."""
     _active: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders of the attempts that go on."""
