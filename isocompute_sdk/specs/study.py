@@ -14,9 +14,8 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Count, Flag, ModelName, Spec, Text, in_unit
 from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
-from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.recipe import Recipe
-from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
+from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Hardware, Option, OptionName, RunSpec, batch_refusal
 from isocompute_sdk.specs.sweep import Allocation, Seed, Sweep
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Number

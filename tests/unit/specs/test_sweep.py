@@ -71,9 +71,7 @@ def test_seeds_fit_the_generators_of_the_frameworks(seed: object) -> None:
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": [seed]})
 
 
-@pytest.mark.parametrize(("value", "readings"), [(2, ("[0, 1]", "[2]")), ("2", ("[0, 1]", "[2]")), (0, ("[]", "[0]"))])
-def test_a_bare_number_of_seeds_is_refused_with_both_readings(value: object, readings: tuple[str, str]) -> None:
-    with pytest.raises(SpecError) as refused:
+@pytest.mark.parametrize("value", [2, "2", 0])
+def test_a_bare_number_of_seeds_is_refused(value: object) -> None:
+    with pytest.raises(SpecError, match="seeds: .*a list"):
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": value})
-    assert refused.value.hint is not None
-    assert all(reading in refused.value.hint for reading in readings)
