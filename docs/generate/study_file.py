@@ -190,7 +190,7 @@ def _annotated(inner: Any, extras: Sequence[Any], name: str) -> str:
         return _in_signs(number.accepted)
     items = next((one for one in extras if isinstance(one, Items)), None)
     words = accepted(inner, name)
-    return words if items is None or items.or_meant or items.length else f"{words}; or one alone"
+    return words if items is None or not items.alone or items.length else f"{words}; or one alone"
 
 
 def _in_signs(words: str) -> str:

@@ -73,5 +73,5 @@ def test_seeds_fit_the_generators_of_the_frameworks(seed: object) -> None:
 
 @pytest.mark.parametrize("value", [2, "2", 0])
 def test_a_bare_number_of_seeds_is_refused(value: object) -> None:
-    with pytest.raises(SpecError, match="seeds: .*a list"):
+    with pytest.raises(SpecError, match=r"seeds: .*a list"):
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": value})
