@@ -155,9 +155,8 @@ class Campaign:
             pilot.slots if pilot.slots is not None else self._slots(),
             self.metric,
             train=lambda runs: self._carry_out("pilot", runs),
-            records=lambda runs: self._chosen_metric(self._records(runs)),
-            all_records=self._records,
-            fit=self._fit,
+            records=self._records,
+            fit=lambda runs: self._fit(self._chosen_metric(runs)),
             tell=self.on_decision or (lambda _: None),
         )
 

@@ -163,9 +163,7 @@ class DesignedPilot:
     train: Callable[[Sequence[RunSpec]], object]
     """Trains runs to their end."""
     records: Callable[[Sequence[RunSpec]], RunSet]
-    """All rewards on held-out problems of runs."""
-    all_records: Callable[[Sequence[RunSpec]], RunSet]
-    """The same with every other metric, such as the seconds of steps."""
+    """All measurements of runs."""
     fit: Callable[[RunSet], Fits]
     tell: Callable[[str], object]
     """Called with every decision in words, once it is on file."""
@@ -319,7 +317,7 @@ class DesignedPilot:
                 f"a budget of {self.budget} needs the speed of the machines, and nothing has run yet",
                 "Add throughput: to the study (isocompute run --probe measures it).",
             )
-        return Throughput.measure(self.all_records(runs), gpus=max(study.hardware.gpu_counts))
+        return Throughput.measure(self.records(runs), gpus=max(study.hardware.gpu_counts))
 
     def _longest(self, taken: Sequence[Decision]) -> dict[tuple[int, int], Chosen]:
         """The longest run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
