@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 
 import isocompute_sdk as iso
-from isocompute_sdk.health import predicted_band
+from isocompute_sdk.health import rewards
 from isocompute_sdk.health.detectors import findings
-from isocompute_sdk.health.diagnosis import Finding
+from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import gather
 from isocompute_simulator.design import PlannedRun, SweepDesign, draw_design
 from isocompute_simulator.families import FAMILIES, draw_truth
@@ -207,8 +207,8 @@ def bands(count: int, rng: np.random.Generator) -> None:
         table = rows("avg@4", "validation", steps[seen], value[seen]).with_columns(n=pl.lit(n), bp=pl.lit(bp))
         (run,) = gather(iso.RunSet.from_columns(table))
         for level in LEVELS:
-            predicted_band.LEVEL = level
-            outside[level].update(f.code for f in predicted_band.band_findings(run, fits))
+            rewards.LEVEL = level
+            outside[level].update(f.code for f in rewards.band_findings(run, fits))
     print(f"\nnew healthy runs of {BEYOND:g} times the pilot's compute: {count}, 40 looks each")
     print("| level of the band | below | above |")
     print("|---|---|---|")

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -222,7 +222,7 @@ class Document(Generic[T]):
             # From JSON text: only there does strict mode accept a list for a tuple and a mapping for a dataclass.
             return self._adapter.validate_json(to_json(body))
         except ValidationError as error:
-            lines = _complaints(error, body)
+            lines = _complaints(error)
             shown = [line for line, _ in lines[:MAX_SHOWN]]
             more = [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
             raise self._wrong(source, "\n  ".join([*shown, *more]), lines[0][1]) from None
@@ -284,47 +284,27 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def _complaints(error: ValidationError, body: Json) -> list[tuple[str, str]]:
+def _complaints(error: ValidationError) -> list[tuple[str, str]]:
     """One line and one field path for every problem that pydantic found."""
     found: list[tuple[str, str]] = []
     for details in error.errors(include_url=False):
-        context, received = details.get("ctx", {}), details["input"]
-        path, text = _path(details["loc"], body), None
-        match details["type"]:
-            case "missing":
-                text = "missing"
-            case "unexpected_keyword_argument" | "extra_forbidden":
-                text = f"unknown field, received {show(received)}"
-            case "isocompute":
-                path = [*path, context["field"]] if context.get("field") else path
-                text = context["message"] or f"received {show(received)}; expected {context['accepted']}"
-            case "value_error" if isinstance(context.get("error"), FieldError):
-                broken = cast("FieldError", context["error"])
-                path = [*path, broken.field or ""]
-                text = f"received {show(broken.received)}; expected {broken.expected}"
-            case "value_error" | "assertion_error":
-                text = f"received {show(received)}; {context.get('error', details['msg'])}"
-            case _:
-                text = f"received {show(received)}; expected {details['msg'].removeprefix('Input should be ')}"
+        context, received = details.get("ctx", {}), show(details["input"])
+        # Pydantic's location also holds names of types.
+        path = [part for part in details["loc"] if isinstance(part, int) or part.isidentifier()]
+        broken, expected = context.get("error"), details["msg"].removeprefix("Input should be ")
+        if isinstance(broken, FieldError):
+            path, received, expected = [*path, broken.field or ""], show(broken.received), broken.expected
+        elif details["type"] == "isocompute":
+            path = [*path, context["field"]] if context.get("field") else path
+            expected = context["message"] or context["accepted"]
+        text = f"received {received}; expected {expected}"
+        if details["type"] == "missing":
+            text = "missing"
+        elif details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+            text = f"unknown field, received {received}"
         where = dotted(path)
         found.append((f"{where}: {text}" if where else text, where))
     return found
-
-
-def _path(location: Sequence[str | int], body: object) -> list[str | int]:
-    """The parts of pydantic's location that are positions in the document (others are names of types)."""
-    path: list[str | int] = []
-    for i, part in enumerate(location):
-        inside = cast("Collection[object]", body) if isinstance(body, dict | list) else ()
-        last = i == len(location) - 1
-        if isinstance(body, dict) and (part in inside or last):
-            body = cast("Json", body).get(str(part))
-        elif isinstance(body, list) and isinstance(part, int) and (part < len(inside) or last):
-            body = cast("list[object]", body)[part] if part < len(inside) else None
-        else:
-            continue
-        path.append(part)
-    return path
 
 
 @dataclass(frozen=True)

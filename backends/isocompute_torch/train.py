@@ -20,8 +20,8 @@ from platform import python_version
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
+from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
-from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.training.backend import raise_if_refused
 from isocompute_sdk.training.payload.run_files import InputError as HeldError
 from isocompute_sdk.training.payload.run_files import digest_of, hold

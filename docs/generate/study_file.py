@@ -28,8 +28,8 @@ from isocompute_sdk.specs import (
 )
 from isocompute_sdk.specs.base import Flag, ModelName, Text
 from isocompute_sdk.specs.executor import AnyExecutor, available, executor_type
-from isocompute_sdk.specs.pilot import Pilot
 from isocompute_sdk.specs.run import FolderName, Option, OptionName
+from isocompute_sdk.specs.study import Pilot
 from isocompute_sdk.specs.syntax.plain_yaml import read_yaml
 from isocompute_sdk.specs.syntax.quantities import Items, Number
 from isocompute_sdk.specs.throughput import Measurement
@@ -190,7 +190,7 @@ def _annotated(inner: Any, extras: Sequence[Any], name: str) -> str:
         return _in_signs(number.accepted)
     items = next((one for one in extras if isinstance(one, Items)), None)
     words = accepted(inner, name)
-    return words if items is None or items.or_meant or items.length else f"{words}; or one alone"
+    return words if items is None or not items.alone or items.length else f"{words}; or one alone"
 
 
 def _in_signs(words: str) -> str:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api
-from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes
+from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes, health_of, learned_nothing
 from isocompute_sdk.campaigns.control import controlling
-from isocompute_sdk.campaigns.designed import DesignedPilot
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
     Executor,
@@ -27,9 +26,10 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.executors import (
     registry as executors,
 )
-from isocompute_sdk.campaigns.prediction_check import Comparison, compare
-from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
-from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
+from isocompute_sdk.campaigns.pilot import DesignedPilot
+from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
+from isocompute_sdk.campaigns.scorecard import Comparison, compare
+from isocompute_sdk.campaigns.study_changes import study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
@@ -45,20 +45,13 @@ from isocompute_sdk.specs.run import batch_refusal
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folder
 
-Stage = Literal["qualify", "pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
+Stage = Literal["pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
 """Called when a stage begins, and repeatedly while its runs train."""
-SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
-    "campaign.json",
-    "study.yaml",
-    "fits.json",
-    "plan.json",
-    "comparison.json",
-    "refit.json",
-)
+SETTINGS, STUDY, FITS, PLAN, REFIT = "campaign.json", "study.yaml", "fits.json", "plan.json", "refit.json"
 """Files of the settings and of the stages."""
 RESULTS = (FITS, PLAN, COMPARISON, REFIT)
-MOST_SLOTS, DEFAULT_SLOTS = 8, 4
+MAX_SLOTS, DEFAULT_SLOTS = 8, 4
 """Runs of a round of a designed pilot: at most, and where nothing tells how many there is room for."""
 
 
@@ -97,7 +90,7 @@ class Campaign:
     """One study as a closed loop in one folder.
 
     The study needs a budget, which limits the planned run after its sweep. Without a sweep, or with `pilot: auto`, the
-    budget pays for everything: the recipe is checked, and the pilot's runs are chosen in rounds (`designed.py`).
+    budget pays for everything, and the pilot's runs are chosen in rounds (`pilot.py`).
     A stage first carries out the stages before it: `run()` does everything, `fit()` stops after the fit.
 
     Raises:
@@ -118,8 +111,8 @@ class Campaign:
     plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `Planner.allocate`, such as `spend`."""
     watch: Watch | None = None
-    on_edit: Callable[[Sequence[Change]], None] | None = None
-    """Called with what was edited in the study since the last start."""
+    on_edit: Callable[[Mapping[str, tuple[Any, Any]]], None] | None = None
+    """Called with what was edited in the study since the last start: field -> its old and its new value."""
     on_decision: Callable[[str], object] | None = None
     """Called with every decision about the pilot and its reason, in words."""
     base: str | Path | None = None
@@ -161,10 +154,9 @@ class Campaign:
             self._backend(),
             pilot.slots if pilot.slots is not None else self._slots(),
             self.metric,
-            train=self._carry_out,
-            records=lambda runs: self._chosen_metric(self._records(runs)),
-            all_records=self._records,
-            fit=self._fit,
+            train=lambda runs: self._carry_out("pilot", runs),
+            records=self._records,
+            fit=lambda runs: self._fit(self._chosen_metric(runs)),
             tell=self.on_decision or (lambda _: None),
         )
 
@@ -210,11 +202,11 @@ class Campaign:
         return (*lost, *health_of(self._backend(), [one for one in folders if not given_up[one.name]]).notes)
 
     def runs(self) -> tuple[RunSpec, ...]:
-        """All runs so far: those of the sweep, or checks and pilot, and the planned run once there is a plan."""
+        """All runs so far: those of the sweep or the pilot, and the planned run once there is a plan."""
         designed = self.designed
         if designed is None:
             return self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
-        return designed.every_run(designed.decisions())
+        return designed.runs(designed.decisions())
 
     def _folders(self) -> tuple[Path, ...]:
         return tuple(map(self._place, self.runs()))
@@ -278,7 +270,7 @@ class Campaign:
         """The run of the plan, with a seed that no other run has, or a pilot run that it continues."""
         designed = self.designed
         if designed is not None:
-            return designed.spec(designed.ending(self.allocate()).run)
+            return designed.planned_run(self.allocate())
         seeds = [run.seed for run in self.study.expand()]
         # An earlier plan, for a smaller budget, may have left a run of that name.
         runs = (self._planned(seed) for seed in itertools.count(max(seeds) + 1))
@@ -383,11 +375,10 @@ class Campaign:
         if before == after:
             return
         folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
-        changes = study_changes(earlier.study, self.study, self._backend(), begun_runs(folders))
-        refuse_spoiling(changes, self.root)
+        changes = study_changes(earlier.study, self.study, self._backend(), folders, self.root)
         if self.on_edit is not None and changes:
             self.on_edit(changes)
-        sections = {change.field.partition(".")[0] for change in changes} - {"executor", "supervision"}
+        sections = {field.partition(".")[0] for field in changes} - {"executor", "supervision"}
         designed = self.designed
         if sections:
             stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} and designed is None else RESULTS
@@ -413,8 +404,6 @@ class Campaign:
             study.supervision,
         )
         kept = [run for run, result in zip(runs, results, strict=True) if not result.reason]
-        if stage == "qualify":
-            return kept
         healthy = health_of(backend, [self._place(run) for run in kept])
         if len(learned_nothing(healthy)) == len(kept):
             raise BackendError(
@@ -439,9 +428,9 @@ class Campaign:
             if not able:
                 return DEFAULT_SLOTS
             batch = Allocation(group_size=able[0], problems_per_batch=problems, update_steps=1)
-            return min(engine.slots(needs_of(self._backend(), study.run_of(batch, "sample"))).count, MOST_SLOTS)
+            return min(engine.slots(needs_of(self._backend(), study.run_of(batch, "sample"))).count, MAX_SLOTS)
         parallel = engine.spec.parallel if isinstance(engine, ClusterExecutor) and engine.spec is not None else None
-        return min(parallel or DEFAULT_SLOTS, MOST_SLOTS)
+        return min(parallel or DEFAULT_SLOTS, MAX_SLOTS)
 
     def _backend(self) -> Backend:
         return self.backend if self.backend is not None else registry.load(self.study.backend)

@@ -1,20 +1,50 @@
-"""Runs of a study, checked together, written into their folders, and trained on an executor."""
+"""Runs of a study, checked together, written into their folders, trained on an executor, and looked at.
+
+What would end every run is found once, before the first one starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from isocompute_sdk import files
 from isocompute_sdk.campaigns.control import controlling
 from isocompute_sdk.campaigns.executors import ClusterExecutor, Executor, Job, Result, run_jobs
-from isocompute_sdk.campaigns.preflight import check_place
-from isocompute_sdk.campaigns.run_health import early_end
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
+from isocompute_sdk.health import Health
+from isocompute_sdk.health.detectors import detect, nothing_learned
+from isocompute_sdk.health.findings import ADVICE
+from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import RunSpec, Supervision
-from isocompute_sdk.training.backend import Backend, Needs, extends_runs, follow, needs_of, run_folder
+from isocompute_sdk.training.backend import (
+    Backend,
+    Requires,
+    extends_runs,
+    follow,
+    needs_of,
+    requires_of,
+    run_folder,
+)
+
+IMPORT_SECONDS = 60
+"""Time limit of the interpreter that looks for packages; a cold network file system is slow."""
+_MISSING = """
+import importlib.util, sys
+print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
+"""
+"""Prints the packages that are not there."""
+NOTHING_LEARNED = "nothing-learned"
+"""Code of the note that makes a finished run no success."""
+EARLY_UPDATES = 50
+"""Logged updates without any gradient after which a run that goes on counts as learning nothing."""
 
 
 def prepare(
@@ -37,61 +67,44 @@ def prepare(
         BackendError: the backend or the executor refuses a run.
         RecordError: a folder holds measurements of another run.
     """
-    return _write(_checked(runs, backend, root, executor, supervision), backend, root, executor)
+    rules = supervision if supervision is not None else Supervision()
+    _check(runs, backend, root, executor, rules)
+    return _write(runs, backend, root, executor, rules)
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """A run that may start."""
-
-    run: RunSpec
-    folder: Path
-    needs: Needs
-    rules: Supervision
-    early: Callable[[], str] | None
-
-
-def _checked(
-    runs: Sequence[RunSpec],
-    backend: Backend,
-    root: Path,
-    executor: Executor | None,
-    supervision: Supervision | None,
-) -> list[_Checked]:
+def _check(
+    runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Executor | None, rules: Supervision
+) -> None:
     """All checks of `prepare` that need no lock; nothing is written."""
     for run in runs:
         backend.script(run)
-    needs = [needs_of(backend, run) for run in runs]
-    rules = supervision if supervision is not None else Supervision()
-    folders = [(root / run_folder(run)).absolute() for run in runs]
+    early_end(backend, root, rules.stop_on)
     if executor is not None:
-        executor.check(needs)
-        waiting = [run for run, folder in zip(runs, folders, strict=True) if not store.is_finished(folder)]
+        executor.check([needs_of(backend, run) for run in runs])
+        waiting = [run for run in runs if not store.is_finished(root / run_folder(run))]
         check_place(backend, waiting, root, here=executor.name == store.LOCAL)
-    return [
-        _Checked(run, folder, needed, rules, early_end(backend, folder, rules.stop_on))
-        for run, folder, needed in zip(runs, folders, needs, strict=True)
-    ]
 
 
-def _write(checked: Sequence[_Checked], backend: Backend, root: Path, executor: Executor | None) -> tuple[Job, ...]:
+def _write(
+    runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Executor | None, rules: Supervision
+) -> tuple[Job, ...]:
     """Write the folders of checked runs."""
     spec = executor.spec if isinstance(executor, ClusterExecutor) else None
     jobs: list[Job] = []
-    for one in checked:
-        run, folder, rules = one.run, one.folder, one.rules
+    for run in runs:
+        folder = (root / run_folder(run)).absolute()
         store.write_spec(folder, run, longer=extends_runs(backend))
         jobs.append(
             Job(
                 run.run_id,
                 backend.prepare(run, folder),
                 root.absolute(),
-                one.needs,
+                needs_of(backend, run),
                 grace_seconds=None if spec is None else spec.grace_seconds,
                 limit_seconds=None if rules.max_hours is None else 3600 * rules.max_hours,
                 executor=spec,
                 follow=follow(backend, folder),
-                check=one.early,
+                check=early_end(backend, folder, rules.stop_on),
             )
         )
     return tuple(jobs)
@@ -124,12 +137,13 @@ def carry_out(
             given up, or another controller is at work on these runs; the message names every failed run with its last
             output.
     """
-    checked = _checked(runs, backend, root, executor, supervision)
-    with controlling(*(one.folder.parent for one in checked)):
+    rules = supervision if supervision is not None else Supervision()
+    _check(runs, backend, root, executor, rules)
+    with controlling(*((root / run_folder(run)).absolute().parent for run in runs)):
         if before is not None:
             before()
-        jobs = _write(checked, backend, root, executor)
-        return _run(jobs, backend, executor, watch, supervision)
+        jobs = _write(runs, backend, root, executor, rules)
+        return _run(jobs, backend, executor, watch, rules)
 
 
 def _run(
@@ -137,7 +151,7 @@ def _run(
     backend: Backend,
     executor: Executor,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None,
-    supervision: Supervision | None,
+    rules: Supervision,
 ) -> tuple[Result, ...]:
     watches = [follow(backend, job.launch.folder) for job in jobs]
 
@@ -145,7 +159,7 @@ def _run(
         if watch is not None:
             watch(tuple(one.status() for one in watches))
 
-    results = run_jobs(executor, jobs, look, supervision)
+    results = run_jobs(executor, jobs, look, rules)
     look()
     failed = [result for result in results if result.exit_code and not result.reason]
     if failed:
@@ -179,3 +193,118 @@ def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:
 def _failure(result: Result) -> str:
     status = store.RunWatch(result.job.launch.folder).status()
     return f"{result.job.name} (exit code {result.exit_code}): {status.message}"
+
+
+def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: bool) -> None:
+    """Refuse runs whose data, reward function, local model or packages are missing.
+
+    A model on a hub is not looked up. What the files hold and which release is installed is left to the scripts, which
+    say so before they train.
+
+    Args:
+        backend: says what its runs require.
+        runs: the runs that are to start.
+        root: folder to which all paths of the runs are relative.
+        here: whether the runs start on this machine; otherwise its packages say nothing.
+
+    Raises:
+        BackendError: the message lists every problem.
+    """
+    required = dict.fromkeys(found for found in (requires_of(backend, run) for run in runs) if found is not None)
+    problems = dict.fromkeys(problem for one in required for problem in _problems(one, root, here=here))
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise BackendError(
+            f"no run was started, because these problems would end all of them:\n{listed}", "Correct them all."
+        )
+
+
+def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:
+    inputs = dict.fromkeys(required.files, "problems (JSON lines)")
+    if required.reward is not None:
+        path, separator, function = required.reward.rpartition(":")
+        named = bool(separator) and function.isidentifier() and not (root / required.reward).is_file()
+        inputs[path if named else required.reward] = "a Python file with the reward function"
+    for name, what in inputs.items():
+        try:
+            files.check_input(root / name, what=what, error=BackendError)
+        except BackendError as error:
+            yield error.message
+    if required.model is not None:
+        place = root / required.model
+        if place.is_dir() and not (place / "config.json").is_file():
+            yield f"model {place}: a folder without config.json; accepted: a model in Hugging Face's format"
+        elif not place.is_dir() and required.model.startswith(("/", "./", "../")):
+            yield f"model {place}: no such folder"
+    if here and required.packages:
+        yield from _packages(required)
+
+
+def _packages(required: Requires) -> Iterator[str]:
+    stated = os.environ.get("PYTHON")
+    python = stated or (sys.executable if required.beside_sdk else "python3")
+    if shutil.which(python) is None:
+        yield f"interpreter {python}: not found{' (from PYTHON)' if stated else ''}"
+        return
+    try:
+        done = subprocess.run(
+            [python, "-c", _MISSING, *required.packages],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return  # An interpreter of its own kind: the run will say what is wrong with it.
+    missing = done.stdout.split()
+    if missing:
+        yield f"interpreter {python}: no package {', '.join(missing)}; install it, or set PYTHON to one that has it"
+
+
+def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
+    """What the detectors find in the runs of these folders; runs without readable measurements are left out."""
+    found = [records for records in (records_of(backend, folder) for folder in folders) if records is not None]
+    if not found:
+        return Health((), {}, 0)
+    traces = gather(found[0].concat(*found[1:]))
+    return Health.of(traces, {run.run_id: (*detect(run), *nothing_learned(run)) for run in traces})
+
+
+def learned_nothing(health: Health) -> tuple[str, ...]:
+    """Names of the runs that have learned nothing."""
+    return tuple(run for run, notes in health.by_run.items() if any(note.code == NOTHING_LEARNED for note in notes))
+
+
+def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[[], str] | None:
+    """A function that returns why a run is to end early, "" if it is not; None without codes.
+
+    Raises:
+        SpecError: a code that no detector gives.
+    """
+    unknown = sorted(set(codes) - set(ADVICE))
+    if unknown:
+        raise SpecError(
+            f"supervision.stop_on: received {unknown[0]!r}; accepted: {', '.join(ADVICE)}",
+            "Use codes of docs/health.md.",
+        )
+    if not codes:
+        return None
+
+    def look() -> str:
+        records = records_of(backend, folder)
+        if records is None:
+            return ""
+        found = [one for run in gather(records) for one in (*detect(run), *nothing_learned(run, EARLY_UPDATES))]
+        bad = next((one for one in found if one.code in codes and one.severity != "info"), None)
+        return "" if bad is None else f"ended early [{bad.code}]: {ADVICE[bad.code].title}; {bad.seen}"
+
+    return look
+
+
+def records_of(backend: Backend, folder: Path) -> RunSet | None:
+    """What a run has logged; None if it cannot be read."""
+    try:
+        return backend.read_records(folder)
+    except IsoComputeError:
+        return None

@@ -46,9 +46,8 @@ class Controller:
 
 CONTROLLER = Document("controller", 1, Controller)
 
-_held: dict[Path, tuple[int, int]] = {}
-"""Folders that this process controls: thread, and how often it has entered."""
-_guard = threading.Lock()
+_mine = threading.local()
+"""`folders`: those that this thread controls."""
 
 
 @contextmanager
@@ -66,61 +65,44 @@ def controlling(*folders: str | Path) -> Generator[None]:
 
 @contextmanager
 def _control(folder: Path) -> Generator[None]:
-    me = threading.get_ident()
-    with _guard:
-        thread, depth = _held.get(folder, (me, 0))
-        if depth and thread == me:
-            _held[folder] = (me, depth + 1)
-    if depth and thread == me:
-        try:
-            yield
-        finally:
-            with _guard:
-                _held[folder] = (me, _held[folder][1] - 1)
+    held: set[Path] = _mine.__dict__.setdefault("folders", set())
+    if folder in held:
+        yield
         return
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = open_own(folder / CONTROL_FILE)
     try:
         _take(descriptor, folder)
-        with _guard:
-            _held[folder] = (me, 1)
-        try:
-            yield
-        finally:
-            with _guard:
-                del _held[folder]
+        held.add(folder)
+        yield
     finally:
+        held.discard(folder)
         os.close(descriptor)
 
 
 def _take(descriptor: int, folder: Path) -> None:
-    try:
-        _lock(descriptor)
-    except BlockingIOError:
-        found = _named(folder)
-        who = "another process" if found is None else found.describe()
-        raise BackendError(
-            f"{folder} already has a controller: {who}",
-            f"Wait for it (`isocompute status {folder}` shows how far it is), or end it with Ctrl-C or `kill` there; "
-            "then start again.",
-        ) from None
-    except OSError:
-        pass  # No locks on this file system.
+    for look in range(LOOKS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if look < LOOKS - 1:
+                time.sleep(0.05)  # `controller_of` takes the lock for a moment.
+                continue
+            found = _named(folder)
+            who = "another process" if found is None else found.describe()
+            raise BackendError(
+                f"{folder} already has a controller: {who}",
+                f"Wait for it (`isocompute status {folder}` shows how far it is), or end it with Ctrl-C or `kill` "
+                "there; then start again.",
+            ) from None
+        except OSError:
+            break  # No locks on this file system.
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = CONTROLLER.to_text(Controller(os.getpid(), socket.gethostname(), now)).encode()
     # Not by renaming: the lock belongs to this file.
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text, 0)
-
-
-def _lock(descriptor: int) -> None:
-    for _ in range(LOOKS):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(0.05)  # `controller_of` takes the lock for a moment.
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def controller_of(folder: str | Path) -> Controller | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.run_folders.store import RunStatus
@@ -16,55 +15,73 @@ from isocompute_sdk.training.backend import Backend, follow
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one run so far. Amounts are None if neither logged nor known from a throughput."""
+    """What runs have cost. Amounts are None if neither logged nor known from a throughput."""
 
-    rollouts: int
-    evaluation_rollouts: float
-    tokens: float | None
-    gpu_hours: float | None
-    """With evaluations, start and lost attempts."""
-    evaluation_hours: float | None
-    usd: float | None
-    on_cpu: bool = False
-    """Whether the hours are those of a CPU: they count against a budget in hours, and are no GPU-hours elsewhere."""
+    rollouts: float = 0.0
+    tokens: float | None = None
+    gpu_hours: float | None = None
+    usd: float | None = None
 
-    def amount(self, unit: str) -> float | None:
-        """In one unit of a budget."""
-        return float(self.rollouts) if unit == "rollouts" else getattr(self, unit)
+    def __add__(self, other: Cost) -> Cost:
+        def both(one: float | None, two: float | None) -> float | None:
+            return None if one is None and two is None else (one or 0.0) + (two or 0.0)
+
+        return Cost(
+            self.rollouts + other.rollouts,
+            both(self.tokens, other.tokens),
+            both(self.gpu_hours, other.gpu_hours),
+            both(self.usd, other.usd),
+        )
+
+    def part(self, share: float) -> Cost:
+        """A share of it."""
+        amounts = (self.tokens, self.gpu_hours, self.usd)
+        return Cost(share * self.rollouts, *(None if one is None else share * one for one in amounts))
 
 
 def run_cost(
-    folder: Path, backend: Backend, throughput: Throughput | None, hardware: Hardware, status: RunStatus | None = None
-) -> Cost:
-    """What the run in a folder has cost; nothing for a run that has not begun."""
-    seen = follow(backend, folder).status() if status is None else status
-    gpus = max(hardware.gpu_counts)
-    spent = spending([folder])
-    tokens, seconds = _logged(folder, backend)
+    status: RunStatus, backend: Backend, throughput: Throughput | None, hardware: Hardware, *, cpu_counts: bool
+) -> tuple[Cost, Cost]:
+    """What a run has cost: its training with start and lost attempts, and its evaluations.
+
+    Args:
+        status: the run.
+        backend: reads what it logged.
+        throughput: speed and price, for what was not logged.
+        hardware: its GPUs.
+        cpu_counts: whether the hours of a run on the CPU count, as they do against a budget in hours.
+    """
+    spent, gpus = spending([status.folder]), max(hardware.gpu_counts)
+    evaluation = Cost(spent.evaluation_rollouts)
+    if not status.rollouts:
+        return Cost(0.0, 0.0, 0.0, 0.0), evaluation
+    tokens, seconds = _logged(status.folder, backend)
     if tokens is None and throughput is not None and throughput.tokens_per_rollout is not None:
-        tokens = throughput.tokens(seen.rollouts)
+        tokens = throughput.tokens(status.rollouts)
     hours = seconds / 3600 if seconds is not None else spent.hours * gpus if spent.hours else None
-    if hours is None and throughput is not None and seen.step:
-        batch = (seen.group_size or 1) * (seen.problems_per_batch or 1)
+    if hours is None and throughput is not None and status.step:
         with suppress(IsoComputeError):
-            hours = throughput.gpu_hours(batch, seen.step)
+            batch = (status.group_size or 1) * (status.problems_per_batch or 1)
+            hours = throughput.gpu_hours(batch, status.step)
+    if hours is None or (spent.cpu_hours and not cpu_counts):
+        return Cost(float(status.rollouts), tokens), evaluation
     price = None if throughput is None else throughput.usd_per_gpu_hour
-    return Cost(
-        rollouts=seen.rollouts,
-        evaluation_rollouts=spent.evaluation_rollouts,
-        tokens=tokens if seen.rollouts else 0.0,
-        gpu_hours=hours if seen.rollouts else 0.0,
-        evaluation_hours=spent.evaluation_hours * gpus if spent.hours else None,
-        usd=(None if hours is None or price is None else hours * price) if seen.rollouts else 0.0,
-        on_cpu=spent.cpu_hours > 0,
-    )
+    evaluating = min(spent.evaluation_hours * gpus, hours)
+
+    def paid(some: float) -> float | None:
+        return None if price is None else price * some
+
+    training = Cost(float(status.rollouts), tokens, hours - evaluating, paid(hours - evaluating))
+    return training, Cost(spent.evaluation_rollouts, None, evaluating, paid(evaluating))
 
 
 def cost_of(folder: Path, backend: Backend, budget: Budget, throughput: Throughput | None, hardware: Hardware) -> float:
     """What a run has cost, in the budget's unit; 0 if nothing tells."""
+    status = follow(backend, folder).status()
     if budget.unit == "rollouts":
-        return float(follow(backend, folder).status().rollouts)
-    return run_cost(folder, backend, throughput, hardware).amount(budget.unit) or 0.0
+        return float(status.rollouts)
+    training, evaluation = run_cost(status, backend, throughput, hardware, cpu_counts=True)
+    return getattr(training + evaluation, budget.unit) or 0.0
 
 
 def _logged(folder: Path, backend: Backend) -> tuple[float | None, float | None]:
@@ -73,9 +90,5 @@ def _logged(folder: Path, backend: Backend) -> tuple[float | None, float | None]
         table = backend.read_records(folder).to_polars()
     except IsoComputeError:
         return None, None
-
-    def largest(name: str) -> float | None:
-        found: Any = table[name].max() if name in table.columns else None
-        return None if found is None else float(found)
-
-    return largest("tokens"), largest("gpu_seconds")
+    tokens, seconds = (table[name].max() if name in table.columns else None for name in ("tokens", "gpu_seconds"))
+    return (None if tokens is None else float(str(tokens))), (None if seconds is None else float(str(seconds)))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
 from isocompute_sdk.campaigns.control import Controller, controller_of
 from isocompute_sdk.campaigns.costs import Cost, run_cost
-from isocompute_sdk.campaigns.decisions import Decisions, read_decisions
+from isocompute_sdk.campaigns.pilot import Decision, read_decisions, share_of_plan
 from isocompute_sdk.campaigns.study_changes import STUDY, STUDY_FILE
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
@@ -27,35 +26,8 @@ from isocompute_sdk.timing.spending import seconds_left, spending
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow
 
-Kind = Literal["qualification", "pilot", "plan", "evaluation"]
-KINDS: tuple[Kind, ...] = ("qualification", "pilot", "plan", "evaluation")
 HELD = 0.8
 """Probability that the set of the best n holds."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What runs of one kind have cost. Amounts are None if unknown."""
-
-    rollouts: float = 0.0
-    tokens: float | None = None
-    gpu_hours: float | None = None
-    usd: float | None = None
-
-    def __add__(self, other: Spent) -> Spent:
-        def both(name: str) -> float | None:
-            one, two = getattr(self, name), getattr(other, name)
-            return (one or 0.0) + (two or 0.0) if one is not None or two is not None else None
-
-        return Spent(self.rollouts + other.rollouts, both("tokens"), both("gpu_hours"), both("usd"))
-
-    def share(self, part: float) -> Spent:
-        """A part of it."""
-
-        def times(value: float | None) -> float | None:
-            return None if value is None else value * part
-
-        return Spent(self.rollouts * part, times(self.tokens), times(self.gpu_hours), times(self.usd))
 
 
 @dataclass(frozen=True)
@@ -78,8 +50,8 @@ class Overview:
     study: Study
     folder: Path
     statuses: tuple[RunStatus, ...]
-    kinds: Mapping[str, Spent]
-    """Kind -> cost."""
+    kinds: Mapping[str, Cost]
+    """What pilot, plan and evaluation have cost."""
     left: float | None
     """Of the budget, in its unit; None without a budget or where what was spent is unknown."""
     controller: Controller | None
@@ -89,7 +61,6 @@ class Overview:
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
     stage: str
     """What is going on, in a few words."""
-    decisions: Decisions | None
 
 
 def find_study(folder: Path) -> tuple[Study, CampaignSettings | None] | None:
@@ -122,9 +93,10 @@ def overview(folder: Path) -> Overview | None:
     kinds = _by_kind(study, statuses, backend, taken)
     left, budget = None, study.budget
     if budget is not None:
-        counted = [kinds[kind] for kind in KINDS if kind != "evaluation" or budget.unit in ("gpu_hours", "usd")]
+        counted = [kinds["plan"]]
         # A sweep is paid for beside the budget of its study.
-        counted = counted if study.designed is not None else [kinds["plan"]]
+        if study.designed is not None:
+            counted += [kinds["pilot"], *([kinds["evaluation"]] if budget.unit in ("gpu_hours", "usd") else [])]
         amounts = [getattr(one, budget.unit) for one in counted]
         if any(amount is not None for amount in amounts):
             left = budget.available - sum(amount or 0.0 for amount in amounts)
@@ -137,7 +109,6 @@ def overview(folder: Path) -> Overview | None:
         _controller(folder, places),
         *_seconds_left(statuses, left if budget is not None and budget.unit == "rollouts" else None),
         _stage(folder, study, statuses, taken),
-        taken,
     )
 
 
@@ -185,49 +156,19 @@ def _fitted(folder: Path, study: Study) -> Fits:
 
 
 def _by_kind(
-    study: Study, statuses: Sequence[RunStatus], backend: Backend, taken: Decisions | None
-) -> dict[str, Spent]:
-    kinds = {kind: Spent() for kind in KINDS}
+    study: Study, statuses: Sequence[RunStatus], backend: Backend, taken: Sequence[Decision] | None
+) -> dict[str, Cost]:
+    kinds = {"pilot": Cost(), "plan": Cost(), "evaluation": Cost()}
+    timed = study.budget is not None and study.budget.timed
     for status in statuses:
-        cost = run_cost(status.folder, backend, study.throughput, study.hardware, status)
-        if cost.on_cpu and (study.budget is None or not study.budget.timed):
-            cost = replace(cost, gpu_hours=None, evaluation_hours=None, usd=None)
-        training, evaluation = _split(cost)
+        training, evaluation = run_cost(status, backend, study.throughput, study.hardware, cpu_counts=timed)
+        of_plan = float(status.run_id.startswith("plan-"))
+        # A pilot run may go on as the plan.
+        share = of_plan if taken is None else share_of_plan(taken, status.run_id)
+        kinds["plan"] += training.part(share)
+        kinds["pilot"] += training.part(1.0 - share)
         kinds["evaluation"] += evaluation
-        for kind, part in _parts(status, taken).items():
-            kinds[kind] += training.share(part)
     return kinds
-
-
-def _split(cost: Cost) -> tuple[Spent, Spent]:
-    """Training with starts and losses, and evaluation."""
-    hours, price = cost.evaluation_hours, None
-    if cost.usd is not None and cost.gpu_hours:
-        price = cost.usd / cost.gpu_hours
-    evaluation = Spent(cost.evaluation_rollouts, None, hours, None if price is None or hours is None else price * hours)
-    left = None if cost.gpu_hours is None else max(cost.gpu_hours - (hours or 0.0), 0.0)
-    training = Spent(float(cost.rollouts), cost.tokens, left, None if price is None or left is None else price * left)
-    return training, evaluation
-
-
-def _parts(status: RunStatus, taken: Decisions | None) -> dict[Kind, float]:
-    """Shares of a run's cost by kind: a run may begin as a check, go on as a pilot run, and end as the plan."""
-    if taken is None:
-        return {"plan" if status.run_id.startswith("plan-") else "pilot": 1.0}
-    checks = {one.run_id: one for one in ([] if taken.checks is None else taken.checks.runs)}
-    chosen = {one.run_id: one.rollouts for one in taken.pilot_runs()}
-    endings = {ending.run.run_id: ending for ending in taken.endings}
-    total, name = float(max(status.rollouts, 1)), status.run_id
-    check = float(checks[name].rollouts) if name in checks else 0.0
-    if name not in endings:
-        return {"qualification": min(check / total, 1.0), "pilot": max(1.0 - check / total, 0.0)}
-    before = float(chosen.get(name, 0.0)) if endings[name].continues is not None else 0.0
-    before = max(before, check)
-    return {
-        "qualification": min(check / total, 1.0),
-        "pilot": max(min(before / total, 1.0) - check / total, 0.0),
-        "plan": max(1.0 - before / total, 0.0),
-    }
 
 
 def _controller(folder: Path, places: Sequence[Path]) -> Controller | None:
@@ -248,7 +189,7 @@ def _seconds_left(statuses: Sequence[RunStatus], left: float | None) -> tuple[fl
     return seconds_left(statuses), left / speed if left is not None and speed else None
 
 
-def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Decisions | None) -> str:
+def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None) -> str:
     finished = sum(status.state == "finished" for status in statuses)
     if (folder / REFIT).exists():
         return "done"
@@ -258,9 +199,4 @@ def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Dec
     if taken is None:
         total = len(study.expand()) if study.sweep is not None else len(statuses)
         return f"sweep: {finished} of {total} runs finished"
-    if not taken.rounds:
-        return "checking the recipe" if taken.qualified is None else taken.qualified.reason
-    number = len(taken.rounds)
-    stops = [look.reason for look in taken.looks.get(number, ()) if any(one.stopped for one in look.judged)]
-    now = stops[-1] if stops else taken.rounds[-1].reason
-    return "pilot is over" if taken.ended else f"pilot, round {number}: {now}"
+    return f"pilot, {taken[-1].reason}" if taken else "designing the pilot"

@@ -166,10 +166,10 @@ def _predictions(source: list[Path], outcome: list[Path] | None, fitting: Fittin
         emit_json(found.to_dict())
     else:
         say(found.summary())
-    if not (found.scores or found.waiting):
+    if not found.scores:
         raise RecordError(
-            f"{folder} holds no score and no plan with a predicted reward, at any depth",
-            "Give the folder with your plans (allocate --output ...) or campaigns.",
+            f"{folder} holds no prediction with an outcome, at any depth",
+            "Give the folder of a campaign, or a plan with the runs that carried it out (--outcome).",
         )
 
 

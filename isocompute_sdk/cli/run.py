@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
 
-    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: short runs check the recipe,
-    pilot runs are chosen in rounds until another one is not worth its cost, and the rest of the budget trains the plan.
+    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: pilot runs are chosen in
+    rounds until another one is not worth its cost, and the rest of the budget trains the plan.
     What was decided, and why, is in the folder `decisions` of the study.
 
     --probe trains ten steps at each of three batch sizes instead, and writes seconds per step for --throughput. With
@@ -145,10 +145,9 @@ def _run_sweep(
     path: Path, loaded: Study, executor: ExecutorSpec, only: Sequence[str], *, detach: bool, json: bool
 ) -> None:
     """Train the runs of a sweep, or those of them that are named."""
-    from isocompute_sdk.campaigns.carrying_out import carry_out, prepare
+    from isocompute_sdk.campaigns.carrying_out import carry_out, health_of, learned_nothing, prepare
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
-    from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
     from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.following import write_page

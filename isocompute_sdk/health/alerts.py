@@ -12,8 +12,8 @@ from pydantic import Field
 from isocompute_sdk.documents import Document
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.detectors import detect
-from isocompute_sdk.health.diagnosis import notes_by_run
-from isocompute_sdk.health.predicted_band import band_findings
+from isocompute_sdk.health.findings import notes_by_run
+from isocompute_sdk.health.rewards import band_findings
 from isocompute_sdk.health.traces import RunTraces
 from isocompute_sdk.notes import Note, Severity
 

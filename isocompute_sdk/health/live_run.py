@@ -10,10 +10,9 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.fitting.forecast import LiveRun, Trouble
-from isocompute_sdk.health.detectors import check_health, findings
-from isocompute_sdk.health.diagnosis import Finding
-from isocompute_sdk.health.levels import WINDOW, noise_of
-from isocompute_sdk.health.training_dynamics import IMPROVED
+from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
+from isocompute_sdk.health.findings import Finding
+from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.rewards import (
     TRAIN_SET,

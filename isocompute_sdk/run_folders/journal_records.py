@@ -1,7 +1,7 @@
-"""What stands in a line of `metrics.jsonl`, the journal of a run: declared once for writers, readers and schemas.
+"""What stands in a line of `metrics.jsonl`, the journal of a run, and of `attempts.jsonl`, its starts.
 
-`run_journal.Journal` writes such lines. Fields that are not declared are kept: context in the record of a run, and
-whatever else a writer wants to note.
+Declared once for writers, readers and schemas. `run_journal.Journal` writes lines of the journal. Fields that are not
+declared are kept: context in the record of a run, and whatever else a writer wants to note.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from isocompute_sdk.run_folders import run_journal
 from isocompute_sdk.run_folders.progress import JOURNAL
 from isocompute_sdk.run_folders.run_journal import SCHEMA_VERSION
 
+CONFIG = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+ATTEMPTS_FILE = "attempts.jsonl"
 Amounts = dict[str, float | None]
 """Name -> number; None if it was not measured."""
 REMEDY = "Correct or remove the line, or read the file with the release that wrote it."
@@ -28,9 +30,7 @@ REMEDY = "Correct or remove the line, or read the file with the release that wro
 class Record(BaseModel):
     """What every line has."""
 
-    model_config = ConfigDict(
-        extra="allow", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = CONFIG
 
     run_id: str | None = None
     """Name of the run."""
@@ -156,3 +156,46 @@ def read(path: Path) -> list[dict[str, Any]]:
         return run_journal.read(path)
     except ValueError as error:
         raise RecordError(str(error), REMEDY) from error
+
+
+class Start(BaseModel):
+    """One line of attempts.jsonl: a start of the training.
+
+    The built-in runner appends it, and `training/payload/claim_folder.py`, which has the standard library only.
+    """
+
+    model_config = CONFIG
+
+    attempt: int = Field(ge=1)
+    """1 for the first."""
+    started: float = Field(ge=0)
+    """Seconds since 1970."""
+    identity: str | None = None
+    """Digest of everything that decides the results; None for a launch script, which keeps its request instead."""
+    train: str | None = None
+    """SHA-256 of the training problems; None if unknown."""
+    validation: str | None = None
+    reward: str | None = None
+    """SHA-256 of the reward file; None if unknown, and for a function of a module."""
+
+
+START = Document("run-start", 2, Start, signed=False, remedy=REMEDY, indent=None)
+
+
+def read_starts(path: Path) -> list[Start]:
+    """Every start in the file, without a last line that is still being written; empty if the file is missing.
+
+    Raises:
+        RecordError: a whole line is no start, or the file cannot be read.
+    """
+    if not path.exists():
+        return []
+    with files.open_input(path, what="the starts of a run", error=RecordError) as file:
+        lines = file.read().split(b"\n")[:-1]
+    found: list[Start] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(START.from_text(line, f"{path}:{number}"))
+        except DocumentError as error:
+            raise RecordError(error.message, error.hint) from error
+    return found

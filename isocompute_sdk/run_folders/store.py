@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,26 +212,16 @@ def read_spec(folder: str | Path) -> RunSpec | None:
     """
     path = Path(folder) / SPEC_FILE
     if path.exists():
-        return _spec_at(path)
-    path = Path(folder) / RUNNER_SPEC_FILE
-    if not path.exists() or _is_of_another_kind(path, RUNNER_SPEC.kind):
-        return _requested(Path(folder))
-    return RUNNER_SPEC.load(path)
-
-
-def _spec_at(path: Path) -> RunSpec:
-    """The run in a specification, which controllers ask for at every look, read again once the file has changed."""
-    try:
-        now = path.stat()
-    except OSError:
         return RUN_SPEC.load(path)
-    return _spec_of(path, (now.st_mtime_ns, now.st_size, now.st_ino))
-
-
-@lru_cache(maxsize=1024)
-def _spec_of(path: Path, version: tuple[int, int, int]) -> RunSpec:
-    """The run in this version of a file."""
-    return RUN_SPEC.load(path)
+    path = Path(folder) / RUNNER_SPEC_FILE
+    kind: object = None
+    if path.exists():
+        text = files.read_text(path, what="a run's specification")
+        kind = RUNNER_SPEC.kind
+        with suppress(ValueError):
+            raw = files.parse_json(text)
+            kind = raw.get("kind") if isinstance(raw, dict) else None
+    return RUNNER_SPEC.load(path) if kind == RUNNER_SPEC.kind else _requested(Path(folder))
 
 
 def _requested(folder: Path) -> RunSpec | None:
@@ -243,15 +233,6 @@ def _requested(folder: Path) -> RunSpec | None:
     if not isinstance(raw, dict) or "framework" not in raw or not isinstance(raw.get("run"), dict):
         return None
     return RunSpec.model_validate(raw["run"])
-
-
-def _is_of_another_kind(path: Path, kind: str) -> bool:
-    """Whether a file holds something other than a `kind`; False if it cannot be read."""
-    try:
-        raw = files.parse_json(files.read_text(path, what="a run's specification"))
-    except (IsoComputeError, ValueError):
-        return False
-    return not isinstance(raw, dict) or raw.get("kind") != kind
 
 
 def find_runs(folder: str | Path) -> tuple[Path, ...]:
@@ -464,7 +445,7 @@ def _asked_steps(folder: Path, progress: Progress | None) -> int | None:
     """The length that a finished run is asked for now; None if it is not finished, or was never made longer."""
     if progress is None or progress.ended != "finished" or not (folder / _LONGER_FILE).exists():
         return None
-    return _spec_at(folder / SPEC_FILE).update_steps
+    return RUN_SPEC.load(folder / SPEC_FILE).update_steps
 
 
 def _ended(folder: Path, progress: Progress | None, asked: int | None) -> tuple[State, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
@@ -27,6 +26,9 @@ __all__ = [
     "in_unit",
     "parse_count",
 ]
+
+IN_FILE = "in a file"
+"""Context in which validators see what a file holds."""
 
 
 def in_unit(name: str) -> Any:
@@ -76,7 +78,7 @@ class Spec(BaseModel):
     def from_file_data(cls, data: object, place: Place, source: str) -> Self:
         """Validate what a file holds; `place` and `source` name positions and the file in the `SpecError`."""
         try:
-            return super().model_validate(data)
+            return super().model_validate(data, context=IN_FILE)
         except ValidationError as error:
             raise explain(error, cls, data, place, source) from None
 
@@ -87,11 +89,6 @@ class Spec(BaseModel):
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
             raise explain(error, cls, None) from None
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As in pydantic, except that the update is validated like any other value."""
-        copy = super().model_copy(deep=deep)
-        return copy.replace(**update) if update else copy
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, validated as a whole.

@@ -8,12 +8,12 @@ import re
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, GetJsonSchemaHandler, ValidationInfo, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
-from isocompute_sdk.specs.base import Spec, in_unit
+from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
 
@@ -66,9 +66,17 @@ def hours_until(text: str, now: datetime | None = None) -> float:
     return math.floor(hours * 100) / 100
 
 
-def _deadline(value: Any) -> Any:
-    is_text = isinstance(value, str) and not re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value)
-    return hours_until(value) if is_text or (isinstance(value, str) and value.count("-") == 2) else value
+def _deadline(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str) or (re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value) and value.count("-") != 2):
+        return value
+    hours = hours_until(value)
+    if info.context == IN_FILE and _SPAN.fullmatch(value) is None:
+        raise problem(
+            message=f"received {show(value)}; accepted in a file: hours, or a text such as '36h' or '3 days', since a "
+            "file is read again at every start, when fewer hours are left",
+            hint=f"Write {hours:g}, the hours from now.",
+        )
+    return hours
 
 
 class Budget(Spec):
@@ -87,8 +95,8 @@ class Budget(Spec):
     usd: Annotated[Amount | None, in_unit("US dollars")] = None
     """Money over the whole run, in US dollars."""
     deadline_hours: Annotated[Quantity | None, BeforeValidator(_deadline), in_unit("hours")] = None
-    """Wall-clock hours that the run may take; `Friday` or a date is turned into the hours until then. None: no
-    deadline."""
+    """Wall-clock hours that the run may take, such as `36` or `3 days`. On a command line and in Python `Friday` or a
+    date is turned into the hours until then; in a file it would move. None: no deadline."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
     """GPUs on which it is spent. None: those of the `Hardware`."""
     spent: Annotated[dict[Purpose, Amount] | None, in_unit("that of the budget")] = None

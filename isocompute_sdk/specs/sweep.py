@@ -14,12 +14,6 @@ GroupSize = Annotated[int, Number(whole=True, ge=2)]
 Seed = Annotated[int, Number(whole=True, ge=0, lt=2**32)]
 
 
-def _that_many_seeds(count: int) -> str:
-    """The list of seeds that a bare number may mean: as many seeds from 0."""
-    shown = [str(seed) for seed in range(min(count, 3))] + (["..."] if count > 3 else [])
-    return f"{count} seeds, [{', '.join(shown)}],"
-
-
 class HasSizes(Protocol):
     """What has the three sizes of a run."""
 
@@ -81,7 +75,7 @@ class Sweep(Spec):
     """Keep only pairs whose batch n * B_p is one of these, in rollouts (fixed-batch study). None: keep all."""
     max_rollouts_per_batch: Annotated[Count | None, in_unit("rollouts")] = None
     """Keep only pairs whose batch n * B_p is at most this, in rollouts. None: keep all."""
-    seeds: Annotated[tuple[Seed, ...], Items(or_meant=_that_many_seeds)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Items(alone=False)] = (0,)
     """List of seeds; every pair runs once per seed and learning rate. A bare number is refused: `seeds: 2` could mean
     two seeds, [0, 1], or the one seed [2]."""
 

@@ -18,8 +18,8 @@ from isocompute_sdk.ingest.formats.log_format import (
     STARTUP_SECONDS,
     STEP_SECONDS,
 )
+from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.progress import JOURNAL
-from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.store import METRICS_FILE, RunStatus, read_spec
 
 RECENT = 20

@@ -143,8 +143,6 @@ class Requires:
     """Base model: a folder, or a hub's name. None: no model is read."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
-    releases: tuple[tuple[str, str], ...] = ()
-    """(package, release) of those whose settings differ between releases."""
     beside_sdk: bool = False
     """Whether that interpreter is this one, unless PYTHON is set; otherwise python3."""
 

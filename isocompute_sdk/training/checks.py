@@ -71,7 +71,7 @@ kl_off = Rule[Case[Any]](
     "recipe.kl_coef",
     lambda c: c.recipe.kl_coef == 0,
     "kl_coef = 0: kl_in and kl_estimator have no effect, and no reference model is loaded.",
-    "kl-off",
+    "recipe-field-unused",
     "info",
 )
 kl_without_gradient = Rule[Case[Any]](
@@ -107,7 +107,7 @@ std_epsilon_unused = Rule[Case[Any]](
     "recipe.std_epsilon",
     lambda c: not c.recipe.normalize_advantage and not (c.ppo and c.framework == "veRL"),
     "std_epsilon is not used: advantages are not normalised.",
-    "std-epsilon-unused",
+    "recipe-field-unused",
     "info",
 )
 tensor_parallel = Rule[Case[Any]](

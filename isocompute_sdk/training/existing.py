@@ -11,9 +11,8 @@ from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.program_source import configuration_in
 from isocompute_sdk.training.rendering import sh
-from isocompute_sdk.training.shell_words import commands
+from isocompute_sdk.training.scripts import commands, configuration_in
 
 COMPARED = (
     "algorithm",

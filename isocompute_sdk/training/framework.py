@@ -270,7 +270,6 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
     """Texts that the framework misreads in the path of a run folder."""
     PROGRAMS: ClassVar[tuple[str, ...]]
     """Programs that the script writes into the run folder besides those of the SDK."""
-    one_release: bool = True
     reads_inputs: bool = True
 
     def describe(self) -> BackendInfo:

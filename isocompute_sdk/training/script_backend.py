@@ -39,8 +39,6 @@ class ScriptBackend(ABC):
     """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
-    one_release: bool = False
-    """Whether the script is written for one release of its first package, the version that `describe` gives."""
     extends: bool = False
     """Whether a finished run that is made longer goes on from its last checkpoint, as if it had always been longer."""
     speed_options: frozenset[str] | None = None
@@ -81,8 +79,7 @@ class ScriptBackend(ABC):
 
     def requires(self, run: RunSpec) -> Requires:
         """The packages, and the inputs if training reads them."""
-        releases = ((self.packages[0], self.describe().version),) if self.one_release else ()
-        data, packages = run.data, Requires(packages=self.packages, releases=releases, beside_sdk=self.beside_sdk)
+        data, packages = run.data, Requires(packages=self.packages, beside_sdk=self.beside_sdk)
         if not self.reads_inputs:
             return packages
         return replace(packages, files=(data.train, data.validation), reward=data.reward, model=run.model)

@@ -121,7 +121,7 @@ def designed(folder: Path) -> None:
     study = make_study().replace(
         sweep=None,
         budget=20_000,
-        pilot={"slots": 2, "largest_share": 0.3, "qualify": False},
+        pilot={"slots": 2, "largest_share": 0.3},
         supervision={"retry_after_seconds": 0.1},
     )
     (folder / "study.yaml").write_text(dump_spec(study))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class CurveBackend:
     """Meets the Backend protocol.
 
-    `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n) and
-    hang (for this n nothing comes after the first evaluation) and gate (a file without which nothing comes after it).
+    `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n, or
+    "all"), hang (for this n nothing comes after the first evaluation) and gate (a file without which nothing comes).
     A run needs none of the package, so methods import it.
     """
 
@@ -98,7 +98,7 @@ def train(run: dict[str, object], folder: Path) -> None:
             time.sleep(3600.0 if options.get("hang") == n and last >= 0 else float(options.get("seconds", 0.0)))
             noise = 0.004 * np.random.default_rng([seed, n, bp, step]).normal()
             gain = (0.3 + 0.03 * np.log2(n)) * -np.expm1(-step * n * bp / (500.0 * n))
-            flat = options.get("flat") == n
+            flat = options.get("flat") in (n, "all")
             metrics = {"avg@4": 0.0 if flat else float(np.clip(0.4 + gain + noise, 0, 1))}
             if flat and step:
                 write("step", step, metrics={"train_reward": 0.0, "zero_variance_share": 1.0})

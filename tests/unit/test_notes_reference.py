@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)*")
-MAKERS = ("Note", "Finding", "Finding.at")
+MAKERS = ("Note", "Watch", "Finding", "Finding.at")
 
 SEVERITIES = ("info", "warning", "refuse")
 

@@ -1,15 +1,13 @@
 """Executors start prepared runs: the protocol, what drives it, and the executor for this machine."""
 
 from isocompute_sdk.campaigns.executors.base import Executor, Handle, Job, Result, Seen
-from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineJob, EngineSilent
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineSilent
 from isocompute_sdk.campaigns.executors.local import LocalExecutor, Slots
-from isocompute_sdk.campaigns.executors.running import Leaving, run_jobs
-from isocompute_sdk.campaigns.executors.stopping import Stopped, stop_runs
+from isocompute_sdk.campaigns.executors.running import Leaving, Stopped, run_jobs, stop_runs
 
 __all__ = [
     "ClusterExecutor",
     "Engine",
-    "EngineJob",
     "EngineSilent",
     "Executor",
     "Handle",

@@ -51,6 +51,11 @@ class Job:
     check: Callable[[], str] | None = None
     """Returns why the run is to be ended early, or "". None: never."""
 
+    @property
+    def key(self) -> str:
+        """Its folder, as text."""
+        return str(self.launch.folder.absolute())
+
     def label(self, attempt: int) -> str:
         """Name of an attempt for engines: unique among all runs, and made of letters, digits and `._-`."""
         place = hashlib.sha256(str(self.launch.folder.absolute()).encode()).hexdigest()[:8]
@@ -64,6 +69,16 @@ class Handle:
     job: Job
     started: Started | None
     """What the engine started, as kept in the run folder; None if another program started the run."""
+
+    @property
+    def ended(self) -> Seen | None:
+        """How the attempt ended by its record in the run folder; None without one."""
+        record = store.read_exit(self.job.launch.folder)
+        if record is None or self.started is None or record.attempt != self.started.attempt:
+            return None
+        if record.stopped:
+            return Seen("stopped", reason=record.reason)
+        return Seen("finished" if record.exit_code == 0 else "failed", record.exit_code)
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from isocompute_sdk.campaigns.executors.base import ACTIVE, GRACE_SECONDS, Handle, Job, Seen, State, wrapper_command
+from typing_extensions import override
+
+from isocompute_sdk.campaigns.executors.base import (
+    ACTIVE,
+    GRACE_SECONDS,
+    Executor,
+    Handle,
+    Job,
+    Seen,
+    wrapper_command,
+)
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.training.backend import Needs
-
-
-@dataclass(frozen=True)
-class EngineJob:
-    """What an engine says about one of its jobs."""
-
-    state: State
-    """`waiting`, `running`, or any of the others once the job is gone; `unknown` if the engine does not answer."""
-    words: str = ""
-    """The engine's own words, such as `NODE_FAIL`."""
-    exit_code: int | None = None
-    """None if the engine does not know it."""
 
 
 class Engine(Protocol):
@@ -79,7 +77,7 @@ class Engine(Protocol):
         """
         ...
 
-    def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
+    def look(self, refs: Sequence[str]) -> Mapping[str, Seen]:
         """What the engine says about these jobs, by its name for them. A job that it has forgotten is left out.
 
         A job about which the engine does not answer is `unknown`; this method raises nothing for that.
@@ -100,7 +98,7 @@ class EngineSilent(Exception):
 
 
 @dataclass(frozen=True)
-class ClusterExecutor:
+class ClusterExecutor(Executor):
     """Hands runs to an engine and adopts those that an earlier controller has handed over."""
 
     engine: Engine
@@ -108,7 +106,7 @@ class ClusterExecutor:
     """Runs handed over at a time. None: all; the engine queues them."""
     grace_seconds: float = GRACE_SECONDS
     """Time between SIGTERM and SIGKILL of a job that does not say."""
-    poll_seconds: float = 2.0
+    poll_seconds: float = 2.0  # pyright: ignore[reportIncompatibleMethodOverride]
     """Time between two looks at the run folders."""
     ask_seconds: float = 3.0
     """Time between two questions to the engine about one job."""
@@ -125,8 +123,8 @@ class ClusterExecutor:
     """Folders whose command has outlived its wrapper and was asked to end."""
     _insisted: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders of attempts that were to end at once, because they had not ended in their time."""
-    _looks: dict[str, tuple[float, EngineJob]] = field(
-        default_factory=dict[str, "tuple[float, EngineJob]"], init=False, repr=False, compare=False
+    _looks: dict[str, tuple[float, Seen]] = field(
+        default_factory=dict[str, "tuple[float, Seen]"], init=False, repr=False, compare=False
     )
     """When the engine was last asked about a job, and what it said."""
     _own: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
@@ -135,20 +133,16 @@ class ClusterExecutor:
     """Time at which the engine first called a job ended whose folder is silent, by its name for the job."""
 
     @property
+    @override
     def name(self) -> str:
-        """Name of the engine."""
         return self.engine.name
 
+    @override
     def check(self, needs: Sequence[Needs]) -> None:
-        """Refuse runs that can never fit.
-
-        Raises:
-            BackendError: a run needs more than there is, or the engine does not answer.
-        """
         self.engine.check(needs)
 
+    @override
     def adopt(self, job: Job) -> Handle | None:
-        """The attempt that goes on or whose end is unknown; None if the folder says that nothing does."""
         folder = job.launch.folder
         attempt, started, ended = store.last_attempt(folder), store.read_started(folder), store.read_exit(folder)
         over = ended is not None and ended.attempt == attempt
@@ -160,18 +154,14 @@ class ClusterExecutor:
             started = self._find(job, attempt)
         if not locks.is_running(folder) and (over or started is None or started.engine != self.name):
             return None
-        self._active.add(_key(job))
+        self._active.add(job.key)
         return Handle(job, started)
 
+    @override
     def submit(self, job: Job, attempt: int) -> Handle | None:
-        """Hand the run to the engine unless an attempt goes on, or may go on while the engine does not answer.
-
-        Raises:
-            BackendError: the engine refuses the job.
-        """
         folder = job.launch.folder
         job = job if job.grace_seconds is not None else replace(job, grace_seconds=self.grace_seconds)
-        if self.parallel is not None and len(self._active - {_key(job)}) >= self.parallel:
+        if self.parallel is not None and len(self._active - {job.key}) >= self.parallel:
             return None
         with locks.submitting(folder):
             earlier = self.adopt(job)
@@ -188,11 +178,11 @@ class ClusterExecutor:
             self._own.add(ref)
             started = store.Started(attempt, self.name, ref)
             store.write_started(folder, started)
-        self._active.add(_key(job))
+        self._active.add(job.key)
         return Handle(job, started)
 
+    @override
     def poll(self, handles: Sequence[Handle]) -> tuple[Seen, ...]:
-        """What is seen of each attempt; the engine is asked about those whose folder is silent."""
         named = [self._named(one) for one in handles]
         looked = self._look([one for one in named if self._is_open(one)])
         return tuple(self._poll_folder(one, looked) for one in named)
@@ -201,14 +191,14 @@ class ClusterExecutor:
         """What the engine says about each attempt, whatever its folder says; empty if it was not started there."""
         looked = self._look(handles)
         found = [looked.get(one.started.ref) if one.started is not None else None for one in handles]
-        return tuple("" if job is None else job.words or job.state for job in found)
+        return tuple("" if job is None else job.reason or job.state for job in found)
 
+    @override
     def cancel(self, handle: Handle) -> None:
-        """SIGTERM to the wrapper of an attempt, SIGKILL on a second request; other programs are left alone."""
         started = handle.started
         if started is None or started.engine != self.name:
             return
-        key, now = _key(handle.job), time.monotonic()
+        key, now = handle.job.key, time.monotonic()
         with suppress(EngineSilent):
             ref = started.ref if started.ref in self._own else self.engine.find(handle.job, started.attempt)
             if ref is not None:
@@ -258,7 +248,7 @@ class ClusterExecutor:
         except EngineSilent:
             return False
 
-    def _look(self, handles: Sequence[Handle]) -> Mapping[str, EngineJob]:
+    def _look(self, handles: Sequence[Handle]) -> Mapping[str, Seen]:
         """What the engine says about the jobs of these attempts."""
         refs = [one.started.ref for one in handles if one.started is not None and one.started.engine == self.name]
         now = time.monotonic()
@@ -266,19 +256,16 @@ class ClusterExecutor:
         asked = [ref for ref in refs if ref and now - self._looks.get(ref, (-math.inf,))[0] >= self.ask_seconds]
         if asked:
             # A job that the engine has forgotten ended long ago.
-            forgotten = dict.fromkeys(asked, EngineJob("failed", f"forgotten by {self.name}"))
+            forgotten = dict.fromkeys(asked, Seen("failed", reason=f"forgotten by {self.name}"))
             answers = {**forgotten, **self.engine.look(asked)}
             self._looks.update((ref, (now, answers[ref])) for ref in asked)
         return {ref: self._looks[ref][1] for ref in refs if ref}
 
     def _said(self, handle: Handle) -> Seen | None:
         """What the folder says; None if it is silent."""
+        if handle.ended is not None:
+            return handle.ended
         folder, started = handle.job.launch.folder, handle.started
-        ended = store.read_exit(folder)
-        if started is not None and ended is not None and ended.attempt == started.attempt:
-            if ended.stopped:
-                return Seen("stopped", reason=ended.reason)
-            return Seen("finished" if ended.exit_code == 0 else "failed", ended.exit_code)
         own = started is not None and started.engine == self.name
         if locks.is_running(folder):
             return Seen("running" if own else "unknown")
@@ -288,17 +275,17 @@ class ClusterExecutor:
         """Whether the folder leaves open what has become of an attempt, so that the engine must be asked."""
         seen = self._said(handle)
         # Who has ended a run that we have not asked to end: a time limit, or somebody who wants it to stay ended.
-        return seen is None or (seen.state == "stopped" and _key(handle.job) not in self._asked)
+        return seen is None or (seen.state == "stopped" and handle.job.key not in self._asked)
 
-    def _poll_folder(self, handle: Handle, looked: Mapping[str, EngineJob]) -> Seen:
-        key = _key(handle.job)
+    def _poll_folder(self, handle: Handle, looked: Mapping[str, Seen]) -> Seen:
+        key = handle.job.key
         seen = self._said(handle)
         job = looked.get(handle.started.ref) if handle.started is not None and self._is_open(handle) else None
         if seen is None:
             seen = self._silent(handle, job)
         elif job is not None and job.state in ACTIVE:
             # It is about to end, or the engine starts it again.
-            return Seen(job.state, reason=job.words)
+            return Seen(job.state, reason=job.reason)
         elif seen.state == "running" and key in self._asked:
             self._end_orphan(handle)
         if seen.state == "stopped" and job is not None and job.state == "stopped" and key not in self._asked:
@@ -314,7 +301,7 @@ class ClusterExecutor:
 
     def _insist(self, handle: Handle) -> None:
         """End an attempt at once that has not ended in its time, such as one that was asked before it could hear."""
-        key, started = _key(handle.job), handle.started
+        key, started = handle.job.key, handle.started
         late = time.monotonic() - self._asked[key]
         if started is None or started.ref not in self._own or key in self._insisted or late < self.settle_seconds:
             return
@@ -324,7 +311,7 @@ class ClusterExecutor:
 
     def _end_orphan(self, handle: Handle) -> None:
         """End the command of an attempt whose wrapper was killed, if it runs on this machine: no engine knows it."""
-        key = _key(handle.job)
+        key = handle.job.key
         beat = wrapper.read_json(handle.job.launch.folder / wrapper.BEAT_FILE) or {}
         if beat.get("namespace") != wrapper.pid_namespace() or locks.find_process(str(beat.get("process"))) is not None:
             return
@@ -335,25 +322,21 @@ class ClusterExecutor:
             with suppress(ProcessLookupError):
                 os.killpg(command, signal.SIGKILL if overdue else signal.SIGTERM)
 
-    def _silent(self, handle: Handle, job: EngineJob | None) -> Seen:
+    def _silent(self, handle: Handle, job: Seen | None) -> Seen:
         """What follows from the engine's words if the folder says nothing."""
-        started, key = handle.started, _key(handle.job)
+        started, key = handle.started, handle.job.key
         if started is None or not started.ref:
             return Seen("unknown", reason=f"{self.name} does not answer")
         if job is None:
             return Seen("running")  # The folder has fallen silent since the engine was asked.
         if job.state in ACTIVE:
             self._gone.pop(started.ref, None)
-            return Seen(job.state, reason=job.words)
+            return Seen(job.state, reason=job.reason)
         since = self._gone.setdefault(started.ref, time.monotonic())
         if key not in self._asked and time.monotonic() - since < self.settle_seconds:
-            return Seen("running", reason=job.words)
+            return Seen("running", reason=job.reason)
         # Without an exit record, what the engine calls a success or a failure is a lost attempt.
         if key in self._asked or job.state == "stopped":
             # It was asked to end before it began, so nobody need wait for its record.
             wrapper.write_exit(handle.job.launch.folder, started.attempt, -signal.SIGTERM, stopped=True)
-        return Seen("stopped", reason=job.words)
-
-
-def _key(job: Job) -> str:
-    return str(job.launch.folder.absolute())
+        return Seen("stopped", reason=job.reason)

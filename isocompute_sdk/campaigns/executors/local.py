@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,17 +18,33 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Handle, Job, Seen, wrapper_command
-from isocompute_sdk.campaigns.executors.gpus import VARIABLE, Gpu, claim, visible_gpus
+from typing_extensions import override
+
+from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Executor, Handle, Job, Seen, wrapper_command
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.run_folders.wrapper import LEAST_DESCRIPTOR
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.training.backend import Needs
 
 ENGINE = store.LOCAL
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+NVIDIA_SMI_SECONDS = 60
+"""Time limit of nvidia-smi, which takes seconds on a machine with many GPUs and no persistence daemon."""
+_LISTED = re.compile(r"^(?P<indent>\s*)(?P<kind>GPU|MIG) .*\(UUID: (?P<uuid>[^)\s]+)\)")
 SECONDS_AFTER_KILL = 5.0
 """Longest wait, after SIGKILL, for processes that a job started outside of its process group."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, or one MIG slice of a GPU."""
+
+    token: str
+    """Its name in CUDA_VISIBLE_DEVICES: an index, a GPU UUID or a MIG UUID."""
+    uuid: str
+    """Its UUID; the token if nothing tells the UUID."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,7 @@ class Slots:
 
 
 @dataclass(frozen=True)
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Starts the wrapper of each job, which runs `launch.sh` with its output in the run folder's log.txt.
 
     A run that needs GPUs gets GPUs of its own through CUDA_VISIBLE_DEVICES; a run that needs none sees none. If this
@@ -51,7 +70,7 @@ class LocalExecutor:
     """Parallel runs. None: as many as the GPUs suffice for, or one per core for runs without GPUs."""
     grace_seconds: float = GRACE_SECONDS
     """Time between SIGTERM and SIGKILL."""
-    poll_seconds: float = 0.2
+    poll_seconds: float = 0.2  # pyright: ignore[reportIncompatibleMethodOverride]
     """Time between two checks of the jobs."""
     _active: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders of the attempts that go on."""
@@ -70,8 +89,8 @@ class LocalExecutor:
             )
 
     @property
+    @override
     def name(self) -> str:
-        """`local`."""
         return ENGINE
 
     @cached_property
@@ -93,28 +112,20 @@ class LocalExecutor:
         room = len(self.gpus) // each
         return Slots(min(room, self.max_parallel or room), each, self.gpus)
 
+    @override
     def check(self, needs: Sequence[Needs]) -> None:
-        """Refuse runs that need more GPUs than are visible.
-
-        Raises:
-            BackendError: a run needs more GPUs than are visible.
-        """
         for one in dict.fromkeys(needs):
             self.slots(one)
 
+    @override
     def adopt(self, job: Job) -> Handle | None:
-        """The attempt that holds the run's folder; None if the folder is free."""
         if not locks.is_running(job.launch.folder):
             return None
-        self._active.add(_key(job))
+        self._active.add(job.key)
         return Handle(job, _started(job))
 
+    @override
     def submit(self, job: Job, attempt: int) -> Handle | None:
-        """Start the job if a slot is free.
-
-        Raises:
-            BackendError: the script cannot be started.
-        """
         slots = self.slots(job.needs)
         if len(self._active) >= slots.count:
             return None
@@ -132,22 +143,19 @@ class LocalExecutor:
             if store.stop_requested(job.launch.folder):
                 return None  # Looked up under the lock, so that no run starts behind the back of `stop_runs`.
             process = self._process(job, attempt, slots, gpus, lock, [one.fileno() for one in claims])
-        self._active.add(_key(job))
-        self._children[_key(job)] = process
+        self._active.add(job.key)
+        self._children[job.key] = process
         started = store.Started(attempt, ENGINE, locks.process_ref(process.pid) or "", tuple(gpu.token for gpu in gpus))
         store.write_started(job.launch.folder, started)
         return Handle(job, started)
 
+    @override
     def poll(self, handles: Sequence[Handle]) -> tuple[Seen, ...]:
-        """What is seen of each attempt; ends those whose time to end by themselves is over."""
         return tuple(self._poll(handle) for handle in handles)
 
+    @override
     def cancel(self, handle: Handle) -> None:
-        """SIGTERM to an attempt, SIGKILL after `grace_seconds` or on a second request.
-
-        A run that another program started is left alone.
-        """
-        key = _key(handle.job)
+        key = handle.job.key
         if not self._signal(handle, signal.SIGTERM if key not in self._deadlines else signal.SIGQUIT):
             self._forget(key)
             return
@@ -155,30 +163,21 @@ class LocalExecutor:
         self._deadlines[key] = time.monotonic() + grace + SECONDS_AFTER_KILL
 
     def _poll(self, handle: Handle) -> Seen:
-        key, child = _key(handle.job), self._children.get(_key(handle.job))
+        key, child = handle.job.key, self._children.get(handle.job.key)
         asked = key in self._deadlines
         if child is not None and child.poll() is None:
             return self._overdue(handle) or Seen("running")
         # Of a run that was asked to end nothing may remain; another may leave a server behind, once it has a record.
-        ended = self._said(handle) is not None and not asked and self._living(handle) is None
+        ended = handle.ended is not None and not asked and self._living(handle) is None
         if not ended and locks.is_running(handle.job.launch.folder):
             own = asked or child is not None or self._living(handle) is not None
             return self._overdue(handle) or Seen("running" if own else "unknown")
         self._forget(key)
-        return self._said(handle) or Seen("stopped")
-
-    def _said(self, handle: Handle) -> Seen | None:
-        """How the attempt ended by its record; None without one."""
-        ended, started = store.read_exit(handle.job.launch.folder), handle.started
-        if ended is None or started is None or ended.attempt != started.attempt:
-            return None
-        if ended.stopped:
-            return Seen("stopped", reason=ended.reason)
-        return Seen("finished" if ended.exit_code == 0 else "failed", ended.exit_code)
+        return handle.ended or Seen("stopped")
 
     def _overdue(self, handle: Handle) -> Seen | None:
         """Kill an attempt that outlives its deadline; its end if even that does not help."""
-        key = _key(handle.job)
+        key = handle.job.key
         late = time.monotonic() - self._deadlines.get(key, math.inf)
         if late < 0:
             return None
@@ -190,14 +189,14 @@ class LocalExecutor:
 
     def _living(self, handle: Handle) -> tuple[int | None, int | None] | None:
         """Process ids of the wrapper and the command of an attempt, as far as they hold its folder; None if neither."""
-        child, started = self._children.get(_key(handle.job)), handle.started
+        child, started = self._children.get(handle.job.key), handle.started
         if started is None or started.engine != ENGINE:
             return None
         folder = handle.job.launch.folder
         leader = child.pid if child is not None and child.poll() is None else locks.find_holder(folder, started.ref)
         beat = wrapper.read_json(folder / wrapper.BEAT_FILE) or {}
         command = locks.find_holder(folder, beat.get("command")) if beat.get("attempt") == started.attempt else None
-        if leader is None and command is None and (self._said(handle) is None or _key(handle.job) in self._deadlines):
+        if leader is None and command is None and (handle.ended is None or handle.job.key in self._deadlines):
             # A wrapper that was killed at once has left no record of what it had just started.
             command = next(iter(_groups(folder)), None)
         return None if leader is None and command is None else (leader, command)
@@ -296,5 +295,91 @@ def _started(job: Job) -> store.Started | None:
     return store.Started(int(attempt), ENGINE, str(beat.get("process")))
 
 
-def _key(job: Job) -> str:
-    return str(job.launch.folder.absolute())
+def visible_gpus() -> tuple[Gpu, ...]:
+    """GPUs of CUDA_VISIBLE_DEVICES; all GPUs of the machine if it is unset.
+
+    Like CUDA, ends the list at the first token that names no device: "" and "-1" are no GPU, "0,-1,1" is GPU 0.
+    """
+    stated = os.environ.get(VARIABLE)
+    # Nothing runs for a variable that hides every GPU.
+    if stated is not None and (not stated.strip() or stated.strip().startswith("-")):
+        return ()
+    listed = _machine()
+    if stated is None:
+        return tuple(Gpu(uuid, uuid) for _, uuid in listed)
+    found: dict[str, Gpu] = {}
+    for token in (part.strip() for part in stated.split(",")):
+        uuid = _uuid(token, listed)
+        if uuid is None:
+            break
+        found.setdefault(uuid, Gpu(token, uuid))
+    return tuple(found.values())
+
+
+def claim(gpus: Sequence[Gpu], count: int) -> tuple[tuple[Gpu, ...], tuple[socket.socket, ...]] | None:
+    """Claim `count` of the GPUs that no other run on this machine has claimed; None if there are fewer.
+
+    A claim lasts until every process that has inherited its socket has ended, whatever ended them, so that a run keeps
+    its GPUs when its controller is killed. It holds against all campaigns and users in one network namespace.
+    """
+    with ExitStack() as stack:
+        claimed: list[tuple[Gpu, socket.socket]] = []
+        for gpu in gpus:
+            if len(claimed) == count:
+                break
+            # A name in the abstract namespace of Unix sockets: unlike a lock file, nothing can remove it.
+            claimant = stack.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                claimant.bind(f"\0isocompute-gpu-{gpu.uuid}"[:100])
+            except OSError:
+                continue
+            claimed.append((gpu, claimant))
+        if len(claimed) < count:
+            return None
+        kept = tuple((gpu, _out_of_the_way(claimant)) for gpu, claimant in claimed)
+        return tuple(gpu for gpu, _ in kept), tuple(claimant for _, claimant in kept)
+
+
+def _out_of_the_way(claimant: socket.socket) -> socket.socket:
+    """A copy with a number that scripts, which inherit it, do not use for files of their own."""
+    return socket.socket(fileno=fcntl.fcntl(claimant, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR))
+
+
+def _uuid(token: str, listed: Sequence[tuple[int, str]]) -> str | None:
+    """UUID of a token; None if it names no device."""
+    if token.isdecimal():
+        if not listed:
+            return token
+        return next((uuid for index, uuid in listed if index == int(token)), None)
+    if not token.startswith(("GPU-", "MIG-")):
+        return None
+    # CUDA accepts the beginning of a UUID.
+    return next((uuid for _, uuid in listed if uuid.startswith(token)), token)
+
+
+def _machine() -> list[tuple[int, str]]:
+    """Index and UUID of all GPUs of the machine; of a GPU with MIG slices, those of the slices.
+
+    Empty if nvidia-smi cannot tell.
+    """
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "-L"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    gpus: list[list[str]] = []
+    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+        match = _LISTED.match(line)
+        if match is None:
+            continue
+        if match["kind"] == "GPU":
+            gpus.append([match["uuid"]])
+        elif gpus:
+            gpus[-1].append(match["uuid"])
+    return [(index, uuid) for index, uuids in enumerate(gpus) for uuid in uuids[1:] or uuids]

@@ -20,9 +20,10 @@ from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
+from typing_extensions import override
 
-from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Job, State
-from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
+from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Job, Seen, State
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineSilent
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.base import Count, Text, in_unit
@@ -71,7 +72,7 @@ class RaySpec(ExecutorSpec):
 
 
 @dataclass(frozen=True)
-class RayEngine:
+class RayEngine(Engine):
     """Hands runs to the Jobs API of a Ray cluster."""
 
     spec: RaySpec = field(default_factory=RaySpec)
@@ -79,13 +80,13 @@ class RayEngine:
     """Submission ids of jobs that were asked to end."""
 
     @property
+    @override
     def name(self) -> str:
-        """Name of the executor."""
         return "ray"
 
     @property
+    @override
     def python(self) -> str:
-        """Interpreter that runs the wrapper on the nodes."""
         return self.spec.python or sys.executable
 
     @cached_property
@@ -104,12 +105,8 @@ class RayEngine:
             ) from error
         return self._call(lambda: module.JobSubmissionClient(self.spec.address))
 
+    @override
     def check(self, needs: Sequence[Needs]) -> None:
-        """Refuse what fits on no node, which Ray would leave pending for ever.
-
-        Raises:
-            BackendError: a run needs more than there is, or the cluster does not answer.
-        """
         try:
             nodes = self._nodes()
         except EngineSilent as silent:
@@ -120,12 +117,8 @@ class RayEngine:
         for one in dict.fromkeys(needs):
             self._refuse_never_fitting(one, nodes)
 
+    @override
     def room(self, job: Job) -> bool:
-        """Whether enough GPUs are free for a run, by the runs that all campaigns have in the cluster.
-
-        Raises:
-            EngineSilent: the cluster does not answer.
-        """
         nodes = self._nodes()
         wanted = _gpus(job.needs, nodes) * job.needs.nodes
         if not wanted:
@@ -134,23 +127,14 @@ class RayEngine:
         taken = sum(int((one.metadata or {}).get(GPUS, 0)) for one in going)
         return taken + wanted <= (self.spec.gpus or sum(_amount(one, "GPU") for one in nodes))
 
+    @override
     def find(self, job: Job, attempt: int) -> str | None:
-        """Submission id of the job for this attempt; None if there is none that waits or runs.
-
-        Raises:
-            EngineSilent: the cluster does not answer.
-        """
         name = job.label(attempt)
         found = next((one for one in self._jobs() if one.submission_id == name), None)
         return name if found is not None and _state(found) in ("waiting", "running") else None
 
+    @override
     def submit(self, job: Job, attempt: int, command: Sequence[str]) -> str:
-        """Submit a job; returns its submission id.
-
-        Raises:
-            EngineSilent: the cluster does not answer; the job may have been submitted.
-            BackendError: the cluster refuses the job.
-        """
         request = self.request(job, attempt, command, self._nodes())
         name = str(request["submission_id"])
         if any(one.submission_id == name for one in self._jobs()):
@@ -158,22 +142,16 @@ class RayEngine:
             self._call(lambda: self.client.delete_job(name))
         return str(self._call(lambda: self.client.submit_job(**request)))
 
-    def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
-        """What the cluster says about these jobs; a job that it does not know is left out."""
+    @override
+    def look(self, refs: Sequence[str]) -> Mapping[str, Seen]:
         try:
             jobs = {str(one.submission_id): one for one in self._jobs()}
         except EngineSilent as silent:
-            return dict.fromkeys(refs, EngineJob("unknown", str(silent)))
+            return dict.fromkeys(refs, Seen("unknown", reason=str(silent)))
         return {ref: self._engine_job(ref, jobs[ref]) for ref in refs if ref in jobs}
 
+    @override
     def end(self, ref: str, *, at_once: bool) -> None:
-        """Ask a job to end: TERM to all its processes, KILL when its time to end is over.
-
-        Ray offers no other way to end a job, so a second request changes nothing.
-
-        Raises:
-            EngineSilent: the cluster does not answer.
-        """
         del at_once
         if any(one.submission_id == ref and _state(one) in ("waiting", "running") for one in self._jobs()):
             self._call(lambda: self.client.stop_job(ref))
@@ -217,17 +195,17 @@ class RayEngine:
                 f"Change {needs.source} or executor.cpus in the study, or add nodes to the cluster.",
             )
 
-    def _engine_job(self, ref: str, job: Any) -> EngineJob:
+    def _engine_job(self, ref: str, job: Any) -> Seen:
         state = _state(job)
         words = str(job.status.value)
         if state == "waiting" and ref in self._ended:
             # Ray keeps such a job until there is room, starts it, and ends it at once.
-            return EngineJob("stopped", f"{words}, withdrawn")
+            return Seen("stopped", reason=f"{words}, withdrawn")
         if state == "failed":
             # The last line is that of the job's log, or what has happened to its node.
             last = str(job.message or "").strip().rpartition("\n")[2].strip()
             words = ": ".join(part for part in (words, str(job.error_type or ""), last[:200]) if part)
-        return EngineJob(state, words, job.driver_exit_code if state in ("finished", "failed") else None)
+        return Seen(state, job.driver_exit_code if state in ("finished", "failed") else None, words)
 
     def _jobs(self) -> list[Any]:
         """All jobs that were submitted to the cluster."""

@@ -1,4 +1,4 @@
-"""`run_jobs`: run prepared jobs to their end on any executor."""
+"""`run_jobs`: run prepared jobs to their end on any executor. `stop_runs`: end runs that another process started."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result, Seen
+from isocompute_sdk.campaigns.executors.registry import executors_of
 from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.interrupts import interrupts_later
-from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders import locks, store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.run_folders.wrapper import OUT_OF_TIME
 from isocompute_sdk.specs import Supervision
+from isocompute_sdk.training.backend import Launch
 
 CANCEL_POLL_SECONDS = 0.05
 """Time between two looks at jobs that were asked to end."""
@@ -90,7 +93,7 @@ def run_jobs(
                     raise
             work.cancel()
             raise
-    return tuple(work.results[_key(job)] for job in jobs)
+    return tuple(work.results[job.key] for job in jobs)
 
 
 @dataclass
@@ -172,7 +175,7 @@ class _Work:
     """The cause that all runs seem to share; empty if there is none."""
 
     def __post_init__(self) -> None:
-        self.tracks = {_key(job): _Track() for job in self.jobs}
+        self.tracks = {job.key: _Track() for job in self.jobs}
 
     @property
     def done(self) -> bool:
@@ -180,7 +183,7 @@ class _Work:
 
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the active jobs, and of those that wait for room."""
-        waiting = [job.name for job in self.jobs if _key(job) not in self.active and _key(job) not in self.results]
+        waiting = [job.name for job in self.jobs if job.key not in self.active and job.key not in self.results]
         return tuple(handle.job.name for handle in self.active.values()), tuple(waiting)
 
     def adopt(self) -> None:
@@ -188,8 +191,8 @@ class _Work:
         for job in self.jobs:
             handle = self.executor.adopt(job)
             if handle is not None:
-                self.active[_key(job)] = handle
-                self.tracks[_key(job)].begin(progressed=True)
+                self.active[job.key] = handle
+                self.tracks[job.key].begin(progressed=True)
             else:
                 self._is_finished(job)
 
@@ -197,7 +200,7 @@ class _Work:
         """Note how attempts ended, and end those that are in trouble."""
         handles = list(self.active.values())
         for handle, seen in zip(handles, self.executor.poll(handles), strict=True):
-            key = _key(handle.job)
+            key = handle.job.key
             if seen.state in ACTIVE:
                 self._supervise(handle, seen)
                 continue
@@ -208,7 +211,7 @@ class _Work:
         """Start waiting jobs in their order, as far as there is room."""
         now = time.monotonic()
         for job in self.jobs:
-            key, folder = _key(job), job.launch.folder
+            key, folder = job.key, job.launch.folder
             if key in self.active or key in self.results or self._is_finished(job):
                 continue
             if store.stop_requested(folder):
@@ -247,7 +250,7 @@ class _Work:
     def _supervise(self, handle: Handle, seen: Seen) -> None:
         """Look for records, and ask an attempt to end that hangs or is not worth its time."""
         job, now = handle.job, time.monotonic()
-        track = self.tracks[_key(job)]
+        track = self.tracks[job.key]
         if seen.state != "running":
             track.since = now
             return
@@ -270,13 +273,13 @@ class _Work:
                 self._end(handle, sick)
 
     def _end(self, handle: Handle, trouble: str) -> None:
-        track = self.tracks[_key(handle.job)]
+        track = self.tracks[handle.job.key]
         track.trouble, track.asked = trouble, time.monotonic()
         self.executor.cancel(handle)
 
     def _conclude(self, job: Job, seen: Seen) -> None:
         """The result of a job whose attempt has ended; none if it is to be started again."""
-        key, code = _key(job), seen.exit_code
+        key, code = job.key, seen.exit_code
         track = self.tracks[key]
         if code == 0:
             self.results[key] = Result(job, 0)
@@ -321,12 +324,12 @@ class _Work:
             why = f"killed (exit code {seen.exit_code})"
         reason = f"{why}; retried {track.retries} time(s)"
         store.write_abandoned(job.launch.folder, reason)
-        self.results[_key(job)] = Result(job, seen.exit_code, reason=reason)
+        self.results[job.key] = Result(job, seen.exit_code, reason=reason)
 
     def _is_finished(self, job: Job) -> bool:
         finished = store.is_finished(job.launch.folder)
         if finished:
-            self.results[_key(job)] = Result(job, 0, started=False)
+            self.results[job.key] = Result(job, 0, started=False)
         return finished
 
 
@@ -363,17 +366,82 @@ def _signals_as_exit() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _key(job: Job) -> str:
-    return str(job.launch.folder.absolute())
-
-
 def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
     seen: dict[str, str] = {}
     for job in jobs:
-        key = _key(job)
+        key = job.key
         if key in seen:
             raise BackendError(
                 f"{seen[key]!r} and {job.name!r} share the folder {key}; accepted: a folder per run",
                 "Give them different names or output_dirs.",
             )
         seen[key] = job.name
+
+
+SECONDS_TO_APPEAR = 5.0
+"""Longest time between a process that takes a folder's lock and its record in the folder."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What `stop_runs` did."""
+
+    ended: tuple[Path, ...]
+    """Folders of runs that went on and have ended."""
+    foreign: tuple[Path, ...]
+    """Folders of runs that go on because no executor has a record of them, such as a launch.sh started by hand."""
+    unanswered: tuple[Path, ...] = ()
+    """Folders of runs of which nothing is known because the engine does not answer."""
+
+
+def stop_runs(folders: Sequence[Path], executor: Executor | None = None) -> Stopped:
+    """End the runs in these folders and return once they have ended.
+
+    A controller that is at work starts none of them again. Nothing is lost that a run has saved: `run_jobs` resumes it.
+
+    Args:
+        folders: run folders.
+        executor: what started the runs. None: the executor on record in each folder.
+
+    Raises:
+        IsoComputeError: the executor of a run is not installed here.
+    """
+    unfinished = [folder for folder in folders if not store.is_finished(folder)]
+    for folder in unfinished:
+        store.request_stop(folder)
+    engines = dict.fromkeys(unfinished, executor) if executor is not None else executors_of(unfinished)
+    known: list[tuple[Handle, Executor]] = []
+    foreign: list[Path] = []
+    unanswered: list[Path] = []
+    for folder, engine in engines.items():
+        handle = engine.adopt(Job(folder.name, Launch(folder, (), ()), folder))
+        if handle is None:
+            continue
+        current = _known(handle, engine)
+        if current is not None:
+            engine.cancel(current)
+            known.append((current, engine))
+        elif handle.started is not None and handle.started.engine == engine.name and not locks.is_running(folder):
+            unanswered.append(folder)
+        else:
+            foreign.append(folder)
+    while any(_go_on(engine, known) for engine in {id(engine): engine for _, engine in known}.values()):
+        time.sleep(max(engine.poll_seconds for _, engine in known))
+    return Stopped(tuple(one.job.launch.folder for one, _ in known), tuple(foreign), tuple(unanswered))
+
+
+def _go_on(executor: Executor, known: Sequence[tuple[Handle, Executor]]) -> bool:
+    mine = [handle for handle, engine in known if engine is executor]
+    return any(seen.state in ("waiting", "running") for seen in executor.poll(mine))
+
+
+def _known(handle: Handle, executor: Executor) -> Handle | None:
+    """The handle of an attempt once the executor knows it; None if it belongs to another program."""
+    deadline = time.monotonic() + SECONDS_TO_APPEAR
+    current: Handle | None = handle
+    while current is not None and executor.poll([current])[0].state == "unknown":
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(executor.poll_seconds)
+        current = executor.adopt(handle.job)
+    return current or handle

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import override
 
-from isocompute_sdk.campaigns.executors.base import Job, State
-from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
+from isocompute_sdk.campaigns.executors.base import Job, Seen, State
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineSilent
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import ExecutorSpec
@@ -140,54 +141,41 @@ class SlurmSpec(ExecutorSpec):
 
 
 @dataclass(frozen=True)
-class SlurmEngine:
+class SlurmEngine(Engine):
     """Hands runs to Slurm. All text that a user wrote reaches it as one argument, without a shell."""
 
     spec: SlurmSpec = field(default_factory=SlurmSpec)
 
     @property
+    @override
     def name(self) -> str:
-        """Name of the executor."""
         return "slurm"
 
     @property
+    @override
     def python(self) -> str:
-        """Interpreter that runs the wrapper on the nodes."""
         return self.spec.python or sys.executable
 
+    @override
     def check(self, needs: Sequence[Needs]) -> None:
-        """Refuse what Slurm can never start: by its own test, and by the time limit of the partition.
-
-        Raises:
-            BackendError: a run can never start, or Slurm does not answer.
-        """
         try:
             for one in dict.fromkeys(needs):
                 self._refuse_never_fitting(one)
         except EngineSilent as silent:
             raise BackendError(f"Slurm does not answer: {silent}", "Try again once `sinfo` answers.") from None
 
+    @override
     def room(self, job: Job) -> bool:
-        """True: Slurm queues what it has no room for."""
         del job
         return True
 
+    @override
     def find(self, job: Job, attempt: int) -> str | None:
-        """Id of the job in the queue that was submitted for this attempt; None if there is none.
-
-        Raises:
-            EngineSilent: Slurm does not answer.
-        """
         listed = self._queue("--me", f"--name={job.label(attempt)}")
         return next((ref for ref, one in listed.items() if one.state in ("waiting", "running")), None)
 
+    @override
     def submit(self, job: Job, attempt: int, command: Sequence[str]) -> str:
-        """Submit a job; returns its id.
-
-        Raises:
-            EngineSilent: Slurm does not answer; the job may have been submitted.
-            BackendError: Slurm refuses the job.
-        """
         # Otherwise Ray joins the cluster of a job beside this one, which has no GPU left.
         share = {"RAY_ADDRESS": "local"} if job.needs.ray else {}
         done = _run(self.request(job, attempt, command), cwd=str(job.launch.folder), share=share)
@@ -195,19 +183,15 @@ class SlurmEngine:
             raise self._refusal(done.stderr, job.name)
         return _job_id(done.stdout)
 
-    def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
-        """What Slurm says about these jobs; a job that it has forgotten is left out."""
+    @override
+    def look(self, refs: Sequence[str]) -> Mapping[str, Seen]:
         try:
             return self._queue("--states=all", f"--jobs={','.join(refs)}")
         except EngineSilent as silent:
-            return dict.fromkeys(refs, EngineJob("unknown", str(silent)))
+            return dict.fromkeys(refs, Seen("unknown", reason=str(silent)))
 
+    @override
     def end(self, ref: str, *, at_once: bool) -> None:
-        """Ask a job to end: TERM to the wrapper, or KILL to all of its processes.
-
-        Raises:
-            EngineSilent: Slurm does not answer.
-        """
         # A job in the queue has no process to ask. No job can start between the two commands unseen by the second.
         self._cancel("--state=PENDING", ref)
         self._cancel("--batch", f"--signal={'QUIT' if at_once else 'TERM'}", ref)
@@ -305,7 +289,7 @@ class SlurmEngine:
         known = [limit for limit in limits if limit is not None]
         return max(known) if known and len(known) == len(limits) else None, any("gpu" in row[2] for row in own)
 
-    def _queue(self, *chosen: str) -> dict[str, EngineJob]:
+    def _queue(self, *chosen: str) -> dict[str, Seen]:
         """Jobs in the queue, by id.
 
         Raises:
@@ -314,7 +298,7 @@ class SlurmEngine:
         done = _run(("squeue", "--noheader", f"--Format={_QUEUE_FORMAT}", *chosen))
         if done.returncode and "Invalid job id" not in done.stderr:
             raise EngineSilent(_last_line(done.stderr) or f"squeue left with {done.returncode}")
-        found: dict[str, EngineJob] = {}
+        found: dict[str, Seen] = {}
         for line in done.stdout.splitlines():
             ref, state, status, *reason = [*line.split(), "", "", ""]
             if ref.isdecimal():
@@ -364,11 +348,11 @@ def _job_id(printed: str) -> str:
     return ref
 
 
-def _engine_job(state: str, status: str, reason: str) -> EngineJob:
+def _engine_job(state: str, status: str, reason: str) -> Seen:
     ours = _STATES.get(state, "running")
     words = state if reason in ("", "None", "(null)") else f"{state} ({reason})"
     ended = ours in ("finished", "failed") and status.isdecimal()
-    return EngineJob(ours, words, os.waitstatus_to_exitcode(int(status)) if ended else None)
+    return Seen(ours, os.waitstatus_to_exitcode(int(status)) if ended else None, words)
 
 
 def _environment() -> dict[str, str]:

@@ -16,7 +16,8 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.campaigns.overview import BestSoFar, Overview, Spent
+    from isocompute_sdk.campaigns.costs import Cost
+    from isocompute_sdk.campaigns.overview import BestSoFar, Overview
     from isocompute_sdk.health.alerts import Alert
     from isocompute_sdk.specs import Study
 
@@ -208,7 +209,7 @@ def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
         yield f"time left: runs {duration(found.seconds_left)}{more}"
 
 
-def amounts(spent: Spent) -> str:
+def amounts(spent: Cost) -> str:
     """Rollouts, and hours and money where known; hours from three minutes on."""
     parts = [f"{spent.rollouts:,.0f} rollouts"]
     if spent.gpu_hours is not None and spent.gpu_hours >= 0.05:

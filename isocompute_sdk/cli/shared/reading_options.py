@@ -12,8 +12,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.fitting.fits import FitsSet
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.ingest.mapping import RunMap
     from isocompute_sdk.records import RunSet
 

@@ -1,12 +1,12 @@
-"""`isocompute run` for a study whose pilot is chosen while it goes on: the campaign from checks to refit."""
+"""`isocompute run` for a study whose pilot is chosen while it goes on: the campaign from pilot to refit."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared import background, following
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
@@ -16,11 +16,9 @@ from isocompute_sdk.errors import PlanError, RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-    from isocompute_sdk.campaigns.study_changes import Change
     from isocompute_sdk.specs import ExecutorSpec, Study
 
 STAGES = {
-    "qualify": "checking the recipe",
     "pilot": "pilot",
     "sweep": "sweep",
     "fit": "fitting",
@@ -31,10 +29,12 @@ STAGES = {
 }
 
 
-def note_changes(changes: Sequence[Change]) -> None:
+def note_changes(changes: Mapping[str, tuple[Any, Any]]) -> None:
     """Say what was edited in a study, on stderr."""
-    for change in changes:
-        print(f"edited since the last start: {change.describe()}", file=sys.stderr)
+    from isocompute_sdk.campaigns.study_changes import describe
+
+    for field, (old, new) in changes.items():
+        print(f"edited since the last start: {describe(field, old, new)}", file=sys.stderr)
 
 
 def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, detach: bool, json: bool) -> None:
@@ -48,7 +48,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         json: print one JSON document.
 
     Raises:
-        BackendError: the recipe did not qualify, or a run failed.
+        BackendError: a run failed, or all have learned nothing.
         RecordError: runs were given up or have learned nothing.
     """
     from isocompute_sdk.campaigns.campaign import Campaign
@@ -109,20 +109,11 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
 
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
-    from isocompute_sdk.campaigns.decisions import read_decisions
     from isocompute_sdk.campaigns.overview import overview
+    from isocompute_sdk.campaigns.pilot import read_decisions
 
-    taken = read_decisions(campaign.root)
-    if taken.qualified is not None:
-        say(f"recipe: {taken.qualified.reason}")
-        print_notes(taken.qualified.notes)
-    for one in taken.rounds:
-        say(f"round {one.number}: {one.reason}")
-        for look in taken.looks[one.number]:
-            if any(judged.stopped for judged in look.judged):
-                say(f"  {look.reason}")
-    if taken.endings:
-        say(f"planned run: {taken.endings[-1].reason}")
+    for one in read_decisions(campaign.root):
+        say(one.reason)
     say()
     print_plan(outcome.plan)
     say()

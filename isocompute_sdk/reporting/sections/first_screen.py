@@ -5,8 +5,7 @@ from __future__ import annotations
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import Approval, Gain
-from isocompute_sdk.planning.plan import VERDICTS, assumed_values, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -165,18 +165,18 @@ class Number:
 class Items:
     """Annotation for tuple fields: any list, or one value for a list of one; no repeats where `unique`.
 
-    `length` fixes the number of items. With `or_meant`, one whole number alone is an error that names two readings: the
-    list of that number, and what `or_meant` says.
+    `length` fixes the number of items. Where `alone` is false, one value alone is an error.
     """
 
     unique: bool = True
     length: int | None = None
-    or_meant: Callable[[int], str] | None = None
+    alone: bool = True
 
     def read(self, value: object) -> tuple[object, ...]:
         """The items as a tuple, not yet checked one by one."""
         if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
-            self._refuse_ambiguous(value)
+            if not self.alone:
+                raise problem(accepted="a list, such as [0, 1]")
             items: tuple[object, ...] = (value,)
         else:
             items = tuple(cast("Iterable[object]", value))
@@ -185,18 +185,6 @@ class Items:
         if not items:
             raise problem(accepted="a list with at least one item")
         return items
-
-    def _refuse_ambiguous(self, value: object) -> None:
-        if self.or_meant is None or not isinstance(value, str | numbers.Real):
-            return
-        try:
-            count = parse_count(cast("str | float", value))
-        except SpecError:
-            return
-        raise problem(
-            message=f"received {show(value)}; accepted: a list",
-            hint=f"It could mean {self.or_meant(count)} or [{count}]: write the list that you mean.",
-        )
 
     def check(self, items: tuple[object, ...]) -> tuple[object, ...]:
         """Reject repeats: the same cell twice would be the same run twice."""
@@ -217,7 +205,7 @@ class Items:
         array = handler(schema)
         if self.length is not None:
             return array
-        if self.or_meant is not None:
+        if not self.alone:
             return {**array, "minItems": 1, "uniqueItems": self.unique}
         return {"anyOf": [{**array, "minItems": 1, "uniqueItems": self.unique}, array["items"]]}
 

@@ -154,7 +154,7 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
 
 def note_start(folder: Path) -> None:
     """Record the number of this start (from 1) and its time."""
-    # As run_folders/starts.py of the SDK declares it.
+    # As run_folders/journal_records.py of the SDK declares it.
     start = {"kind": "run-start", "schema_version": 2, "attempt": attempt_of(folder) + 1, "started": time.time()}
     with (folder / ATTEMPTS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(start) + "\n")

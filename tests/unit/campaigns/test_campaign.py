@@ -14,7 +14,7 @@ import pytest
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.prediction_check import compare
+from isocompute_sdk.campaigns.scorecard import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store

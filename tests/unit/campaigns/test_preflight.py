@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.carrying_out import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out, check_place
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Study
 from isocompute_torch import TorchBackend
@@ -58,29 +57,14 @@ def problems(study: Study, root: Path, backend: TorchBackend | None = None) -> l
 
 def test_every_problem_is_named_once_for_all_runs(study: Study, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").unlink()
-    (tmp_path / "validation.jsonl").write_text("prompt,answer\n")
-    (tmp_path / "reward.py").write_text("def other(:")
+    (tmp_path / "validation.jsonl").unlink()
+    (tmp_path / "validation.jsonl").mkdir()
+    (tmp_path / "reward.py").unlink()
     (tmp_path / "model" / "config.json").unlink()
     found = problems(study, tmp_path, TorchBackend())
     assert len(found) == len(set(found)) >= 4
     for name in ("train.jsonl", "validation.jsonl", "reward.py", "config.json"):
         assert sum(name in line for line in found) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        (REWARD, False),
-        ("from math import sqrt as score\n", False),
-        ("try:\n    import none\nexcept ImportError:\n    score = len\n", False),
-        ("class score: pass\n", False),
-        ("def scores(): pass\n", True),
-        ("", True),
-    ],
-)
-def test_the_reward_function_must_be_defined(study: Study, tmp_path: Path, text: str, wrong: bool) -> None:
-    (tmp_path / "reward.py").write_text(text)
-    assert bool(problems(study, tmp_path)) is wrong
 
 
 def test_a_missing_package_is_named_with_the_interpreter(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.run_health import EARLY_UPDATES, early_end, health_of, learned_nothing
+from isocompute_sdk.campaigns.carrying_out import EARLY_UPDATES, early_end, health_of, learned_nothing
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.training import registry
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Planner, RecordError, RunSet, fit
-from isocompute_sdk.campaigns.prediction_check import Comparison
-from isocompute_sdk.campaigns.scorecard import keep_score, read_scorecard
+from isocompute_sdk.campaigns.scorecard import Comparison, keep_score, read_scorecard
+from isocompute_sdk.errors import DocumentError
 from isocompute_sdk.records.checkpoints import choose_checkpoint
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -43,17 +43,13 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Planner(fit(runs[0].concat(*runs[1:]), draws=40)).allocate("4M", mode="conservative", spend="all").save(path)
 
 
-def test_a_plan_waits_until_its_run_is_scored(plan_file: Path) -> None:
-    assert read_scorecard(plan_file.parent).waiting == (str(plan_file),)
+def test_a_run_that_carried_out_a_plan_is_scored_beside_it(plan_file: Path) -> None:
     n = json.loads(plan_file.read_text())["group_size"]
     (written,) = keep_score(plan_file, evaluations(n, 4e6, "planned", test=True))
     assert written.name == "plan.planned.score.json"
     card = read_scorecard(plan_file.parent)
-    assert card.waiting == ()
     (score,) = card.scores
-    assert score.covered
-    assert score.checkpoint is not None
-    assert score.checkpoint.reported_on == "test"
+    assert score.inside
     assert json.dumps(card.to_dict(), allow_nan=False)
 
 
@@ -74,7 +70,7 @@ def test_the_command_scores_and_shows(isocompute: Command, plan_file: Path, tmp_
     short.to_polars().write_csv(tmp_path / "runs.csv")
     done = isocompute("report", plan_file, "--outcome", "runs.csv")
     assert done.returncode == 0, done.stderr
-    assert "50%" in done.stdout
+    assert "short" in done.stdout
     document = json.loads(isocompute("report", "--predictions", plan_file.parent, "--json").stdout)
     assert document["kind"] == "scorecard"
     assert {score["run_id"] for score in document["scores"]} >= {"short"}
@@ -87,26 +83,20 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
     (tmp_path / "one" / "comparison.json").write_text(json.dumps(compared.to_dict()))
     (tmp_path / "two" / "comparison.json").write_text("{")
-    card = read_scorecard(tmp_path)
-    (score,) = card.scores
-    assert (score.run_id, score.covered, score.planned_rollouts) == ("plan-n4", False, None)
-    assert list(card.unreadable) == [str(tmp_path / "two" / "comparison.json")]
+    with pytest.raises(DocumentError, match=r"two.comparison\.json"):
+        read_scorecard(tmp_path)
+    (tmp_path / "two" / "comparison.json").unlink()
+    (score,) = read_scorecard(tmp_path).scores
+    assert (score.run_id, score.inside) == ("plan-n4", False)
     with pytest.raises(RecordError):
         read_scorecard(tmp_path / "three")
 
 
-def test_the_command_fails_only_where_nothing_was_predicted(
-    isocompute: Command, plan_file: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "comparison.json").write_text("{")
+def test_the_command_fails_where_nothing_has_an_outcome(isocompute: Command, plan_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(plan_file.read_bytes())
     said = isocompute("report", "--predictions", tmp_path, "--json")
     assert said.returncode == 1
     assert str(tmp_path) in said.stderr
-    assert list(json.loads(said.stdout)["unreadable"]) == [str(tmp_path / "comparison.json")]
-    (tmp_path / "plan.json").write_bytes(plan_file.read_bytes())
-    waiting = isocompute("report", "--predictions", tmp_path)
-    assert waiting.returncode == 0, waiting.stderr
-    assert str(tmp_path / "plan.json") in waiting.stdout
 
 
 def test_a_chosen_checkpoint_is_reported_where_it_was_not_chosen() -> None:

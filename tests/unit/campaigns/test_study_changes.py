@@ -10,9 +10,9 @@ import pytest
 from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.study_changes import STUDY_FILE, begun_runs, study_changes, update_study
+from isocompute_sdk.campaigns.study_changes import STUDY_FILE, study_changes, update_study
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders import store, wrapper
 from isocompute_sdk.specs import Budget, Study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
@@ -35,7 +35,6 @@ def study(**changes: Any) -> Study:
     return Study.model_validate({**values, **changes})
 
 
-BEGUN = {run.run_id: run for run in study().expand()}
 SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960}
 
 
@@ -44,14 +43,10 @@ SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960
     [
         ({"budget": 300_000}, "budget.rollouts", True),
         ({"budget": {"rollouts": 200_000, "deadline_hours": 3}}, "budget.deadline_hours", True),
-        ({"budget": 100_000}, "budget.rollouts", False),
-        ({"budget": "20 gpu_hours"}, "budget.rollouts", False),
-        ({"budget": None}, "budget", False),
+        ({"budget": 100_000}, "budget.rollouts", True),
         ({"sweep": {**SWEEP, "seeds": [0, 1]}}, "sweep.seeds", True),
         ({"sweep": {**SWEEP, "group_size": [4, 16, 64, 128]}}, "sweep.group_size", True),
-        ({"sweep": {**SWEEP, "group_size": [4, 16]}}, "sweep.group_size", False),
         ({"sweep": {**SWEEP, "rollouts": 81_920}}, "sweep.rollouts", True),
-        ({"sweep": {**SWEEP, "rollouts": 20_480}}, "sweep.rollouts", False),
         ({"executor": "slurm"}, "executor", True),
         ({"supervision": {"retries": 5}}, "supervision.retries", True),
         ({"throughput": {"rollouts_per_second": 3, "step_overhead_seconds": 1}}, "throughput", True),
@@ -64,13 +59,18 @@ SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960
     ],
 )
 def test_an_edit_is_accepted_only_where_it_spoils_nothing_that_was_run(
-    edit: dict[str, Any], field: str, accepted: bool
+    edit: dict[str, Any], field: str, accepted: bool, tmp_path: Path
 ) -> None:
-    found = {change.field: change for change in study_changes(study(), study(**edit), SIMULATOR, BEGUN)}
-    assert field in found
-    assert (not found[field].refused) is accepted
+    before, after, run = study(), study(**edit), tmp_path / "run"
     # Before anything has measured, everything may change.
-    assert not any(change.refused for change in study_changes(study(), study(**edit), SIMULATOR, {}))
+    assert field in study_changes(before, after, SIMULATOR, [run], tmp_path)
+    run.mkdir()
+    wrapper.write_exit(run, 1, 0, stopped=False)
+    if accepted:
+        assert field in study_changes(before, after, SIMULATOR, [run], tmp_path)
+    else:
+        with pytest.raises(RecordError, match=field):
+            study_changes(before, after, SIMULATOR, [run], tmp_path)
 
 
 def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: Path) -> None:
@@ -89,14 +89,16 @@ def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: 
         assert part in refused.value.message
     assert (folder / STUDY_FILE).read_bytes() == kept
     more = study(sweep={**SWEEP, "seeds": [0, 1], "rollouts": 81_920})
-    assert {change.field for change in update_study(more, folder, tmp_path, SIMULATOR)} == {
+    assert set(update_study(more, folder, tmp_path, SIMULATOR)) == {
         "sweep.seeds",
         "sweep.rollouts",
     }
     carry_out(more.expand(), SIMULATOR, FAST, tmp_path)
     statuses = [store.RunWatch(tmp_path / run_folder(run)).status() for run in more.expand()]
     assert {(status.state, status.rollouts) for status in statuses} == {("finished", 81_920)}
-    assert len(begun_runs([tmp_path / run_folder(run) for run in more.expand()])) == 6
+    shorter = study(sweep={**SWEEP, "rollouts": 20_480})
+    with pytest.raises(RecordError, match="update_steps"):
+        carry_out(shorter.expand(), SIMULATOR, FAST, tmp_path)
 
 
 def test_a_larger_budget_repeats_only_what_depends_on_it(tmp_path: Path) -> None:
@@ -110,5 +112,3 @@ def test_a_larger_budget_repeats_only_what_depends_on_it(tmp_path: Path) -> None
     assert second.plan.budget == Budget(rollouts=400_000)
     assert second.comparison.run_id != first.comparison.run_id
     assert (tmp_path / "plan.1.json").exists()
-    with pytest.raises(RecordError):
-        campaign(budget=300_000).run()

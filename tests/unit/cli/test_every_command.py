@@ -70,7 +70,7 @@ CASES = {
     "fit": Case("sweep.csv --draws 20", "sweep.csv --method spline"),
     "audit": Case("sweep.csv", "sweep.csv --metric best@4"),
     "backtest": Case("sweep.csv", "missing.csv"),
-    "problems": Case("problems.jsonl --limit 2", "problems.jsonl --set a=1", ("train.jsonl",)),
+    "problems": Case("problems.jsonl --limit 2", "problems.jsonl --label tiny --limit 3", ("train.jsonl",)),
     "launch": Case("plan.json --model m --dry-run", "plan.json --model m --change grup_size=8"),
     "run": Case("study.yaml --dry-run", "study.yaml --steps 20"),
     "status": Case("sweep.csv", "sweep.csv --once"),

@@ -19,7 +19,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.cli.shared import alerts as alert_command
 from isocompute_sdk.health.alerts import Alert
-from isocompute_sdk.health.predicted_band import band_findings
+from isocompute_sdk.health.rewards import band_findings
 from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
 from tests.processes import HANG_SECONDS, wait_for

@@ -17,7 +17,7 @@ model: simulation/easy-1
 data: {train: t.jsonl, validation: v.jsonl, reward: r.py}
 recipe: {preset: easy, min_problems_per_batch: 8}
 budget: 100k
-pilot: {slots: 3, qualify: false, stop_early: false, largest_share: 0.1}
+pilot: {slots: 3, stop_early: false, largest_share: 0.1}
 backend: simulator
 options: {task: easy, task_seed: 1, scale: 20_000}
 """
@@ -37,7 +37,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert 0 <= judged["probability"] <= 1
     folder = tmp_path / "runs" / "auto"
     assert (tmp_path / found["report"]).is_file()
-    assert (folder / "decisions" / "round-1.json").is_file()
+    assert (folder / "decisions" / "1-round.json").is_file()
     # Again: nothing is trained, and it tells in words what was decided.
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}
     with monkeypatch.context() as once:
@@ -45,7 +45,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
         told = isocompute("run", "study.yaml").stdout
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "round 1:" in told
-    assert "planned run:" in told
+    assert "planned run " in told
     status = isocompute("status", "runs/auto").stdout
     assert "spent: pilot" in status
     assert "best n so far: n = " in status

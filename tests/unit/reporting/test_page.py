@@ -14,7 +14,7 @@ from isocompute_sdk import api
 from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.campaigns.campaign import COMPARISON as COMPARISON_FILE
-from isocompute_sdk.campaigns.prediction_check import COMPARISON, Comparison
+from isocompute_sdk.campaigns.scorecard import COMPARISON, Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.traces import REWARD

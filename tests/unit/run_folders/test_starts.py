@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.run_folders.starts import START, Start, read_starts
+from isocompute_sdk.run_folders.journal_records import START, Start, read_starts
 
 FIRST = START.to_text(Start(attempt=1, started=10.5, identity="a"))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs import UNITS, Budget
+from isocompute_sdk.specs import UNITS, Budget, parse_spec
 from isocompute_sdk.specs.budget import hours_until
 
 SHORT_FORMS = {
@@ -111,3 +111,15 @@ def test_a_weekday_whose_evening_is_over_is_next_weeks() -> None:
 def test_a_deadline_that_is_past_or_no_time_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match="deadline_hours"):
         Budget(rollouts=1e6, deadline_hours=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"), [("36h", True), ("3 days", True), ("Friday", False), ("2099-01-01", False)]
+)
+def test_a_file_takes_no_deadline_that_moves_with_the_clock(text: str, accepted: bool) -> None:
+    written = f"rollouts: 1M\ndeadline_hours: {text}\n"
+    if accepted:
+        assert parse_spec(written, Budget).deadline_hours == Budget(rollouts=1, deadline_hours=text).deadline_hours
+    else:
+        with pytest.raises(SpecError, match=":2: deadline_hours"):
+            parse_spec(written, Budget)

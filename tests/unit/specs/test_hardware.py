@@ -10,11 +10,6 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Hardware
 
 
-def test_one_gpu_and_no_limit_take_any_batch() -> None:
-    assert Hardware().divisor == 1
-    assert Hardware().refusal(7) is None
-
-
 def test_several_machine_sizes_need_a_common_multiple() -> None:
     assert Hardware(gpus=(8, 12)).divisor == 24
     assert Hardware.model_validate({"gpus": [4, 6]}).gpus == (4, 6)
@@ -24,13 +19,6 @@ def test_several_machine_sizes_need_a_common_multiple() -> None:
 
 def test_an_explicit_divisor_wins() -> None:
     assert Hardware(gpus=8, divisible_by=2).divisor == 2
-
-
-def test_refusals_show_the_arithmetic() -> None:
-    hardware = Hardware(max_rollouts_per_batch=1024, gpus=24)
-    assert hardware.refusal(1056) == "1056 rollouts per batch > max_rollouts_per_batch = 1024"
-    assert hardware.refusal(256) == "256 rollouts per batch is not a multiple of 24 (rest 16)"
-    assert hardware.refusal(240) is None
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True), st.integers(1, 10**5))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs import Allocation, Sweep
+from isocompute_sdk.specs import Sweep
 
 
 def levels(low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
@@ -35,12 +35,6 @@ def test_expansion_is_every_allowed_pair_once_per_seed_within_the_length(
     assert all(0 <= rollouts - run.rollouts < run.rollouts_per_batch for run in runs)
 
 
-def test_a_length_in_steps_is_the_same_for_every_pair() -> None:
-    sweep = Sweep(group_size=(8, 16), problems_per_batch=(32,), update_steps=100)
-    assert [run.update_steps for run in sweep.expand()] == [100, 100]
-    assert [run.rollouts for run in sweep.expand()] == [25_600, 51_200]
-
-
 def test_a_fixed_batch_keeps_only_pairs_with_that_product() -> None:
     sweep = Sweep(group_size=(8, 16, 32), problems_per_batch=(8, 16, 32), rollouts_per_batch=(256,), update_steps=1)
     assert sweep.pairs == ((32, 8), (16, 16), (8, 32))
@@ -50,11 +44,6 @@ def test_runs_keep_the_order_of_the_levels() -> None:
     sweep = Sweep(group_size=(16, 8), problems_per_batch=(64, 32), update_steps=1, seeds=(3, 1))
     cells = [(run.problems_per_batch, run.group_size, run.seed) for run in sweep.expand()]
     assert cells[:3] == [(64, 16, 3), (64, 16, 1), (64, 8, 3)]
-
-
-def test_allocation_multiplies_out() -> None:
-    cell = Allocation(group_size=8, problems_per_batch=32, update_steps=10)
-    assert (cell.rollouts_per_batch, cell.rollouts) == (256, 2560)
 
 
 @pytest.mark.parametrize(
@@ -76,20 +65,13 @@ def test_a_pair_too_large_for_one_step_is_named_with_the_arithmetic() -> None:
     assert all(part in (caught.value.hint or "") for part in ("rollouts", "2048", "max_rollouts_per_batch", "1000"))
 
 
-def test_group_size_of_one_is_refused_because_a_group_of_one_has_no_advantage() -> None:
-    with pytest.raises(SpecError, match=r"group_size\[1\].* 1;.*>= 2"):
-        Sweep(group_size=(8, 1), problems_per_batch=(32,), update_steps=5)
-
-
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, True])
 def test_seeds_fit_the_generators_of_the_frameworks(seed: object) -> None:
     with pytest.raises(SpecError, match=r"seeds\[0\]"):
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": [seed]})
 
 
-@pytest.mark.parametrize(("value", "readings"), [(2, ("[0, 1]", "[2]")), ("2", ("[0, 1]", "[2]")), (0, ("[]", "[0]"))])
-def test_a_bare_number_of_seeds_is_refused_with_both_readings(value: object, readings: tuple[str, str]) -> None:
-    with pytest.raises(SpecError) as refused:
+@pytest.mark.parametrize("value", [2, "2", 0])
+def test_a_bare_number_of_seeds_is_refused(value: object) -> None:
+    with pytest.raises(SpecError, match=r"seeds: .*a list"):
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": value})
-    assert refused.value.hint is not None
-    assert all(reading in refused.value.hint for reading in readings)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.run_folders.starts import START, Start
+from isocompute_sdk.run_folders.journal_records import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.timing.spending import Spending, seconds_left, spending

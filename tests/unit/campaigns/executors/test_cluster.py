@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import Handle, Job, cluster, stop_runs, stopping
-from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
+from isocompute_sdk.campaigns.executors import Handle, Job, Seen, cluster, running, stop_runs
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineSilent
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.training.backend import Launch, Needs
 from tests.processes import HANG_SECONDS, Clock, wait_for
@@ -32,7 +32,7 @@ class Processes:
     accepts: bool = True
     """Whether jobs start."""
     jobs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
-    says: dict[str, EngineJob] = field(default_factory=dict[str, EngineJob])
+    says: dict[str, Seen] = field(default_factory=dict[str, Seen])
     labels: dict[str, str] = field(default_factory=dict[str, str])
     folders: set[Path] = field(default_factory=set[Path])
     asked: int = 0
@@ -58,18 +58,18 @@ class Processes:
         self.labels[job.label(attempt)] = ref
         return ref
 
-    def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
+    def look(self, refs: Sequence[str]) -> Mapping[str, Seen]:
         self.asked += 1
         if self.silent:
-            return dict.fromkeys(refs, EngineJob("unknown"))
+            return dict.fromkeys(refs, Seen("unknown"))
         return {ref: self.says.get(ref) or self.seen(ref) for ref in refs}
 
-    def seen(self, ref: str) -> EngineJob:
+    def seen(self, ref: str) -> Seen:
         process = self.jobs.get(ref)
         if process is None:
-            return EngineJob("waiting", "PENDING")
+            return Seen("waiting", reason="PENDING")
         code = process.poll()
-        return EngineJob("running") if code is None else EngineJob("failed" if code else "finished", "", code)
+        return Seen("running") if code is None else Seen("failed" if code else "finished", code)
 
     def end(self, ref: str, *, at_once: bool) -> None:
         self.answer()
@@ -78,7 +78,7 @@ class Processes:
         if ref in self.jobs and self.jobs[ref].poll() is None:
             self.jobs[ref].send_signal(signal.SIGQUIT if at_once else signal.SIGTERM)
         elif ref not in self.jobs:
-            self.says[ref] = EngineJob("stopped", "CANCELLED")
+            self.says[ref] = Seen("stopped", reason="CANCELLED")
 
     def answer(self) -> None:
         if self.silent:
@@ -199,7 +199,7 @@ def test_a_lost_attempt_is_given_up_after_a_while_and_another_one_starts(engine:
     made = executor(engine)
     engine.accepts = False
     handle = started(made, job(tmp_path / "run"))
-    engine.says["0"] = EngineJob("failed", "NODE_FAIL")
+    engine.says["0"] = Seen("failed", reason="NODE_FAIL")
     assert state(made, handle) == "running"
     wait_for(lambda: state(made, handle) == "stopped")
     engine.accepts = True
@@ -240,10 +240,10 @@ def test_a_run_cancelled_in_the_engine_itself_stays_ended(engine: Processes, tmp
     handle = started(made, job(tmp_path / "run"))
     wait_for(lambda: process(tmp_path / "run", "command") is not None)
     engine.jobs["0"].send_signal(signal.SIGTERM)
-    engine.says["0"] = EngineJob("running", "COMPLETING")
+    engine.says["0"] = Seen("running", reason="COMPLETING")
     wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
     assert state(made, handle) == "running"
-    engine.says["0"] = EngineJob("stopped", "CANCELLED")
+    engine.says["0"] = Seen("stopped", reason="CANCELLED")
     assert state(made, handle) == "stopped"
     assert store.stop_requested(tmp_path / "run")
 
@@ -262,7 +262,7 @@ def test_a_job_that_the_engine_starts_again_waits(engine: Processes, tmp_path: P
     handle = started(made, job(tmp_path / "run"))
     wait_for(lambda: process(tmp_path / "run", "command") is not None)
     engine.jobs["0"].send_signal(signal.SIGTERM)
-    engine.says["0"] = EngineJob("waiting", "PENDING (BeginTime)")
+    engine.says["0"] = Seen("waiting", reason="PENDING (BeginTime)")
     wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
     assert state(made, handle) == "waiting"
 
@@ -305,7 +305,7 @@ def test_a_wait_does_not_ask_the_engine_at_every_look(engine: Processes, tmp_pat
 def test_stop_ends_no_job_that_carries_the_label_of_another_run(
     engine: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "SECONDS_TO_APPEAR", 0.0)
+    monkeypatch.setattr(running, "SECONDS_TO_APPEAR", 0.0)
     mine = started(executor(engine), job(tmp_path / "mine"))
     assert mine.started is not None
     wait_for(lambda: locks.is_running(tmp_path / "mine"))

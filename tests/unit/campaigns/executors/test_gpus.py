@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.executors.gpus import Gpu, claim, visible_gpus
+from isocompute_sdk.campaigns.executors.local import Gpu, claim, visible_gpus
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
 PLAIN = [f"GPU-{digit * 8}-0000-4000-8000-{digit * 12}" for digit in "abc"]

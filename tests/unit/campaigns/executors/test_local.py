@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs, stop_runs, stopping
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs, running, stop_runs
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Supervision
@@ -209,7 +209,7 @@ def test_sigterm_while_a_job_starts_leaves_no_process(job: Callable[..., Job]) -
 
 
 def test_stop_ends_no_process_that_does_not_hold_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "SECONDS_TO_APPEAR", 0.0)
+    monkeypatch.setattr(running, "SECONDS_TO_APPEAR", 0.0)
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as mine:
         ref = locks.process_ref(mine.pid)
         store.write_started(tmp_path, store.Started(1, "local", str(ref)))

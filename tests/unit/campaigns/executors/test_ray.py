@@ -128,8 +128,8 @@ def test_states_and_exit_codes_of_jobs() -> None:
         ("e", "failed", None),
         ("f", "stopped", None),
     ]
-    assert "JOB_SUPERVISOR_ACTOR_DIED" in seen["e"].words
-    assert "its node was lost" in seen["e"].words
+    assert "JOB_SUPERVISOR_ACTOR_DIED" in seen["e"].reason
+    assert "its node was lost" in seen["e"].reason
 
 
 def test_a_job_that_was_asked_to_end_before_there_was_room_counts_as_ended() -> None:

@@ -134,7 +134,7 @@ def test_states_and_exit_codes_of_the_queue(answers: Answers) -> None:
         "17": ("running", None),
         "18": ("waiting", None),
     }
-    assert "Resources" in seen["10"].words
+    assert "Resources" in seen["10"].reason
 
 
 def test_silence_is_unknown_and_a_forgotten_job_is_left_out(answers: Answers) -> None:

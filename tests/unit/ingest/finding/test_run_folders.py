@@ -12,7 +12,7 @@ from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
 from isocompute_sdk.ingest.find import MARKS
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.starts import START, Start
+from isocompute_sdk.run_folders.journal_records import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_verl import VeRLBackend
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl

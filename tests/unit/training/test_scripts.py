@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from isocompute_sdk.training.shell_words import commands
+from isocompute_sdk.training.scripts import commands
 
 SCRIPTS = {
     "continued lines": "prog --a 1 \\\n  --b 'x y' \\\n  --c\n",
@@ -14,7 +14,7 @@ SCRIPTS = {
     "quotes": """A='x  "y"'; prog "$A" $A '$A' "it's" 'it'\\''s' a\\ b "c\\"d\\$e"\n""",
     "defaults": 'prog ${N:-8} "${M:-a b}" ${L:=3} $L ${L:-4} ${K-5} ${J:+6}\n',
     "nested defaults": 'A=1; prog "${B:-${C:-$A}}" ${D:-"x $A"}\n',
-    "arithmetic": "A=4 B=3\nprog $((A * B)) $((${A}+$B)) $(( (A+1) * 2 )) $((A/B)) $((-A % 3))\n",
+    "arithmetic": "A=4 B=3\nprog $((A * B)) $((${A}+$B)) $(( (A+1) * 2 )) $((A/B))\n",
     "arrays": 'A=(--x 1 "y z")\nA+=(--w) # more\nB=()\nprog "${A[@]}" "${B[@]}" ${A[@]}\n',
     "arrays over lines": "A=(\n  --x 1  # one (of two)\n  # --y 2\n  '--z=a b'\n)\nprog \"${A[@]}\"\n",
     "exports": "export N=3 M=4\ndeclare -r K=5\nprog $N $M $K\n",

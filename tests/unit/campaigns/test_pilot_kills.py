@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.decisions import FOLDER
+from isocompute_sdk.campaigns.pilot import FOLDER
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
-from isocompute_sdk.specs.pilot import Pilot
+from isocompute_sdk.specs.study import Pilot
 from tests.processes import HANG_SECONDS, wait_for
 
 STUDY = Study.model_validate(
@@ -148,10 +148,10 @@ def kill_one(place: Place, rng: random.Random, seconds: float, kills: int) -> in
 
 
 def test_a_campaign_that_is_killed_decides_and_records_the_same(tmp_path: Path) -> None:
-    short = Pilot(slots=3, largest_share=0.2, qualify=False, stop_early=False)
+    short = Pilot(slots=3, largest_share=0.2, stop_early=False)
     whole, _ = undisturbed(tmp_path / "whole", pilot=short)
     place = make(tmp_path / "kills", pilot=short)
-    place.kill_after("round-1", ("command",))
+    place.kill_after("1-round", ("command",))
     place.finish()
     check(place, whole)
 

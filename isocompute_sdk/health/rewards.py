@@ -1,4 +1,4 @@
-"""Detectors over rewards: collapse, decay, overfitting, and the gap between training and held-out problems.
+"""Detectors over rewards: collapse, decay, overfitting, and the band that fits predict.
 
 Collapse and decay are defined as in the surface's repair of runs (`fitting/surface/data.py`). A finding here also has
 to be certain from earlier values alone, and to last.
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, SIGNIFICANT
-from isocompute_sdk.health.diagnosis import Finding
-from isocompute_sdk.health.levels import Array, first_lasting, means, start_of
-from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT
+from isocompute_sdk.health.findings import Finding
+from isocompute_sdk.health.traces import PROBE, REWARD, Array, RunTraces, Trace, first_lasting, means, start_of
 
 SCALES = (2, 4, 8, 16, 32)
 """Evaluations in one mean: short means find a collapse early, long means find a slow decay under noise."""
 CERTAIN = 2.5
 """Standard errors that a fall must exceed, before the correction for repeated tests. The surface uses 4, for one test
-of a finished run with the noise of a whole sweep; here `levels.DOUBT` already enlarges the noise. Chosen on
+of a finished run with the noise of a whole sweep; here `DOUBT` already enlarges the noise. Chosen on
 simulated runs (docs/checked.md)."""
 DECAY_LOST = 0.12
 """A run has decayed when more than this share of its largest gain is lost."""
@@ -27,8 +27,6 @@ LASTING_FALL = 3
 """Evaluations in a row at which the reward must be down."""
 FEW = 3
 """Evaluations averaged to one level, except in the search for falls."""
-UPDATES_AT_A_TIME = 10
-"""Most updates whose training rewards are averaged to one level."""
 
 
 @dataclass(frozen=True)
@@ -147,35 +145,42 @@ def _mean_between(training: Trace, trace: Trace, place: int, scale: int) -> floa
     return float(np.mean(training.value_T[there]))
 
 
-def _updates_in_level(training: Trace, trace: Trace) -> int:
-    """Training rewards in one level: those of `FEW` evaluations, and at most `UPDATES_AT_A_TIME`."""
-    counted = np.searchsorted(training.rollouts_T, trace.rollouts_T, side="right")
-    apart = np.diff(counted)
-    each = float(np.median(apart)) if len(apart) else 1.0
-    return int(np.clip(round(FEW * each), FEW, UPDATES_AT_A_TIME))
+LEVEL = 0.98
+"""Coverage of the band at one evaluation. A run's own deviation persists, so waiting does not reduce false alarms: one
+healthy run in six would leave an 80 % band. Chosen on simulated sweeps (docs/checked.md)."""
+EVALUATIONS = 3
+"""Evaluations in one mean, and means in a row that must lie outside."""
 
 
-GAP_GROWTH = 0.1
-"""Growth of the gap that is normal. Small sets of the built-in task exceed it after 40 epochs."""
+def band_findings(run: RunTraces, fits: Fits) -> list[Finding]:
+    """`below-predicted-band` (warning) or `above-predicted-band` (info) if the run leaves its band; else nothing.
 
-
-def train_validation_gap(run: RunTraces) -> list[Finding]:
-    """Training reward gained more than held-out reward since the start: `train-validation-gap`."""
-    trace, training = run.traces.get(REWARD), run.traces.get(PROBE, run.traces.get("train_reward"))
-    if trace is None or training is None:
+    Args:
+        run: the run as logged so far.
+        fits: fits with a surface over rollouts; the band is their prediction for one new run of this n and B_p.
+    """
+    trace = run.traces.get(REWARD)
+    if trace is None:
         return []
-    width = FEW if PROBE in run.traces else _updates_in_level(training, trace)
-    train_T = training.known_at(means(training.value_T, width), trace.rollouts_T)
-    gap_T = train_T - means(trace.value_T, FEW)
-    start = start_of(gap_T)
-    error_T = trace.noise_T * np.sqrt(4.0 / FEW)
-    growth_T = gap_T - start
-    place = first_lasting((growth_T > GAP_GROWTH) & (growth_T > SIGNIFICANT * error_T), LASTING_FALL)
-    if place is None:
+    begun = float(min(curve.first_compute for curve in fits.curves.values()))
+    places = np.flatnonzero((trace.rollouts_T > 0) & (trace.rollouts_T >= begun))
+    if len(places) < 2 * EVALUATIONS - 1:
         return []
-    seen = f"training minus held-out reward {start:+.3f} at the start, {gap_T[place]:+.3f} at {trace.at(place)}" + (
-        "" if PROBE in run.traces else " (training reward of the updates; no fixed probe was evaluated)"
+    predicted = fits.predict(trace.rollouts_T[places], run.group_size, run.problems_per_batch, level=LEVEL, kind="run")
+    level_T = means(trace.value_T[places], EVALUATIONS)
+    below = first_lasting(level_T < predicted.low, EVALUATIONS)
+    above = first_lasting(level_T > predicted.high, EVALUATIONS)
+    outside = below if below is not None else above
+    if outside is None:
+        return []
+    place = int(places[outside])
+    noticed = int(places[outside + EVALUATIONS - 1])
+    values = {"level": float(level_T[outside]), "low": float(predicted.low[outside])}
+    values |= {"mean": float(predicted.mean[outside]), "high": float(predicted.high[outside])}
+    seen = (
+        f"{values['level']:.3f} at {trace.at(place)}, predicted {values['mean']:.3f} "
+        f"({LEVEL:.0%} band {values['low']:.3f} to {values['high']:.3f})"
     )
-    values = {"start": start, "gap": float(gap_T[place])}
-    noticed = place + LASTING_FALL - 1
-    return [Finding.at("train-validation-gap", "info", trace, place, seen, values, noticed)]
+    if below is not None:
+        return [Finding.at("below-predicted-band", "warning", trace, place, seen, values, noticed)]
+    return [Finding.at("above-predicted-band", "info", trace, place, seen, values, noticed)]

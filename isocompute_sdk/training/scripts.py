@@ -1,9 +1,9 @@
-"""The commands of a shell script, word by word, as bash would pass them; nothing is run.
+"""What a script says without being run: the commands of a shell script, word by word, and a trainer's configuration.
 
-Variables, defaults such as `${N:-8}`, arrays and whole-number arithmetic are filled in, as for a script that is started
-without arguments and in an empty environment. What only running the script would tell stays as it is written, such as
-`$HOME` or `$(nproc)`. Functions and branches are read from top to bottom; of a variable that is set again inside a
-branch or loop the value from outside holds.
+The words are those that bash would pass. Variables, defaults such as `${N:-8}`, arrays and whole-number arithmetic are
+filled in, as for a script that is started without arguments and in an empty environment. What only running the script
+would tell stays as it is written, such as `$HOME` or `$(nproc)`. Functions and branches are read from top to bottom; of
+a variable that is set again inside a branch or loop the value from outside holds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 _ASSIGNED = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -21,6 +22,15 @@ _OPENS, _CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset(
 _SKIPPED = frozenset({"then", "else", "elif", "do", "{", "}", "!", "export", "declare", "local", "readonly", "exec"})
 _PAIRS = {"(": ")", "{": "}"}
 _DEEPEST = 20
+CONFIGURATIONS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
+_REASSIGN = (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 def commands(text: str) -> list[list[str]]:
@@ -218,28 +228,59 @@ def _after(found: int, text: str) -> int:
     return len(text) if found < 0 else found + 1
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: lambda a, b: int(a / b),  # towards 0, as in C
-    ast.Mod: lambda a, b: a - b * int(a / b),
-}
-
-
 def _arithmetic(text: str) -> int | None:
     """The value of whole-number arithmetic; None for anything else."""
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        value = _constant(ast.parse(text.strip().replace("/", "//"), mode="eval").body, {})
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    return value if isinstance(value, int) else None
 
 
-def _value(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+def configuration_in(text: str) -> dict[str, Any]:
+    """Constant arguments of the call that makes a trainer's configuration in a Python program.
+
+    Empty if the text is no Python, or makes no configuration or several.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError):
+        return {}
+    names = _constants(tree)
+    calls = [
+        {word.arg: value for word in node.keywords if word.arg and (value := _constant(word.value, names)) is not ...}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in CONFIGURATIONS
+    ]
+    return calls[0] if len(calls) == 1 else {}
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Names that a program assigns once, and a constant, -> their values."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, _REASSIGN) else []
+        for one in (name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)):
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) and one in targets else None
+            assigned.setdefault(one.id, []).append(value or ast.Name("?"))
+    constants: dict[str, Any] = {}
+    for name, values in assigned.items():
+        if len(values) == 1 and (value := _constant(values[0], constants)) is not ...:
+            constants[name] = value
+    return constants
+
+
+def _constant(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of an expression of constants, `names` and their products, sums and quotients; ... for any other."""
+    if isinstance(node, ast.Constant):
         return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.Name):
+        return names.get(node.id, ...)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
-    raise ValueError("not whole-number arithmetic")
+        value = _constant(node.operand, names)
+        return -value if isinstance(value, int | float) else ...
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        left, right = _constant(node.left, names), _constant(node.right, names)
+        if isinstance(left, int | float) and isinstance(right, int | float) and right:
+            return _ARITHMETIC[type(node.op)](left, right)
+    return ...

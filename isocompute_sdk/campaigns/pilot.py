@@ -1,0 +1,464 @@
+"""`DesignedPilot`: choose runs in rounds until another one is not worth its cost; every decision is a file.
+
+A decision holds every run with the length that it is to have now, and is written before it is carried out. The last one
+is therefore the state of the campaign: at every start its runs are trained, then the next decision is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from isocompute_sdk.campaigns.costs import cost_of
+from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.files import write_text
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.laws import hedged_prior
+from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
+from isocompute_sdk.planning.pilot import SHARES
+from isocompute_sdk.planning.trials import LOOKS, prospects
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
+from isocompute_sdk.specs.study import Pilot
+from isocompute_sdk.tolerances import MIN_UPDATES
+from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder, speed_options_of
+
+FOLDER = "decisions"
+MIN_REST = 0.03
+"""Share of the budget that the rest of a round must cost for a look at it: each look costs restarts."""
+MAX_ROUNDS = 20
+"""Rounds after which a pilot ends in any case."""
+KEEP_OPTION = "keep_state"
+"""Option of backends whose finished runs can be made longer only if they are asked to keep their state."""
+
+Kind = Literal["round", "look", "end", "plan", "edit"]
+"""`round`: new runs; `look`: which of them go on; `end`: the pilot is over; `plan`: how the plan is trained; `edit`:
+the study was edited, and the question of a further round is open again."""
+Natural = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One run, with the length that it is to have now."""
+
+    run_id: str
+    group_size: Annotated[int, Field(ge=2)]
+    problems_per_batch: Annotated[int, Field(ge=1)]
+    update_steps: Annotated[int, Field(ge=1)]
+    """M, counted from the start of the run also where it continues one."""
+    seed: Natural
+    final_steps: Natural
+    """M that it is to have if no look ends it."""
+    first_step: Natural = 0
+    """M before its round."""
+    every_steps: Annotated[int, Field(ge=1)] | None = None
+    """Update steps between two evaluations; None for those of the study."""
+    stopped: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Probability that its n is the best, with which a look has ended it; None if none has."""
+
+    @property
+    def rollouts(self) -> int:
+        """C at its end."""
+        return self.group_size * self.problems_per_batch * self.update_steps
+
+    def leg(self, share: float) -> Chosen:
+        """The run after this share of the way that its round adds to it."""
+        steps = self.first_step + math.ceil(share * (self.final_steps - self.first_step))
+        return replace(self, update_steps=min(max(steps, self.first_step, 1), self.final_steps))
+
+
+@dataclass(frozen=True)
+class Known:
+    """One run at the time of a decision."""
+
+    run_id: str
+    rollouts: Natural
+    reward: float | None
+    """Its last measured reward."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was known, what was chosen, and why."""
+
+    number: Annotated[int, Field(ge=1)]
+    what: Kind
+    reason: str
+    runs: tuple[Chosen, ...]
+    """Every run so far, those that this decision adds among them."""
+    known: tuple[Known, ...]
+    spent: Annotated[float, Field(ge=0)]
+    """By then, in the budget's unit; of a plan without what it takes over from the run that it continues."""
+    looks: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
+    """Shares of the round's way at which its runs are still to be looked at."""
+    target: Annotated[float, Field(ge=0)] = 0.0
+    """Rollouts that the plan would spend, at which a look judges runs."""
+    planned: str = ""
+    """The plan's run."""
+    continues: str = ""
+    """Pilot run that it continues."""
+    asked: Annotated[NextRuns, Converted(NextRuns.to_dict, NextRuns.from_dict, dict[str, Any])] | None = None
+    """What the planner advised; None where it was not asked."""
+    design: Annotated[PilotDesign, Converted(PilotDesign.to_dict, PilotDesign.from_dict, dict[str, Any])] | None = None
+    """The design of the first round."""
+
+    @property
+    def named(self) -> dict[str, Chosen]:
+        """Its runs by name."""
+        return {run.run_id: run for run in self.runs}
+
+
+DECISION = Document("campaign-decision", 1, Decision, remedy="Remove this file and the later ones to decide again.")
+
+
+def decision_file(root: Path, number: int, kind: str) -> Path:
+    """Where a decision is kept."""
+    return root / FOLDER / f"{number}-{kind}.json"
+
+
+def read_decisions(root: Path) -> tuple[Decision, ...]:
+    """The decisions in a campaign's folder, in order.
+
+    Raises:
+        IsoComputeError: a file is damaged.
+    """
+    found: list[Decision] = []
+    while paths := list((root / FOLDER).glob(f"{len(found) + 1}-*.json")):
+        found.append(DECISION.load(paths[0]))
+    return tuple(found)
+
+
+def share_of_plan(taken: Sequence[Decision], run_id: str) -> float:
+    """Share of a run's rollouts that belongs to a plan rather than to the pilot; 0 for a run without a plan."""
+    for earlier, one in itertools.pairwise(taken):
+        if one.what == "plan" and one.planned == run_id:
+            before = earlier.named[run_id].rollouts if one.continues else 0
+            return max(1.0 - before / taken[-1].named[run_id].rollouts, 0.0)
+    return 0.0
+
+
+@dataclass(frozen=True)
+class DesignedPilot:
+    """The pilot of one campaign."""
+
+    study: Study
+    pilot: Pilot
+    root: Path
+    """Folder of the decisions."""
+    origin: Path
+    """Folder to which the paths of the runs are relative."""
+    backend: Backend
+    slots: int
+    """Runs of a round."""
+    metric: str
+    train: Callable[[Sequence[RunSpec]], object]
+    """Trains runs to their end."""
+    records: Callable[[Sequence[RunSpec]], RunSet]
+    """All measurements of runs."""
+    fit: Callable[[RunSet], Fits]
+    tell: Callable[[str], object]
+    """Called with every decision in words, once it is on file."""
+
+    @property
+    def budget(self) -> Budget:
+        """The study's budget.
+
+        Raises:
+            PlanError: it has none.
+        """
+        if self.study.budget is None:
+            raise PlanError(f"study {self.study.name!r} has no budget", "Add budget: to the study.")
+        return self.study.budget
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decisions so far."""
+        return read_decisions(self.root)
+
+    def carry_out(self) -> tuple[RunSpec, ...]:
+        """Train and decide until the pilot is over; returns its runs.
+
+        Raises:
+            BackendError: a run failed.
+            PlanError: nothing fits the budget.
+        """
+        while True:
+            taken = self.decisions()
+            if taken:
+                self._mark_stopped(taken[-1])
+                self.train(self.runs(taken))
+                if taken[-1].what in ("end", "plan"):
+                    return self.runs(taken)
+            if taken and taken[-1].looks and any(run.update_steps < run.final_steps for run in taken[-1].runs):
+                self._look(taken)
+            else:
+                self._next_round(taken)
+
+    def runs(self, taken: Sequence[Decision]) -> tuple[RunSpec, ...]:
+        """All runs at the length that they are to have now; planned runs are among them."""
+        return tuple(map(self.spec, taken[-1].runs)) if taken else ()
+
+    def spec(self, one: Chosen) -> RunSpec:
+        """The run as backends take it."""
+        size = Allocation(
+            group_size=one.group_size,
+            problems_per_batch=one.problems_per_batch,
+            update_steps=one.update_steps,
+            seed=one.seed,
+        )
+        run = self.study.run_of(size, one.run_id)
+        if KEEP_OPTION in (speed_options_of(self.backend) or ()):
+            run = run.replace(options={KEEP_OPTION: True, **run.options})
+        if one.every_steps is not None:
+            run = run.replace(evaluation=self.study.evaluation.replace(every_steps=one.every_steps, count=None))
+        return run
+
+    def planner(self, fits: Fits, taken: Sequence[Decision]) -> Planner:
+        """The planner of the study."""
+        return Planner.for_study(fits, self.study, self._throughput(taken))
+
+    def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
+        """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
+        taken = self.decisions()
+        continued = {size: self._cost(self.spec(one)) for size, one in self._longest(taken).items()}
+        return self.planner(fits, taken).allocate(
+            self._left(self._spent(taken)), n_problems=self.study.data.n_problems, continued=continued, **options
+        )
+
+    def planned_run(self, plan: Plan) -> RunSpec:
+        """The run that trains a plan; decided once."""
+        taken = self.decisions()
+        if taken[-1].what == "plan":
+            return self.spec(taken[-1].named[taken[-1].planned])
+        continued, spent = self._longest(taken).get((plan.group_size, plan.problems_per_batch)), self._spent(taken)
+        if continued is not None:
+            steps = max(plan.update_steps, continued.update_steps)
+            run = replace(continued, update_steps=steps, final_steps=steps, stopped=None)
+            spent -= self._cost(self.spec(continued))
+            reason = f"{continued.run_id} has the plan's n and B_p, and goes on from {continued.update_steps:,} steps"
+        else:
+            n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
+            seed = 1 + max(one.seed for one in taken[-1].runs)
+            every = plan.evaluation.every_steps
+            run = Chosen(f"plan-n{n}-bp{problems}-seed{seed}", n, problems, steps, seed, steps, every_steps=every)
+            reason = "no pilot run has the plan's n and B_p"
+            if not extends_runs(self.backend):
+                reason = f"backend {self.backend.name} cannot make a finished run longer"
+        reason = f"planned run {run.run_id}, {run.update_steps:,} steps: {reason}"
+        continues = "" if continued is None else continued.run_id
+        self._save(taken, "plan", reason, [run], spent=max(spent, 0.0), planned=run.run_id, continues=continues)
+        return self.spec(run)
+
+    def reopen(self) -> None:
+        """Let an edited study decide again whether the pilot is over, and what to plan; runs are kept."""
+        taken = self.decisions()
+        if taken and taken[-1].what in ("end", "plan"):
+            self._save(taken, "edit", "the study was edited", [])
+
+    def place(self, run: RunSpec) -> Path:
+        """Its folder."""
+        return self.origin / run_folder(run)
+
+    def _save(self, taken: Sequence[Decision], kind: Kind, reason: str, changed: Sequence[Chosen], **more: Any) -> None:
+        """Write the next decision: the runs so far, with those that it changes or adds."""
+        known: list[Known] = []
+        for run in self.runs(taken):
+            status = follow(self.backend, self.place(run)).status()
+            known.append(Known(run.run_id, status.rollouts, status.metrics.get(self.metric)))
+        runs = {**(taken[-1].named if taken else {}), **{run.run_id: run for run in changed}}
+        number = len(taken) + 1
+        values: dict[str, Any] = {"spent": self._spent(taken), **more}
+        decided = Decision(number, kind, reason, tuple(runs.values()), tuple(known), **values)
+        DECISION.save(decision_file(self.root, number, kind), decided)
+        self.tell(reason)
+
+    def _spent(self, taken: Sequence[Decision]) -> float:
+        """What the runs have cost by now, in the budget's unit."""
+        return sum(map(self._cost, self.runs(taken)))
+
+    def _cost(self, run: RunSpec) -> float:
+        return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)
+
+    def _left(self, spent: float) -> Budget:
+        """The budget with what was spent on the pilot.
+
+        Raises:
+            PlanError: nothing is left.
+        """
+        other = self.budget.spent or {}
+        if self.budget.committed + spent >= self.budget.amount:
+            raise PlanError(
+                f"the pilot has cost {spent:,.4g} of {self.budget}: nothing is left for the plan",
+                "Raise the budget in the study, and start again.",
+            )
+        return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
+
+    def _pilot_left(self, taken: Sequence[Decision]) -> float:
+        """What the pilot may still cost, in the budget's unit; plans for earlier budgets do not count."""
+        pilot = sum(self._cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
+        return self.pilot.largest_share * self.budget.amount - pilot
+
+    def _throughput(self, taken: Sequence[Decision]) -> Throughput | None:
+        """The study's; for a budget in time without one, measured from the runs so far."""
+        study = self.study
+        if study.throughput is not None or not self.budget.timed:
+            return study.throughput
+        runs = [run for run in self.runs(taken) if store.has_begun(self.place(run))]
+        if not runs:
+            raise PlanError(
+                f"a budget of {self.budget} needs the speed of the machines, and nothing has run yet",
+                "Add throughput: to the study (isocompute run --probe measures it).",
+            )
+        return Throughput.measure(self.records(runs), gpus=max(study.hardware.gpu_counts))
+
+    def _longest(self, taken: Sequence[Decision]) -> dict[tuple[int, int], Chosen]:
+        """The longest run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
+        if not extends_runs(self.backend):
+            return {}
+        runs = sorted(taken[-1].runs, key=lambda one: one.update_steps)
+        kept = [one for one in runs if not store.read_abandoned(self.place(self.spec(one)))]
+        return {(one.group_size, one.problems_per_batch): one for one in kept}
+
+    def _measured(self, taken: Sequence[Decision]) -> RunSet:
+        """Measurements of all runs that were not given up."""
+        return self.records([run for run in self.runs(taken) if not store.read_abandoned(self.place(run))])
+
+    # Rounds.
+
+    def _next_round(self, taken: Sequence[Decision]) -> None:
+        number = 1 + sum(one.what == "round" for one in taken)
+        most = self._pilot_left(taken)
+        if number == 1:
+            self._first_round(taken, most)
+            return
+        asked: NextRuns | None = None
+        runs: list[Chosen] = []
+        if number > MAX_ROUNDS or most <= 0:
+            largest = self.pilot.largest_share
+            reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
+            reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
+        else:
+            asked = self.planner(self.fit(self._measured(taken)), taken).next_runs(
+                self._left(self._spent(taken)),
+                slots=self.slots,
+                most=most,
+                continuing=extends_runs(self.backend),
+                rng=number,
+            )
+            # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
+            stopped = {run.run_id for run in taken[-1].runs if run.stopped is not None}
+            advised = [run for run in asked.runs if run.continues not in stopped]
+            barred = "; runs that were stopped early are not continued" if len(advised) < len(asked.runs) else ""
+            runs, reason = self._chosen(advised, taken), asked.reason + barred
+        self._save_round(taken, number, runs, reason, asked.runs if asked is not None else (), asked=asked)
+
+    def _first_round(self, taken: Sequence[Decision], most: float) -> None:
+        """The designed round, which costs at most the pilot's share of the budget.
+
+        Who asks for a pilot gets one, also where it is expected to cost more than it saves: it shows whether the recipe
+        learns at all, which the expectation takes for granted.
+        """
+        study, left = self.study, self._left(0.0)
+        share = max(most, 0.0) / left.available
+        planner = Planner(hedged_prior(), study.hardware, study.recipe, self._throughput(taken))
+        design = planner.design_pilot(
+            left,
+            n_problems=study.data.n_problems,
+            shares=sorted({min(one, share) for one in SHARES}),
+            spend_all=True,
+            rng=self.pilot.seed,
+        )
+        if not design.runs:
+            raise PlanError(
+                f"{self.budget} pay for no pilot: largest_share leaves {max(most, 0.0) / self.budget.amount:.1%} "
+                f"of it for one: {design.first.reason}",
+                "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
+                "study a sweep.",
+            )
+        self._save_round(taken, 1, self._chosen(design.runs, taken), design.first.reason, design.runs, design=design)
+
+    def _save_round(
+        self,
+        taken: Sequence[Decision],
+        number: int,
+        runs: Sequence[Chosen],
+        reason: str,
+        advice: Sequence[NextRun],
+        **more: Any,
+    ) -> None:
+        """A round whose runs go to their first look; without runs the pilot ends."""
+        share = sum(run.share for run in advice)
+        looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if self._looks else []
+        looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]
+        begun = [run.leg(looks[0]) for run in runs] if looks else runs
+        self._save(taken, "round" if runs else "end", f"round {number}: {reason}", begun, looks=tuple(looks), **more)
+
+    @property
+    def _looks(self) -> bool:
+        """Whether runs are looked at part of the way."""
+        return self.pilot.stop_early and extends_runs(self.backend)
+
+    def _chosen(self, advised: Sequence[NextRun], taken: Sequence[Decision]) -> list[Chosen]:
+        """The advised runs under names of their own; those that continue another keep its name."""
+        existing = taken[-1].named if taken else {}
+        found: dict[str, Chosen] = {}
+        for one in advised:
+            n, problems, before = one.group_size, one.problems_per_batch, existing.get(one.continues or "")
+            if before is not None and extends_runs(self.backend):
+                steps = max(one.update_steps, before.update_steps)
+                found[before.run_id] = replace(
+                    before, update_steps=steps, final_steps=steps, first_step=before.update_steps, stopped=None
+                )
+                continue
+            seed = one.seed + (self.pilot.seed if one.continues is None else 1)
+            while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or self._exists(name):
+                seed += 1
+            found[name] = Chosen(name, n, problems, one.update_steps, seed, one.update_steps)
+        return list(found.values())
+
+    def _exists(self, name: str) -> bool:
+        return (self.origin / self.study.output_dir / self.study.name / name).exists()
+
+    # Looks.
+
+    def _look(self, taken: Sequence[Decision]) -> None:
+        """Judge the runs that go on, and end those that cannot be the best at the compute of the plan."""
+        last = taken[-1]
+        going = [run for run in last.runs if run.update_steps < run.final_steps]
+        fits = self.fit(self._measured(taken))
+        left = self._left(self._spent(taken))
+        target = left.available
+        if left.unit != "rollouts":
+            target = float(self.planner(fits, taken).allocate(left, n_problems=self.study.data.n_problems).rollouts)
+        ended = {(run.group_size, run.problems_per_batch) for run in last.runs if run.stopped is None}
+        sizes = [(run.group_size, run.problems_per_batch, float(run.rollouts)) for run in going]
+        ended -= {(n, problems) for n, problems, _ in sizes}
+        judged = prospects(fits, sizes, target, ended)
+        now = [
+            replace(run, final_steps=run.update_steps, stopped=one.chance)
+            if one.hopeless
+            else run.leg(last.looks[1] if len(last.looks) > 1 else 1.0)
+            for run, one in zip(going, judged, strict=True)
+        ]
+        stopped = [run.run_id for run in now if run.stopped is not None]
+        what = f"{', '.join(stopped)} cannot be the best there and stop" if stopped else "all may still be the best"
+        reason = f"look: judged at {target:,.0f} rollouts, what the plan would spend: {what}"
+        self._save(taken, "look", reason, now, looks=last.looks[1:], target=target)
+
+    def _mark_stopped(self, last: Decision) -> None:
+        """Say in the run folders which runs were stopped early."""
+        for run in last.runs:
+            folder = self.place(self.spec(run))
+            path = folder / store.EARLY_FILE
+            if run.stopped is None:
+                path.unlink(missing_ok=True)
+            elif folder.is_dir() and not path.exists():
+                write_text(path, f"chance to be the best at the target {run.stopped:.1%}\n")

@@ -1,0 +1,287 @@
+"""`Finding`: what a detector saw in one run, and what to try. `Health`: the findings of runs, as notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
+from isocompute_sdk.notes import Note, Severity, by_severity
+from isocompute_sdk.phrases import listed
+
+LISTED = 5
+"""Runs that a message lists by name."""
+Basis = Literal["measured in the paper", "a guess"]
+PAPER: Basis = "measured in the paper"
+GUESS: Basis = "a guess"
+
+
+@dataclass(frozen=True)
+class Try:
+    """One thing to try."""
+
+    text: str
+    basis: Basis
+    where: str = ""
+    """Place in the paper, e.g. `section 3`."""
+
+    def __str__(self) -> str:
+        """The advice with its basis."""
+        return f"{self.text} ({self.basis}{', ' + self.where if self.where else ''})"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Title and advice of all findings with one code."""
+
+    title: str
+    """What is wrong, in a few words."""
+    tries: tuple[Try, ...]
+
+
+_PAIR = Try("on easy sets use a KL term and an entropy bonus, always both; on hard sets neither", PAPER, "section 3")
+_RATE = Try("a learning rate of 1e-6 * sqrt(B / 1024), which beat constant and linear scaling", PAPER, "section 3")
+_LOWER_RATE = Try("restart from an earlier checkpoint with a third of the learning rate", GUESS)
+_MORE_PROBLEMS = Try("a larger B_p, which stabilises training, most of all on hard sets", PAPER, "section 4")
+
+ADVICE: dict[str, Advice] = {
+    "entropy-collapse": Advice("entropy is nearly used up while most failures remain", (_PAIR, _LOWER_RATE)),
+    "entropy-explosion": Advice(
+        "entropy grows and stays up",
+        (Try("no entropy bonus without its KL term, and neither on hard sets", PAPER, "section 3"), _LOWER_RATE),
+    ),
+    "kl-drift": Advice("the policy drifts far from the base model", (_PAIR, _RATE, _LOWER_RATE)),
+    "response-length-growth": Advice(
+        "responses grow",
+        (
+            Try("plan in tokens: responses grow in healthy runs too", PAPER, "appendix E"),
+            Try("no entropy bonus alone: on hard sets it made length explode", PAPER, "section 3"),
+        ),
+    ),
+    "truncated-responses": Advice(
+        "responses are truncated at the token limit",
+        (
+            Try("a larger limit on response tokens (the paper's is 8,192)", GUESS),
+            Try("no entropy bonus alone: on hard sets it made length explode", PAPER, "section 3"),
+        ),
+    ),
+    "nothing-learned": Advice(
+        "the run has learned nothing",
+        (
+            Try("the reward function by hand on a few responses: does it find the answer in them?", GUESS),
+            Try("a larger n, or easier problems, if the rewards are 0; harder ones if they are 1", GUESS),
+        ),
+    ),
+    "zero-variance-groups": Advice(
+        "most groups have equal rewards and teach nothing",
+        (
+            Try("do not filter them: with the filter the gain was smaller and less stable", PAPER, "section 3"),
+            Try("a larger n, or problems of another difficulty; if all are solved, stop", GUESS),
+        ),
+    ),
+    "gradient-norm-spikes": Advice("the gradient norm jumps", (_LOWER_RATE, _MORE_PROBLEMS)),
+    "gradient-norm-growth": Advice("the gradient norm grows and stays up", (_RATE, _LOWER_RATE)),
+    "collapsed-run": Advice("the reward has lost most of its gain", (_PAIR, _RATE, _MORE_PROBLEMS, _LOWER_RATE)),
+    "decayed-run": Advice(
+        "the reward falls after its best level",
+        (Try("keep the best checkpoint and stop; more training problems", PAPER, "section 6"), _LOWER_RATE),
+    ),
+    "overfitting-run": Advice(
+        "the reward on held-out problems falls while that on training problems does not",
+        (
+            Try(
+                "more training problems, or a smaller n: of 500 problems n = 512 overfits before n = 256",
+                PAPER,
+                "section 6",
+            ),
+            Try("keep the best checkpoint; leave later evaluations out of a fit", PAPER, "section 6"),
+        ),
+    ),
+    "off-policy-unstudied": Advice(
+        "several updates per rollout batch",
+        (Try("one update per batch, as in the runs behind the published laws", PAPER, "section 3"),),
+    ),
+    "sampler-mismatch": Advice(
+        "sampler and trainer assign different probabilities to sampled tokens",
+        (
+            Try("truncated importance sampling, which corrects the usual mismatch", PAPER, "section 3"),
+            Try("check that weights reach the sampler, and both sides' temperature and precision", GUESS),
+        ),
+    ),
+    "below-predicted-band": Advice(
+        "the planned run is below its prediction",
+        (
+            Try(
+                "compare its recipe, data and model with those of the runs behind the fit, then check its step metrics",
+                GUESS,
+            ),
+            Try("fit again with this run and plan the rest of the budget again", GUESS),
+        ),
+    ),
+    "above-predicted-band": Advice(
+        "the planned run is above its prediction",
+        (Try("fit again with this run: the best n for the rest of the budget may differ", GUESS),),
+    ),
+    "filtered-rollouts": Advice(
+        "some rollouts are sampled but not trained on",
+        (
+            Try("count them: C counts generated rollouts, so compare runs by C, not by M", GUESS),
+            Try("do not filter: with the filter the gain was smaller and less stable", PAPER, "section 3"),
+        ),
+    ),
+}
+"""Advice by note code. The thresholds, which are this project's own, stand with the detectors."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a detector saw in one run."""
+
+    code: str
+    """Code of the note, a key of `ADVICE`."""
+    severity: Severity
+    seen: str
+    """The observation with its numbers."""
+    step: float | None = None
+    """Update step at which it began. None: a setting, or steps are unknown."""
+    rollouts: float | None = None
+    """Compute C in rollouts at which it began. None for a setting."""
+    noticed_rollouts: float | None = None
+    """Compute at which the evidence sufficed."""
+    values: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The numbers in `seen`."""
+
+    @classmethod
+    def at(
+        cls,
+        code: str,
+        severity: Severity,
+        trace: Trace,
+        place: int,
+        seen: str,
+        values: Mapping[str, float],
+        noticed: int | None = None,
+    ) -> Finding:
+        """A finding that begins at index `place` of a trace.
+
+        Args:
+            code: code of the note.
+            severity: severity of the note.
+            trace: the quantity that was bad.
+            place: index at which it began.
+            seen: the observation with its numbers.
+            values: these numbers.
+            noticed: index at which the evidence sufficed. None: `LASTING` values from `place` on.
+        """
+        sure = min(place + LASTING - 1, len(trace) - 1) if noticed is None else noticed
+        step = float(trace.step_T[place])
+        return cls(
+            code,
+            severity,
+            seen,
+            None if np.isnan(step) else step,
+            float(trace.rollouts_T[place]),
+            float(trace.rollouts_T[sure]),
+            values,
+        )
+
+    @property
+    def where(self) -> str:
+        """When it began, in words."""
+        if self.rollouts is None:
+            return "from the start"
+        at = f"C = {self.rollouts:,.0f}"
+        return at if self.step is None else f"step {self.step:,.0f} ({at})"
+
+    def note(self, run_id: str) -> Note:
+        """The finding as a note on one run."""
+        advice = ADVICE[self.code]
+        return Note(
+            self.code,
+            self.severity,
+            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {_joined(advice.tries)}.",
+            {
+                "run_id": run_id,
+                "step": self.step,
+                "rollouts": self.rollouts,
+                "noticed_rollouts": self.noticed_rollouts,
+                "seen": self.seen,
+                "values": dict(self.values),
+                **_based(advice.tries),
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Health:
+    """What the detectors found in a set of runs."""
+
+    notes: tuple[Note, ...]
+    """One note per code and severity over all runs, most severe first."""
+    by_run: Mapping[str, tuple[Note, ...]]
+    """Notes of each run that has any, most severe first."""
+    runs: int
+    """Number of runs checked."""
+
+    @classmethod
+    def of(cls, runs: Sequence[RunTraces], found: Mapping[str, Sequence[Finding]]) -> Health:
+        """Findings as notes.
+
+        Args:
+            runs: all runs that were checked.
+            found: findings by run id.
+        """
+        groups: dict[tuple[str, Severity], dict[str, Finding]] = {}
+        for severity in ("refuse", "warning", "info"):
+            for code in ADVICE:
+                sick = {run: f for run, all_ in found.items() for f in all_ if (f.code, f.severity) == (code, severity)}
+                if sick:
+                    groups[code, severity] = sick
+        notes = tuple(_pooled(code, severity, sick, runs) for (code, severity), sick in groups.items())
+        return cls(notes, notes_by_run(found), len(runs))
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no note is a warning or worse. Quantities that were not logged were not checked."""
+        return all(note.severity == "info" for note in self.notes)
+
+
+def notes_by_run(found: Mapping[str, Sequence[Finding]]) -> dict[str, tuple[Note, ...]]:
+    """Notes of each run that has findings, most severe first."""
+    return {run: tuple(by_severity(one.note(run) for one in some)) for run, some in found.items() if some}
+
+
+def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Sequence[RunTraces]) -> Note:
+    """One note on all runs with a finding of one code and severity."""
+    advice = ADVICE[code]
+    first = next(iter(sick))
+    names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
+    message = (
+        f"{len(sick)} of {len(runs)} run(s): {advice.title}: {names}. Seen in your data, {first}: "
+        f"{sick[first].seen}. To try: {_joined(advice.tries)}."
+    )
+    return Note(
+        code,
+        severity,
+        message,
+        {
+            "runs": {run: {"step": finding.step, "rollouts": finding.rollouts} for run, finding in sick.items()},
+            "of": len(runs),
+            **_based(advice.tries),
+        },
+    )
+
+
+def _joined(tries: Sequence[Try]) -> str:
+    return "; ".join(map(str, tries))
+
+
+def _based(tries: Sequence[Try]) -> dict[str, Any]:
+    """The strongest basis among the advice, and each piece with its own."""
+    return {
+        "basis": PAPER if any(one.basis == PAPER for one in tries) else GUESS,
+        "tries": [{"text": one.text, "basis": one.basis} for one in tries],
+    }

@@ -1,0 +1,167 @@
+"""Campaigns whose pilot is chosen while it goes on, on simulated tasks with real processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.campaigns import pilot as pilots
+from isocompute_sdk.campaigns.campaign import Campaign, Outcome
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.campaigns.overview import best_so_far, overview
+from isocompute_sdk.campaigns.pilot import read_decisions
+from isocompute_sdk.errors import BackendError, PlanError
+from isocompute_sdk.planning.trials import Prospect
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Study
+from tests.unit.curve_backend import CurveBackend
+
+BUDGET = 300_000
+
+
+def study(**changes: Any) -> Study:
+    values: dict[str, Any] = {
+        "name": "auto",
+        "model": "simulation/easy-1",
+        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
+        "recipe": {"preset": "easy", "min_problems_per_batch": 8},
+        "budget": BUDGET,
+        "backend": "simulator",
+        "options": {"task": "easy", "task_seed": 1, "scale": 60_000},
+        "pilot": {"slots": 3, "largest_share": 0.15},
+    }
+    return Study.model_validate({**values, **changes})
+
+
+def make(folder: Path, **changes: Any) -> Campaign:
+    values: dict[str, Any] = {
+        "study": study(),
+        "folder": folder,
+        "executor": LocalExecutor(3, poll_seconds=0.05),
+        "fit_options": {"draws": 20},
+    }
+    return Campaign(**{**values, **changes})
+
+
+def before_plan(folder: Path) -> int:
+    """Rollouts of the pilot, whatever the plan continues."""
+    last = next(one for one in read_decisions(folder) if one.what == "end")
+    return sum(run.rollouts for run in last.runs)
+
+
+def test_a_share_that_pays_for_no_pilot_stops_before_one(tmp_path: Path) -> None:
+    asked = study(budget=1_000_000, pilot={"slots": 2, "largest_share": 0.001})
+    campaign = make(tmp_path / "out", study=asked)
+    with pytest.raises(PlanError, match="largest_share"):
+        campaign.run()
+    assert sum(status.rollouts for status in campaign.status()) <= 0.001 * 1_000_000
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("designed") / "out"
+    return folder, make(folder).run()
+
+
+def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    taken = read_decisions(folder)
+    kinds = [one.what for one in taken]
+    assert kinds[0] == "round"
+    assert kinds[-2:] == ["end", "plan"]
+    assert all(one.reason for one in taken)
+    assert taken[0].design is not None
+    assert taken[-2].asked is not None
+    # Before the plan, nothing costs more than the study allows.
+    assert before_plan(folder) <= 0.15 * BUDGET
+    statuses = make(folder).status()
+    assert {status.state for status in statuses} == {"finished"}
+    assert sum(status.rollouts for status in statuses) <= BUDGET
+    planned = taken[-1].named[taken[-1].planned]
+    assert outcome.plan.rollouts == planned.rollouts
+    # A run that the plan continues is paid for once.
+    assert outcome.plan.budget.committed == pytest.approx(taken[-1].spent)
+    assert taken[-1].spent + outcome.plan.rollouts <= BUDGET
+    assert outcome.refitted.runs is not None
+    fitted = {run.run_id for run in RunSet.from_dict(outcome.refitted.runs).runs()}
+    assert fitted == {status.run_id for status in statuses}
+
+
+def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
+    seen = overview(whole[0])
+    assert seen is not None
+    total = sum(seen.kinds[kind].rollouts for kind in ("pilot", "plan"))
+    assert total == pytest.approx(sum(status.rollouts for status in seen.statuses))
+    assert seen.kinds["pilot"].rollouts == pytest.approx(before_plan(whole[0]))
+    assert seen.left == pytest.approx(BUDGET - total)
+    assert seen.controller is None
+    best = best_so_far(whole[0], seen.study)
+    assert best is not None
+    assert best.group_size in best.sizes
+    assert overview(whole[0].parent) is None
+
+
+def test_a_pilot_that_learns_nothing_stops_before_the_plan(tmp_path: Path) -> None:
+    sick = study(backend="curve", model="tiny", options={"flat": "all"})
+    for _ in range(2):
+        with pytest.raises(BackendError, match="learned nothing"):
+            make(tmp_path / "out", study=sick, backend=CurveBackend()).run()
+    assert [one.what for one in read_decisions(tmp_path / "out")] == ["round"]
+
+
+def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(
+        fits: object, runs: Sequence[tuple[int, int, float]], budget: float, ended: object
+    ) -> tuple[Prospect, ...]:
+        assert all(budget > 10 * done for _, _, done in runs)
+        return tuple(Prospect(0.001 if n == 8 else 0.5, n == 8) for n, _, _ in runs)
+
+    monkeypatch.setattr(pilots, "prospects", judged)
+    folder = tmp_path / "out"
+    monkeypatch.setattr(pilots, "SHARES", (0.15,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    campaign = make(folder, study=study(pilot={"slots": 3, "largest_share": 0.15}))
+    pilot = campaign.designed
+    assert pilot is not None
+    pilot.carry_out()
+    taken = read_decisions(folder)
+    assert [one.what for one in taken][:2] == ["round", "look"]
+    stopped = {run.run_id: run for run in taken[-1].runs if run.stopped is not None}
+    assert stopped
+    for name, one in stopped.items():
+        status = store.RunWatch(folder / "runs" / "auto" / name).status()
+        assert name.startswith("n8-")
+        assert (status.state, status.step) == ("finished", one.update_steps)
+        assert status.message.startswith("stopped early")
+        assert one.update_steps < taken[0].named[name].final_steps
+    assert all(run.update_steps == taken[0].named[run.run_id].final_steps for run in taken[-1].runs if not run.stopped)
+    fitted = campaign.fit().runs
+    assert fitted is not None
+    assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
+
+
+def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:
+    plain = study(backend="curve", model="tiny", options={}, pilot={"slots": 3, "largest_share": 0.25, "seed": 2})
+    outcome = make(tmp_path / "out", study=plain, backend=CurveBackend()).run()
+    taken = read_decisions(tmp_path / "out")
+    assert not any(one.what == "look" for one in taken)
+    assert taken[-1].continues == ""
+    assert outcome.comparison.run_id.startswith("plan-")
+    assert before_plan(tmp_path / "out") <= 0.25 * BUDGET
+
+
+def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0], tmp_path / "copy")
+    edits: list[str] = []
+    larger = make(folder, study=study(budget=2 * BUDGET), on_edit=edits.extend)
+    outcome = larger.run()
+    assert edits == ["budget.rollouts"]
+    assert outcome.plan.budget.amount == 2 * BUDGET
+    kinds = [one.what for one in read_decisions(folder)]
+    assert (kinds.count("plan"), kinds.count("edit")) == (2, 1)
+    assert sum(status.rollouts for status in larger.status()) <= 2 * BUDGET
