@@ -1,10 +1,9 @@
-"""`Study`: a whole experiment in one file, with its `ProblemSource` and its `Pilot`."""
+"""`Study`: a whole experiment in one file; `Pilot`: runs that are chosen while it goes on."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -14,58 +13,13 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Count, Flag, ModelName, Spec, Text, in_unit
 from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
+from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Hardware, Option, OptionName, RunSpec, batch_refusal
 from isocompute_sdk.specs.sweep import Allocation, Seed, Sweep
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Number
 from isocompute_sdk.specs.throughput import Throughput
-
-_Value = Annotated[float, Number()]
-
-
-class ProblemSource(Spec):
-    """A data set, and which of its rows are the problems; `isocompute problems STUDY` writes the files of `data`."""
-
-    dataset: Text
-    """Name on the Hugging Face hub, a folder of that form, or a Parquet, CSV, JSON or JSON-lines file."""
-    template: Text | None = None
-    """Text of every prompt, with {prompt} where the problem stands. None: the problem alone."""
-    file: Text | None = None
-    """One file of the data set. None: those that it names itself."""
-    config: Text | None = None
-    """Configuration of the data set. None: its only one."""
-    split: Text = "train"
-    """Split of the data set."""
-    keep: dict[str, tuple[_Value, _Value]] = Field(default_factory=dict[str, "tuple[float, float]"])
-    """Column -> smallest and largest value of the rows that are used; a row without a value is not."""
-    validation: Annotated[Count, in_unit("problems")] = 300
-    """Rows that become validation problems; the others are for training."""
-    seed: Seed = 0
-    """Seed of the order of the rows, and so of which ones are held out."""
-    reward: Literal["maths"] | None = "maths"
-    """`maths` also writes a reward function, unless the file is there, which compares formulas with math-verify. None:
-    the reward is yours."""
-
-    @model_validator(mode="after")
-    def _ranges_hold_something(self) -> Self:
-        for column, (low, high) in self.keep.items():
-            if not low <= high:
-                raise problem(
-                    message=f"keep.{column}: received {low:g} to {high:g}; accepted: the smaller number first",
-                    hint=f"Write {column}: [{min(low, high):g}, {max(low, high):g}].",
-                    field="keep",
-                )
-        return self
-
-    def keeps(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row is used."""
-        return all(_within(row.get(column), low, high) for column, (low, high) in self.keep.items())
-
-
-def _within(value: Any, low: float, high: float) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-    return number and low <= value <= high
 
 
 class Pilot(Spec):
