@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.tables import DAMAGED, as_kept, first_object, open_bytes, unpacked
+from isocompute_sdk.ingest.tables import first_object, open_bytes
 
 MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 _FIELDS = {"input", "output", "score", "step"}
-_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError, *DAMAGED)
+_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError)
 # Never written, cut off in the middle of a line, or a line of another form.
 _NAME = re.compile(r"\d+\.jsonl")
 _LONGEST_FIRST_LINE = 1 << 22
@@ -30,7 +30,7 @@ _LONGEST_FIRST_LINE = 1 << 22
 
 def is_dump_name(path: Path) -> bool:
     """Whether a file is named as dumps are."""
-    return _NAME.fullmatch(unpacked(path).name) is not None
+    return _NAME.fullmatch(path.name) is not None
 
 
 def looks_like_dump(path: Path) -> bool:
@@ -65,7 +65,7 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     # Only "\n" ends a line: responses may hold other line separators as they are, and bytes that are no text.
-    with io.TextIOWrapper(open_bytes(as_kept(path)), encoding="utf-8", errors="replace", newline="\n") as lines:
+    with io.TextIOWrapper(open_bytes(path), encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             if line.strip():
                 yield parse_json(line)

@@ -13,7 +13,7 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.tables import first_object, read_objects, unpacked
+from isocompute_sdk.ingest.tables import first_object, read_objects
 
 _LONGEST_FIRST_LINE = 1 << 20
 _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(\d*)$", re.IGNORECASE)
@@ -21,7 +21,7 @@ _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(
 
 def is_file_log(path: Path) -> bool:
     """Whether a file is named as JSON lines are and its first line is a record of veRL's file logger."""
-    if unpacked(path).suffix not in (".jsonl", ".ndjson"):
+    if path.suffix not in (".jsonl", ".ndjson"):
         return False
     first = first_object(path, _LONGEST_FIRST_LINE)
     return isinstance(first.get("data"), dict) and "step" in first
@@ -34,7 +34,7 @@ def run_of(path: Path) -> Path:
 
 def _split(path: Path) -> tuple[Path, int]:
     """What the files of one run have in common, and the number of the attempt that a file belongs to."""
-    bare = unpacked(path).with_suffix("")
+    bare = path.with_suffix("")
     found = _ATTEMPT.search(bare.name)
     if found is None:
         return bare, 0
@@ -63,7 +63,7 @@ def read_attempts(path: Path) -> tuple[Attempt, ...]:
     Raises:
         RecordError: a whole line is no record of the logger.
     """
-    rows, lines, notes = read_objects(path, "drop")
+    rows, lines, notes = read_objects(path)
     for row, line in zip(rows, lines, strict=True):
         step, data = row.get("step"), row.get("data")
         if isinstance(step, bool) or not isinstance(step, int | float) or step < 0 or not isinstance(data, dict):

@@ -281,7 +281,7 @@ def _checkpoint_of(folder: Path, run_id: str, metric: str) -> ChosenCheckpoint |
     journals = sorted(folder.rglob(f"{run_id}/{METRICS_FILE}"))
     if not journals:
         return None
-    runs = RunSet.read(journals[0], on_truncated="drop")
+    runs = RunSet.read(journals[0])
     return choose_checkpoint(runs, runs.run_ids[0], metric)
 
 

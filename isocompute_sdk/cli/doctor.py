@@ -184,7 +184,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         )
     _refuse_source(output, paths)
     # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
-    lenient = {} if reading.map is not None else {"on_truncated": "drop", "without_sizes": True}
+    lenient = {} if reading.map is not None else {"without_sizes": True}
     runs = _kept(reading.read(paths, reading.metric, **lenient), where)
     _write(runs, output)
     if json:

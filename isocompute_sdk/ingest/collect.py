@@ -38,7 +38,6 @@ from isocompute_sdk.ingest.paths import (
 )
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
 from isocompute_sdk.ingest.stores.saved_config import find_config
-from isocompute_sdk.ingest.tables import unpacked
 from isocompute_sdk.ingest.wandb_tables import logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -144,12 +143,12 @@ def _below(found: Collection, listing: Listing) -> None:
     taken = {*tables, *(path for source in logs.values() for path in source.paths)}
     taken |= {one.config.path for one in found.logs.values() if one.config is not None}
     for file in listing.files:
-        if unpacked(file).suffix in MAY_HOLD and file not in taken and inside.isdisjoint(file.parents):
-            found.unread[unpacked(file).suffix] += 1
-    stems = Counter(unpacked(file).stem for file in tables)
+        if file.suffix in MAY_HOLD and file not in taken and inside.isdisjoint(file.parents):
+            found.unread[file.suffix] += 1
+    stems = Counter(file.stem for file in tables)
     for file in tables:
         # Of many files `metrics.csv` the folders tell the runs apart.
-        name = label(file, tables) if stems[unpacked(file).stem] > 1 else unpacked(file).stem
+        name = label(file, tables) if stems[file.stem] > 1 else file.stem
         found.attempt(file, lambda file=file, name=name: _file(found, file, name))
 
 
@@ -166,7 +165,7 @@ def _tables(listing: Listing) -> list[Path]:
 
 
 def _table(found: Collection, path: Path) -> None:
-    found.tables[path] = read(path, **found.told, on_truncated="drop", partly=True, seen=found.columns)
+    found.tables[path] = read(path, **found.told, partly=True, seen=found.columns)
 
 
 def _file(found: Collection, path: Path, name: str) -> None:
@@ -186,7 +185,7 @@ def _file(found: Collection, path: Path, name: str) -> None:
         if any(_says_sizes(log) for log in logs):
             raise
         for log in logs:
-            own = name if log.name == unpacked(path).stem else log.name
+            own = name if log.name == path.stem else log.name
             add_log(found.logs, own, LoadedRun(log, find_config(path.parent, path.parent)))
 
 

@@ -246,7 +246,7 @@ def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
     tables = list(map(str, found.tables))
     for named in (paths, tables if not found.logs and len(tables) <= MAX_NAMED else []):
         try:
-            if named and len(read(named, **found.told, on_truncated="drop").run_ids) >= ready:
+            if named and len(read(named, **found.told).run_ids) >= ready:
                 return _command("doctor", named, [*words, "--output runs.parquet"])
         except IsoComputeError:
             continue

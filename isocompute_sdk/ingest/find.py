@@ -33,7 +33,7 @@ from isocompute_sdk.ingest.stores.console import (
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventStart, event_files, read_event_start, read_events
 from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, as_kept, is_sealed, unpacked
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import rank
 
@@ -290,7 +290,7 @@ def holds_log(path: Path) -> bool:
 
 def is_console(path: Path) -> bool:
     """Whether a file is named as captured consoles are."""
-    return _CONSOLE_NAME.fullmatch(unpacked(path).name) is not None
+    return _CONSOLE_NAME.fullmatch(path.name) is not None
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
@@ -336,7 +336,7 @@ def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Seq
 
     def owner(console: Path) -> Path | None:
         inside = [folder for folder in folders if folder in console.parents]
-        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", unpacked(console).name)]
+        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", console.name)]
         return max(
             inside, key=lambda one: len(one.parts), default=max(named, key=lambda one: len(one.name), default=None)
         )
@@ -345,12 +345,11 @@ def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Seq
 
 
 def _may_be_console(path: Path) -> bool:
-    bare = unpacked(path)
-    return is_console(path) or bare.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(bare.suffix) is not None
+    return is_console(path) or path.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(path.suffix) is not None
 
 
 def _is_table(path: Path) -> bool:
-    return unpacked(path).suffix.lower() in TABLE_SUFFIXES
+    return path.suffix.lower() in TABLE_SUFFIXES
 
 
 def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
@@ -406,12 +405,12 @@ def belongs_to_journal(file: Path, root: Path) -> bool:
     """Whether a file lies in or below a folder with a journal, at or below `root`."""
     above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
     kinds = [one.journal for one in journals() if one.journal is not None]
-    return any(one.holds(as_kept(folder / one.file)) for folder in above for one in kinds)
+    return any(one.holds(folder / one.file) for folder in above for one in kinds)
 
 
 def has_journal(folder: Path) -> bool:
     """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
-    return any(one.journal is not None and as_kept(folder / one.journal.file).exists() for one in journals())
+    return any(one.journal is not None and (folder / one.journal.file).exists() for one in journals())
 
 
 @dataclass
@@ -553,7 +552,7 @@ def _run_of_events(folder: Path) -> Path:
     started = here != folder
     if started and here == folder.parent and sum(bool(_STARTED_AT.fullmatch(e.name)) for e in here.iterdir()) > 1:
         above = here.parent if here.name in _WRAPPERS else here
-        if not (as_kept(above / STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
+        if not ((above / STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
             return folder
     while here.name in _WRAPPERS and here.parent != here and (started or _holds_events(here)):
         here = here.parent

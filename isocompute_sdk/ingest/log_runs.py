@@ -20,7 +20,7 @@ from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, t
 from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, unpacked
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet
@@ -366,7 +366,7 @@ UNITS = {
 
 def is_table(log: RunLog) -> bool:
     """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
-    return log.format == "table" or unpacked(log.source).suffix == ".csv"
+    return log.format == "table" or log.source.suffix == ".csv"
 
 
 def _plain(column: str, value: Any) -> Any:
@@ -409,7 +409,7 @@ def add_log(runs: dict[str, LoadedRun], name: str, run: LoadedRun) -> None:
         runs[name] = LoadedRun(chart, known.config or run.config)
         return
     if known is not None:
-        name = f"{unpacked(run.log.source).stem}/{name}"
+        name = f"{run.log.source.stem}/{name}"
     while name in runs:
         name += "'"
     runs[name] = run if run.log.name == name else replace(run, log=replace(run.log, name=name))
@@ -546,7 +546,7 @@ def _shared(kept: RunLog, log: RunLog, mine: Curves, theirs: Curves) -> int | No
     if kept.format == log.format:
         # A state is saved again and again, a history exported; other logs of one kind are of different starts.
         saved = kept.format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
-        if not saved and not all(unpacked(one.source).suffix in TABLE_SUFFIXES for one in (kept, log)):
+        if not saved and not all(one.source.suffix in TABLE_SUFFIXES for one in (kept, log)):
             return None
     return shared_changes(mine, theirs) if common else None
 

@@ -33,7 +33,7 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_locked,
 )
-from isocompute_sdk.ingest.tables import OnTruncated, RawTable, columns_of, read_table, unpacked
+from isocompute_sdk.ingest.tables import RawTable, columns_of, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
@@ -54,7 +54,6 @@ def read(
     metric: str | None = None,
     eval_set: str | None = None,
     on_duplicate: OnDuplicate = "error",
-    on_truncated: OnTruncated = "error",
     ignore: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
     runs: Mapping[str, Mapping[str, object]] | None = None,
@@ -67,6 +66,8 @@ def read(
     **constants: object,
 ) -> RunSet:
     """Runs from files, folders or globs, or from a table in memory; with the names and guesses of the commands.
+
+    Lines that are broken, such as a last one that was cut off, are left out with a note in `RunSet.notes`.
 
     Columns of text are left out of tables with a note; a column `reward` that `metric` does not name is the training
     reward if a trainer's quantities stand beside it, else an evaluation, with a warning; of values that are repeated
@@ -83,7 +84,7 @@ def read(
     run.
 
     Args:
-        source: file, folder or glob (text may be packed with gzip), or several of them; or a pandas or Polars frame,
+        source: file, folder or glob, or several of them; or a pandas or Polars frame,
             an Arrow table, a list of dicts such as a trainer's log history, or a mapping from column to values.
         format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases), `isocompute`
             (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out),
@@ -91,9 +92,6 @@ def read(
         metric: name of what a column `reward` or `value` holds.
         eval_set: name of the evaluation set for all rows.
         on_duplicate: `"last"` lets a later row, or a later file, replace an evaluation.
-        on_truncated: what to do with broken lines of CSV and JSONL, such as a last one that was cut off: `"error"`, or
-            `"drop"` them and say so in `RunSet.notes`. Logs of frameworks, which are often read while they grow,
-            always lose only what is broken, with a note.
         ignore: columns or tags to leave out.
         rename: name in the file -> name to use; in a W&B chart or a log, tag -> metric.
         runs: run id -> columns that hold for that run, e.g. `{"lively-sun-3": {"group_size": 8}}`. A chart
@@ -112,12 +110,10 @@ def read(
     Raises:
         RecordError: with file and line, wherever the content cannot be read or contradicts itself.
     """
-    if on_truncated not in ("error", "drop"):
-        raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
     constants = {**(set or {}), **constants}
     described = _described(runs or {})
     renamed, seen = dict(rename or {}), {} if seen is None else seen
-    asked = _Asked(format, on_truncated, tuple(ignore), renamed, partly, bool(described), left_out)
+    asked = _Asked(format, tuple(ignore), renamed, partly, bool(described), left_out)
     options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
     if not is_path(source):
         return _read_tables([_in_memory(source, asked)], asked, options, seen)
@@ -248,7 +244,6 @@ class _Asked:
     """What was asked of every file."""
 
     format: str
-    on_truncated: OnTruncated
     ignore: tuple[str, ...]
     rename: Mapping[str, str]
     partly: bool
@@ -293,8 +288,8 @@ def _load(path: Path, asked: _Asked) -> _Table:
 
         journal = load(kind).journal
         assert journal is not None
-        return _understood(path, journal.read(path, asked.on_truncated), kind, asked)
-    return _understood(path, read_table(path, kind, asked.on_truncated), kind, asked)
+        return _understood(path, journal.read(path), kind, asked)
+    return _understood(path, read_table(path, kind), kind, asked)
 
 
 def _in_memory(source: object, asked: _Asked) -> _Table:
@@ -344,7 +339,7 @@ def _read_tables(
     first: RecordError | None = None
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
-        name = prefix.rstrip("/") or unpacked(file.path).stem
+        name = prefix.rstrip("/") or file.path.stem
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
         try:
             frame, told = _build(file, options, asked.left_out)

@@ -28,7 +28,7 @@ from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.log_format import STEP_SECONDS, TRAIN_SET, LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.paths import format_of as kind_of
-from isocompute_sdk.ingest.tables import RawTable, read_table, unpacked
+from isocompute_sdk.ingest.tables import RawTable, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import refuse_clock, to_series
 from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, WANDB_STEPS, fields
@@ -181,7 +181,7 @@ def logs_of_file(
         RecordError: it cannot be read, has no column that could be a step, or is of another kind of training.
     """
     kind, renamed = kind_of(path), rename or {}
-    table = read_table(path, kind, "drop")
+    table = read_table(path, kind)
     columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
     if kind == "csv" and is_chart(list(columns)):
         return _of_chart(path, replace(table, columns=columns), runs, renamed)
@@ -261,7 +261,7 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
         )
     frame = pl.DataFrame([to_series(name, values) for name, values in table.columns.items()])
     run = names.get("run_id")
-    parts = [(unpacked(path).stem, frame)]
+    parts = [(path.stem, frame)]
     if run is not None:
         # Names of runs may be numbers.
         frame = frame.with_columns(pl.col(run).cast(pl.String))

@@ -201,7 +201,7 @@ def test_a_registered_description_says_how_its_folder_is_read(written: Written) 
     journal = written.folder / form.journal.file
     assert formats.journal_of(journal) is form
     # Every number of the journal is one that the description names.
-    logged = set(form.journal.read(journal, "error").columns["metric"])
+    logged = set(form.journal.read(journal).columns["metric"])
     assert logged == set(form.meanings(sorted(logged)))
 
 
@@ -255,7 +255,7 @@ def test_times_and_context_come_with_the_rows(written: Written) -> None:
 
 def test_audit_and_status_agree_with_the_rows(written: Written) -> None:
     left: dict[str, str] = {}
-    audited = RunSet.read(written.folder, on_truncated="drop", left_out=left)
+    audited = RunSet.read(written.folder, left_out=left)
     assert ordered(audited).equals(ordered(written.records))
     assert left == {}
     (watch,) = registry.watches([written.folder])

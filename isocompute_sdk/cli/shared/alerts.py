@@ -273,9 +273,7 @@ class Watcher:
         if all(_has_only_begun(file) for file in group.files):
             return
         if self.map is None:
-            runs = RunSet.read(
-                group.paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading
-            )
+            runs = RunSet.read(group.paths, on_duplicate="last", without_sizes=True, **self.reading)
         else:
             told = {name: self.reading[name] for name in ("metric", "rename", "ignore", "set")}
             runs = read_mapped(self.map, RunMap.load(self.map).told(**told))

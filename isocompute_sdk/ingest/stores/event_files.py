@@ -23,7 +23,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order
 from isocompute_sdk.ingest.stores import wire
-from isocompute_sdk.ingest.tables import CUT_PACKING, DAMAGED, open_bytes
+from isocompute_sdk.ingest.tables import open_bytes
 from isocompute_sdk.notes import Note
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -40,8 +40,6 @@ def read_event_file(path: Path) -> Attempt | None:
     try:
         with open_bytes(path) as file:
             return _read(path, file)
-    except DAMAGED as error:
-        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
@@ -302,7 +300,7 @@ def read_event_start(path: Path) -> EventStart:
                 # Evaluations may precede the first update.
                 if any(not tag.startswith(("eval", "args/", "model_config")) for tag in tags):
                     return EventStart(path, arguments, step)
-    except (OSError, ValueError, *DAMAGED):
+    except (OSError, ValueError):
         pass
     return EventStart(path, arguments)
 

@@ -27,7 +27,7 @@ from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores import wire
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import CUT_PACKING, DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.tables import open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -80,7 +80,7 @@ class WandbRun:
 
 def is_run_file(path: Path) -> bool:
     """Whether a file is a run of W&B, by its name and first bytes."""
-    if unpacked(path).suffix != ENDING or not path.name.startswith("run-"):
+    if path.suffix != ENDING or not path.name.startswith("run-"):
         return False
     try:
         return _content(path, len(MAGIC)).startswith(MAGIC[:4])
@@ -113,7 +113,7 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
         if only_description and found.rows:
             break
     columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
-    run_id = found.run.get("run_id") or unpacked(path).stem.removeprefix("run-")
+    run_id = found.run.get("run_id") or path.stem.removeprefix("run-")
     started = found.started
     if not started and TIMESTAMP in columns:
         started = float(columns[TIMESTAMP].value_T[0])
@@ -126,8 +126,6 @@ def _content(path: Path, size: int = -1) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(size)
-    except DAMAGED as error:
-        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import pickle
@@ -93,15 +92,6 @@ def test_a_file_above_the_limit_is_refused_by_name(tmp_path: Path, monkeypatch: 
         RunSet.read(tmp_path / name, n=8, bp=32)
 
 
-def test_what_a_small_packed_file_holds_is_bounded_too(tmp_path: Path) -> None:
-    path = tmp_path / "runs.csv.gz"
-    path.write_bytes(gzip.compress(b"8,32,1,0.5\n" * 50_000))
-    assert path.stat().st_size < 10_000
-    assert len(packed.read_text(path, largest=550_000)[0]) == 550_000
-    with pytest.raises(RecordError, match=r"runs\.csv\.gz"):
-        packed.read_text(path, largest=549_999)
-
-
 @pytest.mark.parametrize("name", ["runs.csv", "runs.jsonl"])
 def test_a_line_without_end_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     with (tmp_path / name).open("wb") as file:
@@ -131,7 +121,7 @@ def test_a_parquet_file_that_unpacks_to_billions_of_cells_is_refused(tmp_path: P
         RunSet.read(tmp_path / "runs.parquet")
 
 
-@pytest.mark.parametrize("name", ["runs.csv", "runs.csv.gz", "runs.jsonl", "runs.parquet", "events.out.tfevents.1"])
+@pytest.mark.parametrize("name", ["runs.csv", "runs.jsonl", "runs.parquet", "events.out.tfevents.1"])
 def test_a_pipe_is_refused_wherever_a_table_or_log_is_read(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     for read in (RunSet.read, read_event_file) if "tfevents" in name else (RunSet.read,):
@@ -232,31 +222,10 @@ def test_shared_lists_of_a_pickle_do_not_unfold_without_bound(tmp_path: Path) ->
     assert read_training_args(tmp_path / "training_args.bin")["num_generations"] == 8
 
 
-def test_lines_and_content_of_a_packed_file_are_bounded_while_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("runs.csv.gz", "runs.jsonl.gz"):
-        with gzip.open(tmp_path / name, "wb") as file:
-            file.write(b"n,bp,step,avg@4\n8,32,1,")
-            for _ in range(40):
-                file.write(bytes(2**20))
-        with pytest.raises(RecordError, match=rf"{name}:2: this line"):
-            RunSet.read(tmp_path / name)
-    with packed.open_bytes(tmp_path / name) as file:
-        assert file.readline() == b"n,bp,step,avg@4\n"
-        with pytest.raises(EOFError):
-            file.readline()
-    monkeypatch.setattr(packed, "LARGEST_TEXT", 2**20)
-    with packed.open_bytes(tmp_path / name) as file, pytest.raises(EOFError):
-        file.read()
-
-
 def test_a_name_with_a_nul_is_no_run_of_its_own(tmp_path: Path) -> None:
     rows = [f"{name},8,32,{step},0.{step}" for name, step in [("a", 1), ("a", 2), ("b", 1), ("b\0", 2)]]
     (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,avg@4", *rows, ""]))
-    with pytest.raises(RecordError, match="NUL"):
-        RunSet.read(tmp_path / "runs.csv")
-    runs = RunSet.read(tmp_path / "runs.csv", on_truncated="drop")
+    runs = RunSet.read(tmp_path / "runs.csv")
     assert runs.run_ids == ("a", "b")
     assert [note.code for note in runs.notes] == ["text-not-utf8"]
 

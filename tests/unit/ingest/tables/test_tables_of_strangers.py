@@ -139,7 +139,7 @@ def test_a_run_that_was_exported_three_times_counts_once(tmp_path: Path, header:
     write(folder / "early.csv", header, [row for row in rows if int(row[3]) < 75])
     runs = read(folder)
     assert [len(one.value_T) for one in runs.series("avg@4")] == [len(STEPS)] * 2
-    assert len(RunSet.read(folder, on_truncated="drop", left_out={}).run_ids) == 2
+    assert len(RunSet.read(folder, left_out={}).run_ids) == 2
     found = diagnose(folder)
     assert sum(bool(one.problems) for one in found.runs) == 4
     assert found.next.startswith("isocompute doctor")
