@@ -39,7 +39,6 @@ OF_READING = (
     "batch-taken-for-problems",
     "reward-taken-for-evaluation",
     "reward-taken-for-training",
-    "runs-told-apart-by-step",
 )
 """Notes of the reader on what columns were taken for."""
 

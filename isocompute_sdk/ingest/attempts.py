@@ -31,7 +31,10 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import is_training_reward
-from isocompute_sdk.records.run_ids import Rows, numbered_starts
+
+Rows = NDArray[np.intp]
+MIN_ROWS = 3
+"""Rows of each start of a run whose steps begin anew; with fewer on average the rows are in no order."""
 
 
 class NothingMeasured(RecordError):
@@ -312,6 +315,34 @@ def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSe
         for number in np.unique(number_T).tolist():
             parts.setdefault(number, {})[tag] = series.where(number_T == number)
     return tuple(Attempt(path, parts[number], float(number), None, ()) for number in sorted(parts))
+
+
+def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArray[np.int64]]:
+    """For every value of every column the number of the start of its run that logged it, from 0 on.
+
+    A new start shows where the steps of a column go down. Columns may stand beside each other or one below the other.
+    Rows in no order, or from the last step to the first, are one start.
+
+    Args:
+        columns: rows and steps of the values of each column, rows in order.
+    """
+    if not columns:
+        return []
+    own = [np.cumsum(np.diff(step_T, prepend=step_T[:1]) < 0, dtype=np.int64) for _, step_T in columns]
+    row_V, number_V = np.concatenate([rows for rows, _ in columns]), np.concatenate(own)
+    if MIN_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns):
+        return [np.zeros(len(rows), dtype=np.int64) for rows, _ in columns]
+    of_row = np.zeros(row_V.max() + 1, dtype=np.int64)
+    of_row[row_V] = number_V
+    if len({int(number_T[-1]) for number_T in own}) == 1 and (of_row[row_V] == number_V).all():
+        return own
+    # A column that is measured less often goes down later, at the same start.
+    falls = [(rows[i + 1], rows[i]) for rows, step_T in columns for i in np.flatnonzero(np.diff(step_T) < 0)]
+    starts = [0]
+    for row, before in sorted(falls):
+        if before >= starts[-1]:
+            starts.append(int(row))
+    return [np.searchsorted(starts, rows, side="right") - 1 for rows, _ in columns]
 
 
 def attempt_of_steps(path: Path, steps: Mapping[int, Mapping[str, float]]) -> Attempt:

@@ -14,6 +14,7 @@ from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError, RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.copies import once, same_runs
 from isocompute_sdk.ingest.find import (
     REQUEST,
     NoRewardLearning,
@@ -23,7 +24,7 @@ from isocompute_sdk.ingest.find import (
     run_folder_of,
 )
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs, same_runs
+from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, find_all_logs
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap, draft
 from isocompute_sdk.ingest.paths import (
@@ -41,10 +42,9 @@ from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.wandb_tables import logs_of_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Options
-from isocompute_sdk.records.columns import canonical
-from isocompute_sdk.records.run_ids import once
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.columns import Options, canonical
+from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.table import build
 
 MAY_HOLD = (".json", ".log", ".out", ".txt")
 """Endings of files that may hold measurements and are read only if they are known for a log, or named."""

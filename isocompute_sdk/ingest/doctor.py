@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.collect import Collection, collect, told_of
+from isocompute_sdk.ingest.copies import told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap
@@ -20,12 +21,11 @@ from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Options
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, no_rise, no_rise_note, undecided
-from isocompute_sdk.records.run_ids import told
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.table import build
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,7 +57,6 @@ _ADVICE = {
     "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
     "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
     "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
-    "runs-told-apart-by-step": "add a column with run ids, or a seed",
 }
 
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.copies import told
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
     TRAIN_REWARD,
@@ -29,7 +30,6 @@ from isocompute_sdk.ingest.log_table import Reading
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import BATCH, BY_NAME, CONTEXT_FIELDS, batch_asked, canonical, check_fields
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
-from isocompute_sdk.records.run_ids import told
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
 from isocompute_sdk.specs.syntax.spec_files import load_spec

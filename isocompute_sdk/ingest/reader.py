@@ -36,9 +36,19 @@ from isocompute_sdk.ingest.paths import (
 from isocompute_sdk.ingest.tables import RawTable, columns_of, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
-from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, canonical, check_fields
-from isocompute_sdk.records.table import as_mapping, build, join
+from isocompute_sdk.records.columns import (
+    PER_RUN,
+    SAYS_ITSELF,
+    OnDuplicate,
+    Options,
+    Source,
+    canonical,
+    check_fields,
+    row_in_memory,
+    to_series,
+)
+from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.table import as_mapping, build
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,8 +86,6 @@ def read(
     Logs of frameworks are read by their `LogFormat`: resumed runs are stitched, and rollouts counted as generated.
     Folders that a launch script filled say everything about their run; n, B_p and context of other logs come from
     `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read.
-
-    In a table n and B_p may change from row to row of a run, see `records.run_ids`.
 
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one
@@ -154,7 +162,7 @@ def read(
 
 def _joined(parts: Sequence[RunSet], on_duplicate: OnDuplicate) -> RunSet:
     """Logs and tables as one; a run that is in both counts once."""
-    from isocompute_sdk.records.run_ids import once, repeated
+    from isocompute_sdk.ingest.copies import once, repeated
 
     frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
@@ -360,7 +368,7 @@ def _read_tables(
     if first is not None and not frames:
         raise first
     if len(frames) > 1:
-        from isocompute_sdk.records.run_ids import once, repeated
+        from isocompute_sdk.ingest.copies import once, repeated
 
         frames, copies = once(_told_apart(frames, read))
         notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]

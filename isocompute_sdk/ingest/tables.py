@@ -22,8 +22,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
-from isocompute_sdk.records.cells import to_series
-from isocompute_sdk.records.columns import BY_NAME, canonical
+from isocompute_sdk.records.columns import BY_NAME, canonical, to_series
 
 if TYPE_CHECKING:
     import polars as pl

@@ -17,6 +17,7 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import (
+    Rows,
     RunLog,
     ScalarSeries,
     attempts_from_columns,
@@ -30,9 +31,8 @@ from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.paths import format_of as kind_of
 from isocompute_sdk.ingest.tables import RawTable, read_table
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.cells import refuse_clock, to_series
-from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, WANDB_STEPS, fields
-from isocompute_sdk.records.run_ids import SIZES, Rows
+from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, WANDB_STEPS, fields, refuse_clock, to_series
+from isocompute_sdk.records.table import SIZES
 
 if TYPE_CHECKING:
     import polars as pl
