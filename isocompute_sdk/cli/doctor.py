@@ -266,10 +266,8 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
     for question in mapping.open_questions():
         candidates = " | ".join(question.candidates) or "a number"
         say(printable(f"question ({len(question.runs)} runs): {question.asks} [{candidates}]"))
-    if mapping.confirmed:
-        say("every value is certain; nothing to confirm")
-    elif mapping.runs:
-        say(f"look at {target}, answer its questions, set `confirmed: true`")
+    if mapping.open_questions():
+        say(f"look at {target} and answer its questions")
     say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")
 
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from isocompute_sdk.ingest.stores.console import (
     printed_configurations,
     read_console_log,
 )
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventStart, event_files, read_event_start, read_events
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventFile, event_files, read_event_file, read_events
 from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
@@ -502,12 +503,16 @@ def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
 def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
     """The event files of a folder by run: one that was started anew with other arguments is another run."""
     files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
-    starts = sorted(map(read_event_start, files), key=lambda one: (_second(one.path), one.path.name))
-    if len(starts) < 2 or not any(one.arguments for one in starts):
+    starts = (
+        []
+        if len(files) < 2
+        else sorted(_starts(files), key=lambda one: (_second(one.attempt.path), one.attempt.path.name))
+    )
+    if not any(one.arguments for one in starts):
         yield _Launch(tuple(parts))
         return
-    empty = [one for one in starts if one.first_step is None]
-    groups: list[list[EventStart]] = []
+    empty = [one.attempt.path for one in starts if one.first_step is None]
+    groups: list[list[EventFile]] = []
     for start in (one for one in starts if one.first_step is not None):
         if groups and start.goes_on(groups[-1][-1]):
             groups[-1].append(start)
@@ -520,9 +525,18 @@ def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
     apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
     notes = _empty_launches(run, empty) if empty else ()
     for group, name in zip(groups, names, strict=True):
-        label = name if apart else group[0].path.name.removeprefix("events.out.tfevents.")
-        yield _Launch(tuple(one.path for one in group), label, notes)
+        label = name if apart else group[0].attempt.path.name.removeprefix("events.out.tfevents.")
+        yield _Launch(tuple(one.attempt.path for one in group), label, notes)
         notes = ()
+
+
+def _starts(files: Sequence[Path]) -> Iterator[EventFile]:
+    """How each file begins; one that cannot be read is reported where it is read."""
+    for file in files:
+        with suppress(RecordError):
+            start = read_event_file(file, only_beginning=True)
+            if start is not None:
+                yield start
 
 
 def _second(path: Path) -> float:
@@ -531,12 +545,12 @@ def _second(path: Path) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
+def _empty_launches(run: Path, empty: Sequence[Path]) -> tuple[Note, ...]:
     message = (
-        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that "
+        f"{run}: {len(empty)} event files, such as {empty[0].name}, hold arguments and no update: launches that "
         "died early. They are left out."
     )
-    data = {"folder": str(run), "files": [str(one.path) for one in empty[:20]]}
+    data = {"folder": str(run), "files": [str(one) for one in empty[:20]]}
     return (Note("launches-without-update", "info", message, data),)
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
 from isocompute_sdk.ingest.copies import repeated, same_runs
 from isocompute_sdk.ingest.find import LogSource, NoRewardLearning, find_logs, log_formats
-from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
+from isocompute_sdk.ingest.formats.log_format import (
+    LOOKS_LIKE_EVALUATION,
+    TRAIN_REWARD,
+    TRAIN_SET,
+    VALIDATION,
+    StepUnit,
+)
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
@@ -30,6 +37,7 @@ from isocompute_sdk.records.columns import (
     canonical,
     check_fields,
 )
+from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import build, sizes_note
 
@@ -350,11 +358,63 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
         )
 
 
+def ask_for_evaluation(found: Resolved, log: RunLog, told_of_all: Mapping[str, Any]) -> None:
+    """Which tag is the evaluation, by names that may be one's; of a log with a training reward only if there is one."""
+    asked, rename = told_of_all["metric"], told_of_all["rename"]
+    known = log.meanings(found.values.get("eval_samples"))
+    metrics = {tag: rename[tag] for tag in log.tags if tag in rename}
+    metrics |= {tag: tag for tag in log.tags if tag == asked and tag not in known}
+    trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
+    own = None if trained else _training_tag(log, known)
+    if own is not None and own not in metrics:
+        metrics[own] = asked if asked and own.lower() == "reward" else f"{TRAIN_REWARD} on {TRAIN_SET}"
+    metrics |= {tag: tag for tag in log.tags if tag not in BY_NAME and re.match("(avg|best|worst)@", tag)}
+    found.values["metrics"] = metrics
+    named = {*metrics.values(), *(meaning.metric for meaning in known.values())}
+    if asked in named or any(re.match("(avg|best|worst)@", name) for name in named):
+        # How many samples are behind a mean decides only what it is called: a note says that it is unknown.
+        return
+    components = re.compile("(?!)" if log.framework is None else log.framework.components)
+    left = {*known, *metrics, *told_of_all["ignore"]}
+    open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
+    open_ = [tag for tag in open_ if not ((trained or own) and is_training_reward(tag))]
+    places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
+    table = is_table(log)
+    if table:
+        likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])
+    else:
+        likely = [tag for tag in places if LOOKS_LIKE_EVALUATION.fullmatch(tag)]
+    if (trained or own) and not likely:
+        # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
+        return
+    if table and (len(likely) == 1 or not places):
+        metrics |= {tag: tag for tag in likely}
+        return
+    open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
+    candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
+    if trained or own:
+        candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
+    found.unknown["metrics"] = Unknown("Which of these is the validation reward (avg@k)?", candidates)
+    if "eval_samples" not in found.values and not table:
+        found.unknown["eval_samples"] = Unknown("How many samples per problem are behind the evaluation?")
+
+
+def _training_tag(log: RunLog, known: Mapping[str, Any]) -> str | None:
+    """The tag that is named as a training reward; of a table also `reward` alone."""
+    bare = [tag for tag in log.tags if is_table(log) and tag.lower() == "reward"]
+    named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
+    return min(named, key=len, default=None)
+
+
+def _described(log: RunLog, tag: str) -> str:
+    series = log.series(tag)
+    return f"{len(series.step_T)} values, {series.value_T[0]:.4g} to {series.value_T[-1]:.4g}"
+
+
 UNITS = {
     "rollout_batches": "updates M: one for every batch of n x B_p rollouts",
     "optimizer_updates": "optimiser steps; context updates_per_batch says how many there are in a batch",
     "rollouts": "single samples, which some programs call episodes",
-    "epochs": "passes over the training problems; needs context n_problems",
 }
 """What a step may count, see `formats.log_format.STEP_UNITS`."""
 
@@ -365,15 +425,16 @@ def is_table(log: RunLog) -> bool:
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A cell as a number if its column holds numbers; step -> number as it is, or one number if it never changes."""
-    if isinstance(value, Mapping):
-        pieces = cast("Mapping[int, int]", value)
-        return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))
+    """A cell as a number if its column holds numbers.
+
+    Raises:
+        RecordError: a number of another kind, or several in one run.
+    """
     if column not in BY_NAME or BY_NAME[column].kind == "text":
         # Mappings are handed on: passwords are not.
         return without_login(str(value))
-    number = float(value)
-    if BY_NAME[column].kind == "integer" and number == int(number):
+    number = float("nan") if isinstance(value, Mapping) else float(value)
+    if BY_NAME[column].kind == "integer" and number == number // 1:
         return int(number)
     if BY_NAME[column].kind == "integer":
         raise RecordError(f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number.")

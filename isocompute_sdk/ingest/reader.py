@@ -103,8 +103,7 @@ def read(
         ignore: columns or tags to leave out.
         rename: name in the file -> name to use; in a W&B chart or a log, tag -> metric.
         runs: run id -> columns that hold for that run, e.g. `{"lively-sun-3": {"group_size": 8}}`. A chart
-            exported from W&B needs it. In a log, n and B_p may change: `{"group_size": {0: 8, 100: 16}}` has 16 from
-            the update after step 100 on.
+            exported from W&B needs it.
         step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
         set: any column or context field -> one value for all rows.
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with

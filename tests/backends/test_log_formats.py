@@ -219,7 +219,7 @@ def test_anybodys_reader_gives_the_rows_of_the_backend(written: Written) -> None
 
 def test_a_proposed_mapping_is_certain_and_gives_the_same_rows(written: Written, tmp_path: Path) -> None:
     mapping = propose(written.folder, relative_to=tmp_path)
-    assert mapping.confirmed
+    assert not mapping.questions
     path = mapping.save(tmp_path / "map.yaml")
     assert ordered(read_mapped(path, RunMap.load(path))).equals(ordered(written.records))
 

@@ -352,7 +352,7 @@ def _has_only_begun(file: Path) -> bool:
     from isocompute_sdk.ingest.formats.registry import journal_of
 
     form = journal_of(file)
-    return form is not None and form.journal is not None and not form.journal.read(file, "drop").columns["value"]
+    return form is not None and form.journal is not None and not form.journal.read(file).columns["value"]
 
 
 @dataclass(frozen=True)

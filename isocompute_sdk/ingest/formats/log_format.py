@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.stores.saved_config import Configuration
     from isocompute_sdk.ingest.tables import RawTable
 
-StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts", "epochs"]
-STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts", "epochs")
+StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts"]
+STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts")
 """What a logged step may count. Only the first is M; `rollouts` are single samples, "episodes" of some programs."""
 TRAIN_SET, VALIDATION = "train", "validation"
 """Evaluation sets: what each update measured, and held-out problems whose set has no name."""

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
@@ -329,7 +330,7 @@ def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a
         name: one.replace(answer=16 if one.field == "problems_per_batch" else None)
         for name, one in mapping.questions.items()
     }
-    mapping.replace(runs=runs, questions=answered, confirmed=True).save(tmp_path / "map.yaml")
+    mapping.replace(runs=runs, questions=answered).save(tmp_path / "map.yaml")
     looked = isocompute("doctor", "--map", "map.yaml")
     assert (looked.returncode, endings(looked)) == (0, 1), looked.stdout
     assert next_of(looked) == next_of(done)
@@ -359,7 +360,7 @@ def test_what_needs_neither_n_nor_problems_works_without(isocompute: Command, tm
     assert again.returncode == 0, again.stderr
 
 
-def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_begin_anew(tmp_path: Path) -> None:
+def test_rows_without_a_name_are_told_apart_by_configuration_and_refused_where_they_repeat(tmp_path: Path) -> None:
     table = eight_runs().drop(columns="experiment")
     table.sort_values(["step", "num_generations"], kind="stable").drop_duplicates(["step", "num_generations"]).to_csv(
         tmp_path / "interleaved.csv", index=False
@@ -367,10 +368,8 @@ def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_b
     runs = RunSet.read(tmp_path / "interleaved.csv")
     assert [info.group_size for info in runs.runs()] == [4, 8, 16, 32]
     table.to_csv(tmp_path / "restarts.csv", index=False)
-    runs = RunSet.read(tmp_path / "restarts.csv")
-    assert len(runs.run_ids) == 8
-    assert len(runs.filter(metric="avg@4")) == 182
-    assert [note.code for note in runs.notes] == ["runs-told-apart-by-step"]
+    with pytest.raises(RecordError, match="repeats"):
+        RunSet.read(tmp_path / "restarts.csv")
 
 
 @pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
@@ -410,13 +409,10 @@ def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Com
     table.loc[5, "avg@4"] = np.nan
     text = table.to_csv(index=False, na_rep="nan", lineterminator="\r\n")
     (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
-    done = isocompute("allocate", "t.csv", "--budget", "100k")
-    assert done.returncode == 1
-    (command,) = re.findall(r"isocompute (doctor .*)$", done.stderr, re.MULTILINE)
-    assert isocompute(*shlex.split(command)).returncode == 0
-    runs = RunSet.read(tmp_path / "runs.parquet").filter(metric="avg@4")
-    assert len(runs) == 182 - 2
-    assert isocompute("allocate", "runs.parquet", "--budget", "100k").returncode == 0
+    runs = RunSet.read(tmp_path / "t.csv")
+    assert len(runs.filter(metric="avg@4")) == 182 - 2
+    assert {note.code for note in runs.notes} == {"log-cut-off", "values-not-finite"}
+    assert isocompute("allocate", "t.csv", "--budget", "100k").returncode == 0
 
 
 def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None:

@@ -275,14 +275,14 @@ def test_what_cannot_work_is_refused(isocompute: Command, tmp_path: Path) -> Non
 
 def test_a_path_that_can_never_be_read_is_refused_at_once(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "notes.docx").write_text("no log")
-    (tmp_path / "map.yaml").write_text("kind: run-map\nschema_version: 1\nsearched: [runs]\nconfirmed: false\n")
+    (tmp_path / "map.yaml").write_text("kind: run-map\nschema_version: 1\nsearched: [runs]\nquestions: [\n")
     for arguments, message in (
         (("rnus/first/log.jsonl",), "folder rnus/first does not exist"),
         (("rnus/*.csv",), "folder rnus does not exist"),
         (("notes.docx/log.jsonl",), "folder notes.docx is a file, not a folder"),
         (("notes.docx",), "unknown ending '.docx'"),
         (("--map", "none.yaml"), "none.yaml"),
-        (("--map", "map.yaml"), "is not confirmed"),
+        (("--map", "map.yaml"), "map.yaml:"),
     ):
         refused = isocompute("status", *arguments, "--watch")
         assert refused.returncode == 1
@@ -446,7 +446,7 @@ def test_runs_with_odd_names_are_watched_through_a_confirmed_mapping(isocompute:
         (tmp_path / "runs").mkdir(exist_ok=True)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "runs" / f"lucky-{n}.jsonl").write_text(text)
-    mapping = ["kind: run-map", "schema_version: 1", "searched: [runs]", "confirmed: true", "runs:"]
+    mapping = ["kind: run-map", "schema_version: 1", "searched: [runs]", "runs:"]
     mapping += [
         f"  {name}: {{group_size: {n}, problems_per_batch: 32}}" for name, n in (("lucky-4", 4), ("lucky-16", 16))
     ]

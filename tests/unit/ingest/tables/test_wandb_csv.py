@@ -127,7 +127,7 @@ def test_a_history_of_a_framework_counts_by_its_own_steps_and_has_our_names(tmp_
     entry = propose(path).runs["history"]
     assert entry.step_unit is None
     mapped = propose(path).replace(
-        runs={"history": entry.replace(group_size=8, problems_per_batch=32)}, confirmed=True, searched=(str(path),)
+        runs={"history": entry.replace(group_size=8, problems_per_batch=32)}, searched=(str(path),)
     )
     (again,) = read_mapped(tmp_path / "map.yaml", mapped).series("avg@4", "math")
     assert again.rollouts_T.tolist() == series.rollouts_T.tolist()
@@ -150,7 +150,7 @@ def test_a_step_that_counts_calls_is_a_question_and_never_taken_in_silence(tmp_p
 def test_a_cell_that_says_nan_was_measured_and_an_empty_one_was_not(tmp_path: Path):
     text = "Step,n8_bp32 - val-core/g/acc/mean@4\n0,0.5\n10,\n20,NaN\n30,0.6\n"
     path = write(tmp_path, text)
-    mapping = propose(path, set={"n": 8, "bp": 32}).replace(confirmed=True, searched=(str(path),))
+    mapping = propose(path, set={"n": 8, "bp": 32}).replace(searched=(str(path),))
     runs = read_mapped(tmp_path / "map.yaml", mapping)
     (note,) = [note for note in runs.notes if note.code == "values-not-finite"]
     assert note.data["step"] == 20

@@ -1,4 +1,4 @@
-"""A table without run ids holds one run, however its metrics lie in it, and two runs where its steps begin anew."""
+"""A table without run ids holds one run, however its metrics lie in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 
@@ -92,24 +93,11 @@ def test_one_run_is_one_run(tmp_path: Path, table: Any, ending: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
-def test_two_runs_one_below_the_other_stay_two(tmp_path: Path, table: Any) -> None:
+def test_two_runs_one_below_the_other_are_refused(tmp_path: Path, table: Any) -> None:
     again = table()
     values = [name for name in again if "step" not in name and name not in ("metric", "_runtime", "_timestamp")]
-    runs = RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
-    assert [info.rollouts for info in runs.runs()] == [30 * 128] * 2
-    for metric in {*runs.metrics} - {"step_seconds"}:
-        one, other = runs.filter(metric=metric).series(metric)
-        assert other.value_T.tolist() == pytest.approx((one.value_T / 2).tolist())
-
-
-def test_values_that_an_earlier_start_measured_too_belong_to_their_own(tmp_path: Path) -> None:
-    """An evaluation at step 1 of both starts, as after a start that died before its second one."""
-    rows = [{"step": s, "loss": 0.1 * s, "eval_acc": 0.1 if s == 1 else None} for s in range(1, 6)]
-    rows += [{"step": s, "loss": 0.2 * s, "eval_acc": s / 40 if s % 10 == 1 else None} for s in STEPS]
-    path = write(pd.DataFrame(rows), tmp_path, "csv")
-    assert diagnose(path).verdict == "question"
-    first, second = RunSet.read(path, **SIZES).series("eval_acc")
-    assert (first.value_T.tolist(), second.value_T.tolist()) == ([0.1], [1 / 40, 11 / 40, 21 / 40])
+    with pytest.raises(RecordError, match="repeats"):
+        RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
 
 
 @pytest.mark.parametrize("order", ["backwards", "shuffled"])
