@@ -52,9 +52,7 @@ _ADVICE = {
     "log-starts-late": "add the log of the earlier part",
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "add --set eval_samples=K",
-    "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
-    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
-    "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
+    "column-assumed": "if that is wrong, do as it says",
 }
 
 

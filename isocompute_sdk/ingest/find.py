@@ -129,7 +129,7 @@ class LogSource:
             events = read_events(self.name, self.folder, self.events)
         except RecordError as error:
             message = f"run {self.name!r}: its event files were not read: {error.message}. What {log.source} holds is."
-            note = Note("events-not-read", "warning", message, {"run_id": self.name, "folder": str(self.folder)})
+            note = Note("files-not-read", "warning", message, {"run_id": self.name, "files": [str(self.folder)]})
             return replace(log, notes=(*log.notes, note))
         settings = (*log.settings, *events.settings)
         # A state keeps every digit but only what was saved; the events also have what came after that.

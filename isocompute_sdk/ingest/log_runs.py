@@ -11,7 +11,7 @@ from typing import Any
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
 from isocompute_sdk.ingest.copies import repeated, same_runs
-from isocompute_sdk.ingest.find import LogSource, NoRewardLearning, find_logs, log_formats
+from isocompute_sdk.ingest.find import LogSource, find_logs, log_formats
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
     TRAIN_REWARD,
@@ -208,11 +208,8 @@ class Losses:
     def notes(self) -> Iterator[Note]:
         """What was left out, and why."""
         for error in self.errors:
-            text, data = f"left out: {error.message}", {"message": error.message}
-            if isinstance(error, NoRewardLearning):
-                yield Note("run-without-reward", "info", text, data)
-            elif isinstance(error, NothingMeasured):
-                yield Note("run-without-values", "info", text, data)
+            if isinstance(error, NothingMeasured):
+                yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from isocompute_sdk.ingest.attempts import (
     wasted_before,
 )
 from isocompute_sdk.ingest.formats.log_format import (
-    BOOTSTRAP,
     RESPONSE_LENGTH,
     SAMPLING_SECONDS,
     STEP_SECONDS,
@@ -106,7 +105,6 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
     notes = [*log.notes, *_about_attempts(log, wasted), *_about_metrics(log, known)]
-    notes += _gaps(log, updates)
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -289,22 +287,6 @@ def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
     return found
 
 
-def _gaps(log: RunLog, updates: Sequence[str]) -> list[Note]:
-    """Updates that are missing inside a log that has every update."""
-    if not updates or log.step_name != "step":
-        return []
-    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
-    missing = int(step_T[-1] - step_T[0]) + 1 - len(step_T) if len(step_T) else 0
-    if len(step_T) < 2 or np.diff(step_T).min() != 1 or missing <= 0:
-        return []
-    first = int(step_T[np.flatnonzero(np.diff(step_T) > 1)[0]]) + 1
-    message = (
-        f"run {log.name!r}: {missing} updates, the first {first}, are not in the log. They are counted as if the "
-        "configuration had been the same; tokens and GPU time after them are unknown. Add the missing part of the log."
-    )
-    return [Note("log-gaps", "info", message, {"run_id": log.name, "steps": missing, "first": first})]
-
-
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     found: list[Note] = []
     name = log.name
@@ -315,13 +297,6 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
             "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
         )
         found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
-    bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(BOOTSTRAP)})
-    if bootstrapped:
-        message = (
-            f"run {name!r}: {', '.join(bootstrapped)} come from a bootstrap with replacement, which is not the exact "
-            "best@k or worst@k; they are kept apart from it."
-        )
-        found.append(Note("bootstrapped-metric", "info", message, {"run_id": name, "metrics": bootstrapped}))
     return found
 
 

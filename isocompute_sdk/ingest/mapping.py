@@ -545,7 +545,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
         tables[name] = build(table.frame, Options())[0]
         notes += table.notes
     for file, error in found.unreadable.items():
-        notes.append(Note("file-unreadable", "warning", f"not read: {error}", {"file": str(file)}))
+        notes.append(Note("files-not-read", "warning", f"not read: {error}", {"files": [str(file)]}))
     strangers = [name for name in found.logs if name not in mapping.runs]
     if strangers:
         message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."

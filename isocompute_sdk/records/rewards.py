@@ -523,7 +523,7 @@ def _taken_for_evaluation(column: str) -> Note:
         f"column {column!r} does not say what it measures and is taken for an evaluation, {USUAL_METRIC}. Name it with "
         f"--metric (metric= in Python); if it is the training reward, --metric {TRAIN_REWARD}."
     )
-    return Note("reward-taken-for-evaluation", "warning", message, {"column": column})
+    return Note("column-assumed", "warning", message, {"column": column, "as": USUAL_METRIC})
 
 
 def _taken_for_training(column: str) -> Note:
@@ -531,7 +531,7 @@ def _taken_for_training(column: str) -> Note:
         f"column {column!r} does not say what it measures and is taken for the training reward. If it is an "
         f"evaluation, name it: --rename {column}=avg@4 (rename= in Python)."
     )
-    return Note("reward-taken-for-training", "warning", message, {"column": column})
+    return Note("column-assumed", "warning", message, {"column": column, "as": TRAIN_REWARD})
 
 
 def _check_named_metric(options: Options, found: Sequence[str]) -> None:

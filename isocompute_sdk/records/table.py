@@ -344,7 +344,7 @@ def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note
         f"rollouts, as in TRL and OpenRLHF. If so, rename it to rollouts_per_batch: --rename "
         f"{batch}=rollouts_per_batch."
     )
-    return (Note("batch-taken-for-problems", "warning", message, {"column": batch}),)
+    return (Note("column-assumed", "warning", message, {"column": batch, "as": "problems_per_batch"}),)
 
 
 def as_mapping(table: object) -> dict[str, object]:

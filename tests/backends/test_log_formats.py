@@ -25,7 +25,7 @@ from isocompute_sdk.ingest.formats import registry as formats
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
-from isocompute_sdk.timing.logged import read_timings
+from isocompute_sdk.timing.measuring import read_timings
 from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION

@@ -278,7 +278,7 @@ class Watcher:
             told = {name: self.reading[name] for name in ("metric", "rename", "ignore", "set")}
             runs = read_mapped(self.map, RunMap.load(self.map).told(**told))
             for note in runs.notes:
-                if note.code in ("run-not-in-mapping", "file-unreadable"):
+                if note.code in ("run-not-in-mapping", "files-not-read"):
                     self._complain(note.message)
         self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
         self.book.forget(folder, ALL_RUNS)

@@ -255,9 +255,9 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocom
 @pytest.mark.parametrize(
     ("beside", "every", "metric", "code"),
     [
-        ((), 10, "reward", "reward-taken-for-evaluation"),
-        (("entropy",), 10, "train_reward", "reward-taken-for-training"),
-        ((), 1, "train_reward", "reward-taken-for-training"),
+        ((), 10, "reward", "column-assumed"),
+        (("entropy",), 10, "train_reward", "column-assumed"),
+        ((), 1, "train_reward", "column-assumed"),
     ],
 )
 def test_a_reward_without_a_name_is_what_stands_beside_it_says(

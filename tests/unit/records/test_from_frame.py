@@ -90,7 +90,7 @@ def test_a_batch_in_rollouts_gives_the_problems() -> None:
 def test_a_batch_that_may_count_rollouts_is_read_with_a_warning() -> None:
     table = {name if name != "prompts_per_step" else "train_batch_size": values for name, values in TABLE.items()}
     (note,) = iso.RunSet.from_columns(table).notes
-    assert (note.code, note.severity) == ("batch-taken-for-problems", "warning")
+    assert (note.code, note.severity) == ("column-assumed", "warning")
     plain = {name if name != "num_generations" else "n": values for name, values in table.items()}
     assert not iso.RunSet.from_columns(plain).notes
 

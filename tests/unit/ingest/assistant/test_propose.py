@@ -112,7 +112,7 @@ def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_pat
     answered(target, {})
     runs = read_mapped(target)
     assert len(runs.run_ids) == 31
-    assert [note.data["file"] for note in runs.notes if note.code == "file-unreadable"] == [
+    assert [note.data["files"][0] for note in runs.notes if note.code == "files-not-read"] == [
         str(tmp_path / "broken.parquet")
     ]
 
