@@ -22,10 +22,10 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
-from isocompute_sdk.records.columns import BY_NAME, canonical, to_series
+from isocompute_sdk.records.columns import to_series
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 TABLE_SUFFIXES: dict[str, str] = {
     ".csv": "csv",
@@ -207,7 +207,7 @@ def read_csv(path: Path) -> RawTable:
     text, replaced = read_text(path, longest=LONGEST_LINE)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
-    first = header = text.lstrip("\r\n").partition("\n")[0]
+    header = text.lstrip("\r\n").partition("\n")[0]
     check_size(path, header.count(_delimiter(header)) + 1, text.count("\n"))
     rows, lines, broken = _split(path, text)
     header = [name.strip() for name in rows[0]] if rows else []
@@ -223,41 +223,8 @@ def read_csv(path: Path) -> RawTable:
         kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
         rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    columns = {
-        name: _unformatted(to_series(name, list(column)), _delimiter(first))
-        for name, column in zip(header, cells, strict=True)
-        if name
-    }
+    columns = {name: to_series(name, list(column)) for name, column in zip(header, cells, strict=True) if name}
     return RawTable(columns, lambda index: f"{path}:{lines[index]}", tuple(notes))
-
-
-def _unformatted(series: pl.Series, delimiter: str) -> pl.Series:
-    """A column of numbers as spreadsheets show them as plain numbers: `1,280`, `20.5%`, and `0,5` between semicolons.
-
-    A column is changed only where that makes numbers of all its cells.
-    """
-    import polars as pl
-
-    known = canonical(series.name)
-    if known is not None and BY_NAME[known].kind == "text":
-        return series
-    if series.dtype != pl.String or not any(series.str.contains(sign, literal=True).any() for sign in ",%"):
-        return series
-    text = series.str.strip_chars()
-    percent = text.str.ends_with("%").fill_null(False)
-    number = text.str.strip_suffix("%").str.strip_chars()
-    if delimiter == ";":
-        number = number.str.replace(",", ".", literal=True)
-    else:
-        grouped = number.str.contains(r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$").fill_null(False)
-        plain = number.str.replace_all(",", "", literal=True)
-        number = pl.select(pl.when(grouped).then(plain).otherwise(number)).to_series()
-    values = number.cast(pl.Float64, strict=False)
-    if (values.is_null() & text.is_not_null() & (text != "")).any():
-        return series
-    if percent.any():
-        number = pl.select(pl.when(percent).then(values / 100).otherwise(values)).to_series()
-    return number.alias(series.name)
 
 
 def _delimiter(header: str) -> str:

@@ -176,7 +176,7 @@ OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_pe
 """Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
 WANDB_STEPS = ("_step", "Step")
 """W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
-_WEAK = {"name": "run_id", "samples": "group_size", "eval_step": "step"}
+_WEAK = {"name": "run_id", "eval_step": "step"}
 """Names that stand for a column where no other name in the table does."""
 
 _INPUT = (*COLUMNS, BATCH)
@@ -282,11 +282,6 @@ NAN_HINT = (
 )
 
 
-COUNTS = ("step", "rollouts", "tokens", "rollouts_spent")
-"""Columns in which people write `1.2M` and `640k`, as in budgets."""
-_SCALES = {"k": 1e3, "m": 1e6, "b": 1e9}
-
-
 def row_in_memory(index: int) -> str:
     """Name of a row for somebody who passed arrays."""
     return f"row {index + 1} (index {index})"
@@ -386,13 +381,10 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
     Raises:
         RecordError: naming the first cell that cannot be read, its value and what is accepted.
     """
-    import polars as pl
 
     series = series.alias(column.name)
     if column.kind == "text":
         return _texts(series, column, source)
-    if column.name in COUNTS and series.dtype == pl.String:
-        series = _scaled(series)
     numbers = to_numbers(series, column.name, source, column.accepted)
     if column.kind == "integer":
         numbers = _whole(series, numbers, column, source)
@@ -401,16 +393,6 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
     if column.minimum is not None:
         _refuse(numbers < column.minimum, series, column.name, source, column.accepted)
     return numbers if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
-
-
-def _scaled(series: pl.Series) -> pl.Series:
-    """Text with `1.2M` and `640k` as plain numbers; all other cells unchanged."""
-    import polars as pl
-
-    parts = series.str.strip_chars().str.to_lowercase().str.extract_groups(r"^([+-]?[\d.]+)\s*([kmb])$").struct.unnest()
-    number, unit = parts.get_columns()
-    value = number.cast(pl.Float64, strict=False) * unit.replace_strict(_SCALES, default=None, return_dtype=pl.Float64)
-    return series.to_frame().select(pl.coalesce(value.cast(pl.String), pl.first())).to_series().alias(series.name)
 
 
 def _whole(series: pl.Series, numbers: pl.Series, column: Column, source: Source) -> pl.Series:

@@ -358,7 +358,6 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         rows = _long(frame, named, extra, options)
     else:
         metrics, told = _metric_columns(frame, named, extra, options)
-        _refuse_settings(frame, metrics, named, options)
         of_updates = _of_every_update(frame, metrics)
         evaluated = any(rank(name, DEFAULT_EVAL_SET) in EVALUATIONS for name in metrics)
         notes += [*told, *(_taken_for_training(name) for name in of_updates if not evaluated)]
@@ -410,39 +409,6 @@ def _is_text(series: pl.Series) -> bool:
             and not cells.str.contains(r"^[-+]?[\d.,]+\s*%?$").any()
         )
     return series.dtype == pl.Boolean or series.dtype.is_temporal() or series.dtype.is_nested()
-
-
-def _refuse_settings(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], named: Named, options: Options) -> None:
-    """Raise on columns of unknown names that never change within a run: most likely settings, and no metrics."""
-    import polars as pl
-
-    unknown = [
-        name
-        for name in metrics
-        if name != options.metric and name in named.others and rank(name, DEFAULT_EVAL_SET) == OTHER
-    ]
-    if not unknown or len(metrics) == len(unknown) == 1:
-        return
-    table = pl.DataFrame([frame["run_id"], *(metrics[name].alias(f"_{i}") for i, name in enumerate(unknown))])
-    counts = table.group_by("run_id").agg(
-        *(pl.col(f"_{i}").drop_nulls().n_unique().alias(f"u{i}") for i in range(len(unknown))),
-        *(pl.col(f"_{i}").count().alias(f"c{i}") for i in range(len(unknown))),
-    )
-    found = [
-        name
-        for i, name in enumerate(unknown)
-        if (counts[f"u{i}"] <= 1).all() and (counts[f"c{i}"] >= MIN_TO_JUDGE).any()
-    ]
-    if not found or len(found) == len(metrics):
-        return
-    columns = [named.source.written[name] for name in found]
-    several = len(columns) > 1
-    raise wrong_column(
-        f"column{'s' if several else ''} {', '.join(map(repr, columns))} never change{'' if several else 's'} within a "
-        "run, as settings do; accepted: measurements, and columns of known names",
-        f"Rename what has another name here (--rename THEIRS=OURS); known: {known_names()}.",
-        columns,
-    )
 
 
 def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], options: Options) -> pl.DataFrame:

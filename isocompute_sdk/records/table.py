@@ -313,25 +313,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
         known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
     _check_lengths({**known, **others}, written)
-    _by_their_values(known, others, written)
     return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
-
-
-def _by_their_values(known: dict[str, pl.Series], others: dict[str, pl.Series], written: dict[str, str]) -> None:
-    """Mend what two names alone do not say: `samples` that keep growing are no n, and a run has one training set."""
-    import polars as pl
-
-    size = written.get("group_size", "")
-    if schema.folded(size) == "samples" and MIN_TO_JUDGE * known["group_size"].n_unique() > len(known["group_size"]):
-        others[size], written[size] = known.pop("group_size").alias(size), written.pop("group_size")
-    if "run_id" in known and "eval_set" not in known and schema.folded(written.get("train_data", "")) in _SETS:
-        runs = pl.DataFrame([known["run_id"], known["train_data"]]).group_by("run_id").agg(pl.all().n_unique())
-        if (runs["train_data"] > 1).any():
-            known["eval_set"], written["eval_set"] = known.pop("train_data"), written.pop("train_data")
-
-
-_SETS = ("dataset", "data_set")
-"""Names of what a run was trained on, or evaluated on if it has several."""
 
 
 def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:

@@ -42,19 +42,6 @@ def eight_runs(metric: str = "avg@4") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def thousands(table: pd.DataFrame) -> pd.DataFrame:
-    """As spreadsheets export them: quoted thousands in place of steps, percents."""
-    rollouts = (table["step"] * table["num_generations"] * 16).map("{:,}".format)
-    percent = (table["avg@4"] * 100).map("{:.2f}%".format)
-    return table.assign(rollouts=rollouts, **{"avg@4": percent}).drop(columns="step")
-
-
-def german(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(
-        **{name: table[name].map(lambda cell: str(cell).replace(".", ",")) for name in table if "@" in name}
-    )
-
-
 def nested(row: dict[str, object]) -> str:
     """One line of a log with its settings in an object of their own."""
     settings = {name: row.pop(name) for name in ("num_generations", "prompts_per_step")}
@@ -75,8 +62,6 @@ WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
         .drop(columns="prompts_per_step")
         .to_csv(path, index=False)
     ),
-    "thousands.csv": lambda table, path: thousands(table).to_csv(path, index=False),
-    "german.csv": lambda table, path: german(table).to_csv(path, index=False, sep=";"),
     "wandb-table.csv": lambda table, path: (
         table.rename(columns={"experiment": "Name"})
         .assign(State="finished", Created="2026-01-01T10:00:00Z", Tags="")
@@ -92,11 +77,6 @@ WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "schedule.csv": lambda table, path: table.assign(lr=1e-6 * (1 - table["step"] / 300)).to_csv(path, index=False),
     "indexed.parquet": lambda table, path: table.set_index(["experiment", "step"]).to_parquet(path),
     "records.json": lambda table, path: table.to_json(path, orient="records"),
-    "thousands-of-rollouts.csv": lambda table, path: (
-        table.assign(rollouts=(table["step"] * table["num_generations"] * 16 / 1000).map("{:.3f}k".format))
-        .drop(columns="step")
-        .to_csv(path, index=False)
-    ),
     "nested.jsonl": lambda table, path: path.write_text("".join(map(nested, table.to_dict("records")))),
     "records.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
 }
