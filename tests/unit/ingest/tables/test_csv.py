@@ -34,17 +34,6 @@ def test_reward_curves_give_one_run_per_configuration_with_fractional_steps():
     assert (first.rollouts_T[0], first.value_T[0], first.step_T[0]) == (39792.0, 0.45784, 39792 / 256)
 
 
-def test_scatter_reads_with_and_without_problems_per_batch():
-    without = read_shipped("scatter_easy_bp32.csv", metric="avg@4")
-    with_them = read_shipped("scatter_easy_bp32.csv", metric="avg@4", problems_per_batch=32)
-    assert without.metrics == ("avg@4", "colour_confidence")
-    assert sum(len(run.value_T) for run in without.series("avg@4")) == 1487
-    assert {info.problems_per_batch for info in without.runs()} == {None}
-    assert {info.problems_per_batch for info in with_them.runs()} == {32}
-    for before, after in zip(without.series("avg@4"), with_them.series("avg@4"), strict=True):
-        assert before.value_T.tolist() == after.value_T.tolist()
-
-
 def test_cells_stay_text_until_their_column_is_known(tmp_path: Path):
     path = write(tmp_path, "run_id,n,C,avg@4\n007,8.0,1e3,.5\n")
     runs = RunSet.read(path)
@@ -108,11 +97,6 @@ def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
         path.write_bytes(raw[:length])
         kept = RunSet.read(path).to_polars()
         assert kept.join(expected, on=["run_id", "rollouts", "value"], how="anti").is_empty()
-
-
-def test_a_missing_line_end_alone_is_no_sign_of_a_cut(tmp_path: Path):
-    lines = ["n,C,avg@4", *(f"8,{i},0.{i}" for i in range(1, 10))]
-    assert len(RunSet.read(write(tmp_path, "\n".join(lines)))) == 9
 
 
 @pytest.mark.parametrize(

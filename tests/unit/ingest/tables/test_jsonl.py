@@ -56,14 +56,6 @@ def test_only_a_line_cut_off_leaves_nothing_to_read(tmp_path: Path):
         RunSet.read(write(tmp_path, '{"n": 8'))
 
 
-def test_a_key_that_appears_only_in_the_middle_is_not_lost(tmp_path: Path):
-    lines = [{"n": 8, "C": i, "avg@4": 0.5} for i in range(3000)]
-    lines[len(lines) // 2]["best@4"] = 0.75
-    path = tmp_path / "runs.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    assert RunSet.read(path).series("best@4")[0].value_T.tolist() == [0.75]
-
-
 def test_a_whole_number_may_become_a_fraction_far_down(tmp_path: Path):
     lines = [{"n": 8, "C": i, "avg@4": 1} for i in range(3000)]
     lines[len(lines) // 2]["avg@4"] = 0.75

@@ -34,12 +34,6 @@ def test_a_chart_gives_one_run_per_column(tmp_path: Path):
     assert (other.run_id, other.seed, other.rollouts_T.tolist()) == ("a - b", 4, [5120.0])
 
 
-def test_a_metric_can_be_renamed_while_reading(tmp_path: Path):
-    path = write(tmp_path, CHART)
-    runs = RunSet.read(path, "wandb", runs=RUNS, rename={"eval/avg@4": "avg@4"}, metric="avg@4")
-    assert runs.metrics == ("avg@4",)
-
-
 def test_charts_of_several_metrics_join_by_run(tmp_path: Path):
     write(tmp_path, CHART)
     write(tmp_path, CHART.replace("avg@4", "best@4"), "chart2.csv")
@@ -54,11 +48,6 @@ def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
         RunSet.read(path)
     with pytest.raises(RecordError, match=r"'a - b - eval/avg@4'.*'sun-3'"):
         RunSet.read(path, runs={"sun-3": RUNS["sun-3"]})
-
-
-def test_a_column_that_is_not_wanted_can_be_ignored(tmp_path: Path):
-    runs = RunSet.read(write(tmp_path, CHART), runs={"sun-3": RUNS["sun-3"]}, ignore=["a - b - eval/avg@4"])
-    assert runs.run_ids == ("sun-3",)
 
 
 def test_a_column_that_fits_two_runs_is_ambiguous(tmp_path: Path):
