@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
 from isocompute_sdk.ingest.copies import repeated, same_runs
@@ -31,6 +33,7 @@ from isocompute_sdk.records.columns import (
     BY_NAME,
     PER_RUN,
     PLACEHOLDERS,
+    SAYS_ITSELF,
     WANDB_STEPS,
     Options,
     batch_asked,
@@ -244,7 +247,7 @@ class Resolved:
         context = {key: value for key, value in self.values.items() if key not in (*N_AND_BP, STEPS_PER_BATCH)}
         size, problems = (self.values.get(name, 1) for name in N_AND_BP)
         steps = self.values.get(STEPS_PER_BATCH)
-        own = log.tags if is_table(log) and log.framework is None else ()
+        own = _own_metrics(log) if is_table(log) else ()
         unit: Any = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
         metrics = {**{tag: tag for tag in own}, **request.rename}
         return Reading(size, problems, unit, metrics, request.ignore, context, steps, request.metric)
@@ -261,6 +264,18 @@ class Resolved:
             data = {"run_id": name, "field": column, "values": [one.value for one in all_]}
             found.append(Note("sources-disagree", "warning", message, data))
         return found
+
+
+def _own_metrics(log: RunLog) -> list[str]:
+    """Columns of a table that are metrics by their own names: all but what a framework, or W&B, logs beside them."""
+    form = log.framework
+    if form is None:
+        return list(log.tags)
+    known, parts = log.meanings(), re.compile(form.components)
+    left = [tag for tag in log.tags if tag not in known and not parts.fullmatch(tag)]
+    # W&B, which keeps a clock, adds columns of its own; what never changes is a setting.
+    written = [] if log.began is not None else [tag for tag in left if len(np.unique(log.series(tag).value_T)) > 1]
+    return [tag for tag in left if SAYS_ITSELF.fullmatch(tag) or tag in written]
 
 
 def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
@@ -334,7 +349,8 @@ def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
 def _ask_for_steps(found: Resolved, log: RunLog) -> None:
     form = log.framework
     counted = canonical(log.step_name) == "step" and log.step_name not in WANDB_STEPS[:1]
-    if is_table(log) and form is None and counted and found.values.get("updates_per_batch", 1) == 1:
+    own = form is None or {*N_AND_BP} <= log.said.keys()
+    if is_table(log) and own and counted and found.values.get("updates_per_batch", 1) == 1:
         # The column of a table that is called step counts updates.
         found.evidence["step_unit"] = f"column {log.step_name!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:

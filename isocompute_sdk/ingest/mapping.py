@@ -48,6 +48,7 @@ from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.ingest.paths import (
     Listing,
     as_paths,
+    format_of,
     holds_journals,
     is_log,
     json_tables,
@@ -57,7 +58,8 @@ from isocompute_sdk.ingest.paths import (
 )
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
 from isocompute_sdk.ingest.stores.saved_config import find_config
-from isocompute_sdk.ingest.wandb_tables import logs_of_file
+from isocompute_sdk.ingest.tables import read_table
+from isocompute_sdk.ingest.wandb_tables import logs_of_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
@@ -474,7 +476,7 @@ def _file(found: Collection, path: Path, name: str) -> None:
         if error.options and not any(option.startswith("--set") for option in error.options):
             raise
         try:
-            logs = logs_of_file(path, found.told["rename"], found.told["ignore"])
+            logs = logs_of_table(path, read_table(path, format_of(path)), found.told["rename"], found.told["ignore"])
         except NoRewardLearning:
             raise
         except RecordError:

@@ -122,15 +122,17 @@ def read(
     renamed, seen = dict(rename or {}), {} if seen is None else seen
     asked = _Asked(format, tuple(ignore), renamed, partly, bool(described), left_out)
     options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
-    if not is_path(source):
-        return _read_tables([_in_memory(source, asked)], asked, options, seen)
+    found, rest, first = None, [], None
     with readable():
-        listings = [Listing.of(path) for path in as_paths(source)]
-        refuse_locked(listings)
-        found = _logs_among(listings, format)
-        rest = listings if found is None else found.tables
-        files = dict.fromkeys(file for one in rest for file in find_files(one, format))
-        tables, first = _load_all([*files], asked)
+        if is_path(source):
+            listings = [Listing.of(path) for path in as_paths(source)]
+            refuse_locked(listings)
+            found = _logs_among(listings, format)
+            rest = listings if found is None else found.tables
+            files = dict.fromkeys(file for one in rest for file in find_files(one, format))
+            tables, first = _load_all([*files], asked)
+        else:
+            tables = [_in_memory(source, asked)]
         charts = [one for one in tables if one.as_log]
         tables = [one for one in tables if not one.as_log]
         parts: list[RunSet] = []
@@ -203,14 +205,17 @@ def _read_logs(
     """Logs, and tables that are read as logs since they say neither n nor B_p."""
     from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
-    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_file
+    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_restart
 
     unreadable: dict[str, RecordError] = {}
     losses = Losses(None if left_out is None else unreadable)
     runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
     for chart in charts:
-        for log in logs_of_file(chart.path, request.rename, request.ignore, list(request.runs)):
-            add_log(runs, log.name, LoadedRun(log, find_config(chart.path.parent, chart.path.parent)))
+        for log in logs_of_table(chart.path, chart.table, request.rename, request.ignore, list(request.runs)):
+            refuse_restart(log)
+            held = chart.table.locate is row_in_memory
+            config = None if held else find_config(chart.path.parent, chart.path.parent)
+            add_log(runs, log.name, LoadedRun(log, config))
         seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
     seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
     try:
@@ -320,13 +325,9 @@ def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table
         return _Table(path, names, table, tuple(ignore), rename)
     from isocompute_sdk.ingest import wandb_tables
 
-    if kind in ("csv", "wandb") and wandb_tables.is_chart(names):
+    if wandb_tables.is_log(names, ignore, rename):
         return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    exported = kind == "wandb" or (kind == "csv" and wandb_tables.looks_like_wandb(names))
-    melted = wandb_tables.melt_history(path, table, ignore, rename, exported=exported)
-    if melted is not None:
-        return _Table(path, names, melted, (), {})
-    if exported:
+    if kind == "wandb" or (kind == "csv" and wandb_tables.looks_like_wandb(names)):
         ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
     return _Table(path, names, table, tuple(ignore), rename)
 
