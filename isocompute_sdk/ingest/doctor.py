@@ -340,8 +340,8 @@ def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> R
         return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        table = tabulate(log, mapping.reading(name))
-        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
+        frame, notes = tabulate(log, mapping.reading(name))
+        finding = _measured(name, source, RunSet(build(frame, Options())[0], notes), attempts, asked_for)
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(Path(source), error, name, attempts)

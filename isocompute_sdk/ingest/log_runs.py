@@ -175,8 +175,8 @@ def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses)
         try:
             if not request.without_sizes:
                 _refuse_open(runs[name], one, batch)
-            table = tabulate(runs[name].log, one.reading(request, runs[name].log))
-            frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
+            frame, told = tabulate(runs[name].log, one.reading(request, runs[name].log))
+            frame = frame if request.eval_set is None else _on_set(frame, request.eval_set)
             tables[name] = build(frame, Options())[0]
         except RecordError as error:
             if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
@@ -184,7 +184,7 @@ def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses)
                 error.options = ()
             losses.take(name, error)
             continue
-        notes += [*one.notes(name, runs[name]), *table.notes]
+        notes += [*one.notes(name, runs[name]), *told]
     if losses.errors and not tables:
         raise losses.errors[0]
     notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]

@@ -71,17 +71,8 @@ class Reading:
         return float(self.group_size * self.problems_per_batch)
 
 
-@dataclass(frozen=True)
-class LogTable:
-    """The evaluations of one log."""
-
-    frame: pl.DataFrame
-    """Long form, in columns of `RunSet`."""
-    notes: tuple[Note, ...]
-
-
-def tabulate(log: RunLog, reading: Reading) -> LogTable:
-    """Every known measurement of a log, with the rollouts generated on its path and those paid for.
+def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Every known measurement of a log in columns of `RunSet`, long form, with rollouts generated and paid for; notes.
 
     Values that are not finite are left out with a note.
 
@@ -131,7 +122,7 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
-    return LogTable(_with_configuration(frame, log, reading), tuple(notes))
+    return _with_configuration(frame, log, reading), tuple(notes)
 
 
 def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:

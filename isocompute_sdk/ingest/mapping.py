@@ -102,11 +102,11 @@ class MappedRun(Spec):
 
     skip: bool = False
     """True leaves it out."""
-    group_size: int | None = None
+    group_size: int | None = Field(default=None, ge=1)
     """n."""
-    problems_per_batch: int | None = None
+    problems_per_batch: int | None = Field(default=None, ge=1)
     """B_p."""
-    rollouts_per_batch: int | None = None
+    rollouts_per_batch: int | None = Field(default=None, ge=1)
     """n B_p, in place of B_p."""
     step_unit: StepUnit | None = None
     """What its logged steps count; None for what its framework is known to count."""
@@ -218,41 +218,47 @@ class RunMap(Spec):
         _refuse_open(self, source)
         return {name: self.reading(name, source) for name, run in self.runs.items() if not run.skip}
 
+    def entry(self, name: str) -> MappedRun:
+        """The entry of a run, with the answers to what it lacks.
+
+        Raises:
+            SpecError: an answer that is no value of its field.
+        """
+        run = self.runs[name]
+        answers = {q.field: q.answer for q in self.questions.values() if name in q.runs and q.answer is not None}
+        tag = answers.pop("metrics", TRAIN_REWARD)
+        for field, answer in answers.items():
+            if not _has(run, field):
+                more = {"context": {**run.context, field: answer}} if field in CONTEXT else {field: answer}
+                run = run.replace(**more)
+        if tag != TRAIN_REWARD and tag not in run.metrics:
+            k = run.context.get("eval_samples")
+            named = f"{TRAIN_REWARD}{ON_TRAIN}" if is_training_reward(str(tag)) else f"avg@{k}" if k else str(tag)
+            run = run.replace(metrics={**run.metrics, str(tag): named})
+        return run
+
     def reading(self, name: str, source: str = "mapping") -> Reading:
         """How to read one run.
 
         Raises:
             RecordError: a value is missing or makes no sense.
         """
-        run, where = self.runs[name], f"{source}: run {name!r}"
+        run, where = self.entry(name), f"{source}: run {name!r}"
         check_fields(run.context, CONTEXT, f"{where}: field of context")
-        answers = {q.field: q.answer for q in self.questions.values() if name in q.runs and q.answer is not None}
-        context = {**{k: v for k, v in answers.items() if k in CONTEXT}, **run.context}
-        size: Any = _whole(answers.get("group_size"), where) if run.group_size is None else run.group_size
-        problems: Any = run.problems_per_batch
-        if problems is None:
-            problems = _whole(answers.get("problems_per_batch"), where)
-        batch = _whole(answers.get(BATCH.name), where) if run.rollouts_per_batch is None else run.rollouts_per_batch
-        if problems is None and batch is not None and isinstance(size, int):
+        size, problems, batch = run.group_size, run.problems_per_batch, run.rollouts_per_batch
+        if problems is None and batch is not None and size is not None:
             if batch % size:
                 raise RecordError(
                     f"{where}: a batch of {batch} rollouts is no multiple of group_size {size}", "Correct the entry."
                 )
             problems = batch // size
-        for field, value in zip(N_AND_BP, (size, problems), strict=True):
-            if value is None or value < 1:
-                raise RecordError(
-                    f"{where}: {field} is {value!r}; accepted: a whole number >= 1",
-                    "Write it into the entry of the run; or `skip: true`.",
-                )
-        metrics = dict(run.metrics)
-        if "metrics" in answers and answers["metrics"] != TRAIN_REWARD:
-            k, tag = context.get("eval_samples"), str(answers["metrics"])
-            named = f"{TRAIN_REWARD}{ON_TRAIN}" if is_training_reward(tag) else f"avg@{k}" if k else tag
-            metrics.setdefault(tag, named)
-        sizes: tuple[Any, Any] = (size, problems)
-        unit: Any = run.step_unit or answers.get("step_unit")
-        return Reading(*sizes, unit, metrics, self.ignore, context, run.steps_per_batch, self.metric)
+        if size is None or problems is None:
+            raise RecordError(
+                f"{where}: group_size is {size}, problems_per_batch is {problems}; accepted: whole numbers >= 1",
+                "Write them into the entry of the run; or `skip: true`.",
+            )
+        kept = (self.ignore, run.context, run.steps_per_batch, self.metric)
+        return Reading(size, problems, run.step_unit, run.metrics, *kept)
 
 
 def _refuse_open(mapping: RunMap, source: str) -> None:
@@ -282,18 +288,6 @@ def _has(run: MappedRun, field: str) -> bool:
     if field in CONTEXT:
         return field in run.context
     return getattr(run, field) is not None
-
-
-def _whole(answer: Any, where: str) -> int | None:
-    if answer is None:
-        return None
-    try:
-        number = float(answer)
-    except ValueError:
-        number = float("nan")
-    if not (number >= 1 and number == int(number)):
-        raise RecordError(f"{where}: answer {answer!r}; accepted: a whole number >= 1", "Correct the answer.")
-    return int(number)
 
 
 def draft(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
@@ -543,9 +537,9 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
                 f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
                 f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` in its entry.",
             )
-        table = tabulate(found.logs[name].log, reading)
-        tables[name] = build(table.frame, Options())[0]
-        notes += table.notes
+        frame, told_of_run = tabulate(found.logs[name].log, reading)
+        tables[name] = build(frame, Options())[0]
+        notes += told_of_run
     for file, error in found.unreadable.items():
         notes.append(Note("files-not-read", "warning", f"not read: {error}", {"files": [str(file)]}))
     strangers = [name for name in found.logs if name not in mapping.runs]

@@ -327,8 +327,7 @@ def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table
 
     if wandb_tables.is_log(names, ignore, rename):
         return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    if kind == "wandb" or (kind == "csv" and wandb_tables.looks_like_wandb(names)):
-        ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
+    ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
     return _Table(path, names, table, tuple(ignore), rename)
 
 

@@ -41,11 +41,6 @@ INTERNAL = (*CLOCKS, "_wandb")
 """Columns of a history that are W&B's own and no metric."""
 
 
-def looks_like_wandb(names: Sequence[str]) -> bool:
-    """Whether a CSV header is that of a chart export or of a history with W&B's own columns."""
-    return is_chart(names) or ("_step" in names and any(name in names for name in INTERNAL))
-
-
 def is_chart(names: Sequence[str]) -> bool:
     """Whether a CSV header is that of a chart export, a column per run."""
     rest = [name for name in names[1:] if SEPARATOR in name]
