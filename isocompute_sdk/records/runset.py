@@ -28,7 +28,6 @@ from isocompute_sdk.records.table import KEY, ROW, build, check_on_duplicate, fi
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    from matplotlib.axes import Axes
 
 
 class ArrowTable(Protocol):
@@ -348,24 +347,6 @@ class RunSet:
             RecordError: no such column, or no row is left.
         """
         return RunSet(select(self._frame, predicates, conditions), self._notes)
-
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw these runs with matplotlib, without a fit.
-
-        Args:
-            kind: `evaluations`, `coverage`, `records` or `side-by-side`. None: evaluations.
-            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
-
-        Returns:
-            The axes, of several panels the first; the figure is `axes.figure`.
-
-        Raises:
-            FitError: another kind, or data that it needs are missing.
-            RecordError: an unknown metric or evaluation set.
-        """
-        from isocompute_sdk.plots import plot
-
-        return plot(self, kind, **options)
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -208,23 +208,6 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
 _PARTS = ("batch", "rollouts", "generated")
 
 
-def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
-    """A trainer's configuration with B_p by more keys, such as the number of processes; unchanged if that gives none.
-
-    Args:
-        found: of a trainer.
-        more: keys with their values.
-        where: file that says them.
-    """
-    whole = translate(found.path, {**found.keys, **more})
-    said = None if whole is None else whole.fields.get("problems_per_batch")
-    if said is None:
-        return found
-    shown = ", ".join(f"{key} = {value}" for key, value in more.items())
-    added = Said(said.value, f"{said.evidence}; {where}: {shown}")
-    return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
-
-
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return abs(one - other) <= 1e-9 * abs(one)
@@ -243,7 +226,12 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
     if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
         return found
-    return completed(found, {"_n_gpu": batch // own}, where) if "problems_per_batch" in found.fields else found
+    whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
+    if whole is None or "problems_per_batch" not in found.fields.keys() & whole.fields.keys():
+        return found
+    said = whole.fields["problems_per_batch"]
+    added = Said(said.value, f"{said.evidence}; {where}: _n_gpu = {batch // own}")
+    return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
