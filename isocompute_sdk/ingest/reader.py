@@ -202,7 +202,7 @@ def _read_logs(
     seen: dict[str, None],
     left_out: dict[str, str] | None,
 ) -> RunSet:
-    """Logs, and tables that are read as logs since they say neither n nor B_p."""
+    """Logs, and tables that are read as logs: charts, and those in a framework's words."""
     from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
     from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_restart
@@ -211,10 +211,16 @@ def _read_logs(
     losses = Losses(None if left_out is None else unreadable)
     runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
     for chart in charts:
-        for log in logs_of_table(chart.path, chart.table, request.rename, request.ignore, list(request.runs)):
-            refuse_restart(log)
-            held = chart.table.locate is row_in_memory
-            config = None if held else find_config(chart.path.parent, chart.path.parent)
+        try:
+            logs = logs_of_table(chart.path, chart.table, request.rename, request.ignore, list(request.runs))
+            for log in logs:
+                refuse_restart(log)
+        except RecordError as error:
+            losses.take(str(chart.path), error)
+            continue
+        held = chart.table.locate is row_in_memory
+        config = None if held else find_config(chart.path.parent, chart.path.parent)
+        for log in logs:
             add_log(runs, log.name, LoadedRun(log, config))
         seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
     seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)

@@ -100,6 +100,15 @@ def test_two_runs_one_below_the_other_are_refused(tmp_path: Path, table: Any) ->
         RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
 
 
+def test_a_table_that_cannot_be_read_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    write(trl(), tmp_path, "csv")
+    again = pd.concat([trl(), trl().assign(reward=0.5)])
+    again.to_csv(tmp_path / "twice.csv", index=False)
+    left: dict[str, str] = {}
+    runs = RunSet.read(tmp_path, left_out=left, **SIZES)
+    assert (runs.run_ids, [Path(name).name for name in left]) == (("table",), ["twice.csv"])
+
+
 @pytest.mark.parametrize("order", ["backwards", "shuffled"])
 def test_rows_in_another_order_are_one_run(tmp_path: Path, order: str) -> None:
     table = trl()
