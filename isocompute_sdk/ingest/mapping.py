@@ -59,7 +59,7 @@ from isocompute_sdk.ingest.paths import (
 from isocompute_sdk.ingest.reader import read, refuse_unknown_names
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import read_table
-from isocompute_sdk.ingest.wandb_tables import logs_of_table
+from isocompute_sdk.ingest.wandb_tables import logs_of_table, repeated_reward
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
@@ -475,7 +475,7 @@ def _file(found: Collection, path: Path, name: str) -> None:
             raise
         except RecordError:
             raise error from None
-        if any(_says_sizes(log) for log in logs):
+        if any(_says_sizes(log) or repeated_reward(log) is not None for log in logs):
             raise
         for log in logs:
             own = name if log.name == path.stem else log.name

@@ -205,7 +205,7 @@ def _read_logs(
     """Logs, and tables that are read as logs: charts, and those in a framework's words."""
     from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
-    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_restart
+    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_several
 
     unreadable: dict[str, RecordError] = {}
     losses = Losses(None if left_out is None else unreadable)
@@ -214,7 +214,7 @@ def _read_logs(
         try:
             logs = logs_of_table(chart.path, chart.table, request.rename, request.ignore, list(request.runs))
             for log in logs:
-                refuse_restart(log)
+                refuse_several(log)
         except RecordError as error:
             losses.take(str(chart.path), error)
             continue

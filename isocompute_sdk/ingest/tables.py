@@ -373,18 +373,19 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
-    broken: list[int] = []
+    broken, why = list[int](), ""
     last = texts[-1][0]
     for number, line in texts:
         try:
             rows.append(_object(path, number, line))
             lines.append(number)
-        except RecordError:
+        except RecordError as error:
             if number == last and not rows:
                 raise
+            why = why or error.message.removeprefix(f"{path}:{number}: ").partition(";")[0]
             broken.append(number)
     inside = [number for number in broken if number != last]
-    notes = [damaged(path, inside, "not JSON objects")] if inside else []
+    notes = [damaged(path, inside, why)] if inside else []
     notes += [cut_off(path, last)] if last in broken else []
     return rows, lines, (*replaced, *notes)
 

@@ -27,6 +27,7 @@ from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.tables import RawTable
 from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields, refuse_clock, to_series
+from isocompute_sdk.records.rewards import rank
 from isocompute_sdk.records.table import SIZES
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def is_log(names: Sequence[str], ignore: Sequence[str], rename: Mapping[str, str
     if is_chart(names):
         return True
     meant = fields(rename.get(name, name) for name in names if name not in ignore)
-    if {"metric", "value"} <= {*meant.values()}:
+    if {"metric", "value"} <= {*meant.values()} or {"eval_set", *SPENT} & {*meant.values()}:
+        # Only tables say so row by row.
         return False
     steps = [name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)]
     # A column `reward` is a tag like others: the framework says what it holds.
@@ -64,6 +66,7 @@ def step_columns(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in WANDB_STEPS] or list(names[:1])
 
 
+SPENT = ("tokens", "gpu_seconds", "rollouts_spent")
 _NO_METRICS = ("run_id", "metric", "value", "eval_set", "rollouts", "rollouts_spent")
 """Columns of a table, beside those of its runs, that hold no measurement of their own."""
 
@@ -142,19 +145,31 @@ def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:
     return owners[0], column[len(owners[0]) + len(SEPARATOR) :]
 
 
-def refuse_restart(log: RunLog) -> None:
-    """Raise on a table whose steps begin anew, which may hold two runs.
+def refuse_several(log: RunLog) -> None:
+    """Raise on a table whose steps begin anew, or that has two rewards at one step: it may hold two runs.
 
     Raises:
         RecordError: naming the run.
     """
+    if log.format != "table":
+        return
     first, *later = (min(float(one.step_T.min()) for one in attempt.series.values()) for attempt in log.attempts)
-    if log.format == "table" and any(begun <= first for begun in later):
+    twice = repeated_reward(log)
+    if twice is not None or any(begun <= first for begun in later):
+        what = f"begin anew at {min(later):g}" if twice is None else f"have several values of {twice}"
         raise RecordError(
-            f"{log.source}: the steps of run {log.name!r} begin anew at {min(later):g}; accepted: the rows of one run, "
-            "or a column of run ids",
+            f"{log.source}: the steps of run {log.name!r} {what}; accepted: the rows of one run, or a run id in each",
             "Give every row its run_id.",
         )
+
+
+def repeated_reward(log: RunLog) -> str | None:
+    """A tag of a reward with two values at one step of an attempt; None without any."""
+    rewards = [tag for tag, one in log.meanings().items() if rank(one.metric, one.eval_set) is not None]
+    for tag, one in ((tag, one.series[tag]) for tag in rewards for one in log.attempts if tag in one.series):
+        if len(np.unique(np.column_stack((one.step_T, one.value_T)), axis=0)) > len(np.unique(one.step_T)):
+            return tag
+    return None
 
 
 def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
@@ -183,11 +198,15 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     frame = pl.DataFrame([to_series(name, values) for name, values in table.columns.items()])
     run = names.get("run_id")
     parts = [(path.stem, frame)]
+
+    def several(column: str) -> bool:
+        return frame[column].drop_nulls().n_unique() > 1
+
     if run is not None:
         # Names of runs may be numbers.
         frame = frame.with_columns(pl.col(run).cast(pl.String))
         parts = [(str(key[0]), part) for key, part in frame.group_by(run, maintain_order=True)]
-    elif apart := [names[one] for one in SIZES if one in names and frame[names[one]].n_unique() > 1]:
+    elif apart := [names[one] for one in PER_RUN if one in names and one != "learning_rate" and several(names[one])]:
         groups = frame.group_by(apart, maintain_order=True)
         parts = [(f"{path.stem}/{'-'.join(map(str, key))}", part) for key, part in groups]
     return [_of_run(path, table, name, part, steps, names) for name, part in parts]

@@ -100,6 +100,24 @@ def test_two_runs_one_below_the_other_are_refused(tmp_path: Path, table: Any) ->
         RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
 
 
+def test_two_runs_row_by_row_are_told_apart_by_their_settings_or_refused(tmp_path: Path) -> None:
+    other = trl().assign(reward=0.5 + trl()["reward"] / 9)
+    for name, runs in (("model", 2), ("seed", 2), (None, None)):
+        tables = (trl(), other) if name is None else (trl().assign(**{name: 1}), other.assign(**{name: 2}))
+        path = write(pd.concat(tables).sort_values("step", kind="stable"), tmp_path, "csv")
+        if runs is None:
+            with pytest.raises(RecordError, match="several values of reward"):
+                RunSet.read(path, **SIZES)
+            assert diagnose(path, set=SIZES).verdict == "unusable"
+        else:
+            assert len(RunSet.read(path, **SIZES).run_ids) == runs
+
+
+def test_evaluation_sets_of_rows_stay_apart(tmp_path: Path) -> None:
+    table = pd.concat([trl().assign(eval_set=name, **{"avg@4": value}) for name, value in (("a", 0.1), ("b", 0.2))])
+    assert RunSet.read(write(table, tmp_path, "csv"), **SIZES).filter(metric="avg@4").eval_sets == ("a", "b")
+
+
 def test_a_table_that_cannot_be_read_keeps_no_other_from_being_read(tmp_path: Path) -> None:
     write(trl(), tmp_path, "csv")
     again = pd.concat([trl(), trl().assign(reward=0.5)])
