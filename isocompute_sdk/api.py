@@ -526,7 +526,7 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
     used = {one.run_id for one in series}
     by_code: dict[str, list[Note]] = {}
     for note in runs.notes:
-        about = {note.data.get("run_id"), *note.data.get("parts", ())}
+        about = {note.data.get("run_id")}
         if about & {None, *used}:
             by_code.setdefault(note.code, []).append(note)
     found: list[Note] = []

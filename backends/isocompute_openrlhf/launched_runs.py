@@ -29,7 +29,7 @@ from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, ZERO_VARIANCE_SH
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.notes import Note
-from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, Start, read_starts
+from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 from isocompute_sdk.run_folders.store import LOG_FILE
 from isocompute_sdk.specs import RunSpec

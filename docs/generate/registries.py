@@ -14,7 +14,6 @@ STEPS = {
     "rollout_batches": "rollout batches, that is updates M",
     "optimizer_updates": "optimiser updates, several of which may share a batch",
     "rollouts": "rollouts",
-    "epochs": "epochs",
 }
 """What a logged step counts, in words."""
 

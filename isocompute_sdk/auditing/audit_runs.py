@@ -52,12 +52,7 @@ CARRIED = (
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
-OF_READING = (
-    "batch-taken-for-problems",
-    "reward-taken-for-evaluation",
-    "reward-taken-for-training",
-    "runs-told-apart-by-step",
-)
+OF_READING = ("column-assumed",)
 """Notes of the reader on what columns were taken for."""
 
 

@@ -49,7 +49,7 @@ def audit(
         runs = reading.read(None, reading.metric)
     else:
         options: dict[str, Any] = {"metric": reading.metric, **reading.arguments()}
-        runs = RunSet.read(logs or [], on_truncated="drop", left_out=left_out, **options)
+        runs = RunSet.read(logs or [], left_out=left_out, **options)
     found = conduct(
         runs, reading.metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )

@@ -190,7 +190,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
             f"--output {output} is one of the files to read; accepted: another file", "Choose another name."
         )
     # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
-    lenient = {} if reading.map is not None else {"on_truncated": "drop", "without_sizes": True}
+    lenient = {} if reading.map is not None else {"without_sizes": True}
     runs = _kept(reading.read(paths, reading.metric, **lenient), where)
     _write(runs, output)
     if json:
@@ -259,10 +259,8 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
     for question in mapping.open_questions():
         candidates = " | ".join(question.candidates) or "a number"
         say(printable(f"question ({len(question.runs)} runs): {question.asks} [{candidates}]"))
-    if mapping.confirmed:
-        say("every value is certain; nothing to confirm")
-    elif mapping.runs:
-        say(f"look at {target}, answer its questions, set `confirmed: true`")
+    if mapping.open_questions():
+        say(f"look at {target} and answer its questions")
     say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")
 
 

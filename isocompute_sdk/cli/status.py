@@ -144,7 +144,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     Raises:
         RecordError: there are no logs either; the error of the folder, which is what was asked about.
     """
-    options: dict[str, Any] = {"on_truncated": "drop", "without_sizes": True} if paths else {}
+    options: dict[str, Any] = {"without_sizes": True} if paths else {}
     try:
         runs = reading.read(paths, reading.metric, **options)
     except RecordError as error:

@@ -6,10 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.collect import propose, read_mapped
     from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
     from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
-    from isocompute_sdk.ingest.mapping import RunMap
+    from isocompute_sdk.ingest.mapping import RunMap, propose, read_mapped
     from isocompute_sdk.ingest.reader import read
 
 __all__ = [
@@ -27,9 +26,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "collect": ("propose", "read_mapped"),
     "doctor": ("Diagnosis", "RunFinding", "diagnose", "diagnose_map"),
-    "mapping": ("RunMap",),
+    "mapping": ("RunMap", "propose", "read_mapped"),
     "formats.log_format": ("LogFormat", "LogStore", "Tag"),
     "reader": ("read",),
 }

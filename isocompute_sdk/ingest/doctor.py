@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.collect import Collection, collect, told_of
+from isocompute_sdk.ingest.copies import told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
-from isocompute_sdk.ingest.mapping import RunMap
+from isocompute_sdk.ingest.mapping import Collection, RunMap, collect, draft, told_of
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Options
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, no_rise, no_rise_note, undecided
-from isocompute_sdk.records.run_ids import told
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.table import build
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,13 +50,9 @@ _ADVICE = {
     "log-damaged": "copy the file again",
     "text-not-utf8": "save the file as UTF-8",
     "log-starts-late": "add the log of the earlier part",
-    "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "add --set eval_samples=K",
-    "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
-    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
-    "reward-taken-for-training": "if it is an evaluation, name it, --rename COLUMN=avg@4",
-    "runs-told-apart-by-step": "add a column with run ids, or a seed",
+    "column-assumed": "if that is wrong, do as it says",
 }
 
 
@@ -151,7 +146,7 @@ def diagnose(
     every = as_paths(paths)
     told = {"metric": metric, "rename": dict(rename or {}), "ignore": tuple(ignore), "set": dict(set or {})}
     found = collect(every, told)
-    return _diagnosis(found, found.mapping(every), [str(path) for path in every])
+    return _diagnosis(found, draft(found, every), [str(path) for path in every])
 
 
 def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
@@ -209,7 +204,7 @@ def _next(
         if any(text.startswith("--metric") for text in options):
             words = _words({**found.told, "metric": None})
         return "question", _of_options(options), _command("doctor", paths, [*words, *options])
-    if not mapping.confirmed and any(not run.skip for run in mapping.runs.values()):
+    if mapping.open_questions():
         words = [*_words(found.told), "--output map.yaml"]
         return "question", _question(mapping), _command("doctor", paths, words)
     if asked := _rewards_asked(found):
@@ -246,7 +241,7 @@ def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
     tables = list(map(str, found.tables))
     for named in (paths, tables if not found.logs and len(tables) <= MAX_NAMED else []):
         try:
-            if named and len(read(named, **found.told, on_truncated="drop").run_ids) >= ready:
+            if named and len(read(named, **found.told).run_ids) >= ready:
                 return _command("doctor", named, [*words, "--output runs.parquet"])
         except IsoComputeError:
             continue
@@ -309,8 +304,6 @@ def _of_options(options: Sequence[str]) -> str:
 def _question(mapping: RunMap) -> str:
     """Everything that is open, as one question, and how to answer it at once if all runs share the answer."""
     asked = mapping.open_questions()
-    if not asked:
-        return "is the mapping right? The file shows each value with its evidence."
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     nouns = [_FIELDS.get(one, one) for one in fields]
@@ -327,7 +320,7 @@ def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
     findings: list[RunFinding] = []
     for (name,), part in runs.to_polars().partition_by("run_id", as_dict=True).items():
         owners = (name,) if findings else (None, name)
-        about = [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
+        about = [n for n in runs.notes if n.data.get("run_id") in owners]
         findings.append(_measured(name, str(path), RunSet(part, about), 1, asked))
     return findings
 
@@ -347,8 +340,8 @@ def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> R
         return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        table = tabulate(log, mapping.reading(name))
-        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
+        frame, notes = tabulate(log, mapping.reading(name))
+        finding = _measured(name, source, RunSet(build(frame, Options())[0], notes), attempts, asked_for)
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(Path(source), error, name, attempts)

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,10 @@ from isocompute_sdk.ingest.stores.console import (
     printed_configurations,
     read_console_log,
 )
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventStart, event_files, read_event_start, read_events
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventFile, event_files, read_event_file, read_events
 from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, as_kept, is_sealed, unpacked
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import rank
 
@@ -128,7 +129,7 @@ class LogSource:
             events = read_events(self.name, self.folder, self.events)
         except RecordError as error:
             message = f"run {self.name!r}: its event files were not read: {error.message}. What {log.source} holds is."
-            note = Note("events-not-read", "warning", message, {"run_id": self.name, "folder": str(self.folder)})
+            note = Note("files-not-read", "warning", message, {"run_id": self.name, "files": [str(self.folder)]})
             return replace(log, notes=(*log.notes, note))
         settings = (*log.settings, *events.settings)
         # A state keeps every digit but only what was saved; the events also have what came after that.
@@ -290,7 +291,7 @@ def holds_log(path: Path) -> bool:
 
 def is_console(path: Path) -> bool:
     """Whether a file is named as captured consoles are."""
-    return _CONSOLE_NAME.fullmatch(unpacked(path).name) is not None
+    return _CONSOLE_NAME.fullmatch(path.name) is not None
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
@@ -336,7 +337,7 @@ def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Seq
 
     def owner(console: Path) -> Path | None:
         inside = [folder for folder in folders if folder in console.parents]
-        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", unpacked(console).name)]
+        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", console.name)]
         return max(
             inside, key=lambda one: len(one.parts), default=max(named, key=lambda one: len(one.name), default=None)
         )
@@ -345,12 +346,11 @@ def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Seq
 
 
 def _may_be_console(path: Path) -> bool:
-    bare = unpacked(path)
-    return is_console(path) or bare.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(bare.suffix) is not None
+    return is_console(path) or path.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(path.suffix) is not None
 
 
 def _is_table(path: Path) -> bool:
-    return unpacked(path).suffix.lower() in TABLE_SUFFIXES
+    return path.suffix.lower() in TABLE_SUFFIXES
 
 
 def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
@@ -406,12 +406,12 @@ def belongs_to_journal(file: Path, root: Path) -> bool:
     """Whether a file lies in or below a folder with a journal, at or below `root`."""
     above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
     kinds = [one.journal for one in journals() if one.journal is not None]
-    return any(one.holds(as_kept(folder / one.file)) for folder in above for one in kinds)
+    return any(one.holds(folder / one.file) for folder in above for one in kinds)
 
 
 def has_journal(folder: Path) -> bool:
     """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
-    return any(one.journal is not None and as_kept(folder / one.journal.file).exists() for one in journals())
+    return any(one.journal is not None and (folder / one.journal.file).exists() for one in journals())
 
 
 @dataclass
@@ -503,12 +503,16 @@ def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
 def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
     """The event files of a folder by run: one that was started anew with other arguments is another run."""
     files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
-    starts = sorted(map(read_event_start, files), key=lambda one: (_second(one.path), one.path.name))
-    if len(starts) < 2 or not any(one.arguments for one in starts):
+    starts = (
+        []
+        if len(files) < 2
+        else sorted(_starts(files), key=lambda one: (_second(one.attempt.path), one.attempt.path.name))
+    )
+    if not any(one.arguments for one in starts):
         yield _Launch(tuple(parts))
         return
-    empty = [one for one in starts if one.first_step is None]
-    groups: list[list[EventStart]] = []
+    empty = [one.attempt.path for one in starts if one.first_step is None]
+    groups: list[list[EventFile]] = []
     for start in (one for one in starts if one.first_step is not None):
         if groups and start.goes_on(groups[-1][-1]):
             groups[-1].append(start)
@@ -521,9 +525,18 @@ def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
     apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
     notes = _empty_launches(run, empty) if empty else ()
     for group, name in zip(groups, names, strict=True):
-        label = name if apart else group[0].path.name.removeprefix("events.out.tfevents.")
-        yield _Launch(tuple(one.path for one in group), label, notes)
+        label = name if apart else group[0].attempt.path.name.removeprefix("events.out.tfevents.")
+        yield _Launch(tuple(one.attempt.path for one in group), label, notes)
         notes = ()
+
+
+def _starts(files: Sequence[Path]) -> Iterator[EventFile]:
+    """How each file begins; one that cannot be read is reported where it is read."""
+    for file in files:
+        with suppress(RecordError):
+            start = read_event_file(file, only_beginning=True)
+            if start is not None:
+                yield start
 
 
 def _second(path: Path) -> float:
@@ -532,12 +545,12 @@ def _second(path: Path) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
+def _empty_launches(run: Path, empty: Sequence[Path]) -> tuple[Note, ...]:
     message = (
-        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that "
+        f"{run}: {len(empty)} event files, such as {empty[0].name}, hold arguments and no update: launches that "
         "died early. They are left out."
     )
-    data = {"folder": str(run), "files": [str(one.path) for one in empty[:20]]}
+    data = {"folder": str(run), "files": [str(one) for one in empty[:20]]}
     return (Note("launches-without-update", "info", message, data),)
 
 
@@ -553,7 +566,7 @@ def _run_of_events(folder: Path) -> Path:
     started = here != folder
     if started and here == folder.parent and sum(bool(_STARTED_AT.fullmatch(e.name)) for e in here.iterdir()) > 1:
         above = here.parent if here.name in _WRAPPERS else here
-        if not (as_kept(above / STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
+        if not ((above / STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
             return folder
     while here.name in _WRAPPERS and here.parent != here and (started or _holds_events(here)):
         here = here.parent

@@ -5,38 +5,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
-from isocompute_sdk.ingest.find import LogSource, NoRewardLearning, find_logs, log_formats
-from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
+from isocompute_sdk.ingest.copies import repeated, same_runs
+from isocompute_sdk.ingest.find import LogSource, find_logs, log_formats
+from isocompute_sdk.ingest.formats.log_format import (
+    LOOKS_LIKE_EVALUATION,
+    TRAIN_REWARD,
+    TRAIN_SET,
+    VALIDATION,
+    StepUnit,
+)
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, unpacked
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Options
 from isocompute_sdk.records.columns import (
     BATCH,
     BY_NAME,
     PER_RUN,
     PLACEHOLDERS,
+    SAYS_ITSELF,
     WANDB_STEPS,
+    Options,
     batch_asked,
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.run_ids import MIN_CHANGES, Curves, repeated, shared_changes
-from isocompute_sdk.records.table import build, join, sizes_note
+from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
+from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.table import build, sizes_note
 
 N_AND_BP = ("group_size", "problems_per_batch")
 CALLS = (
@@ -169,8 +175,8 @@ def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses)
         try:
             if not request.without_sizes:
                 _refuse_open(runs[name], one, batch)
-            table = tabulate(runs[name].log, one.reading(request, runs[name].log))
-            frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
+            frame, told = tabulate(runs[name].log, one.reading(request, runs[name].log))
+            frame = frame if request.eval_set is None else _on_set(frame, request.eval_set)
             tables[name] = build(frame, Options())[0]
         except RecordError as error:
             if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
@@ -178,7 +184,7 @@ def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses)
                 error.options = ()
             losses.take(name, error)
             continue
-        notes += [*one.notes(name, runs[name]), *table.notes]
+        notes += [*one.notes(name, runs[name]), *told]
     if losses.errors and not tables:
         raise losses.errors[0]
     notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]
@@ -205,11 +211,8 @@ class Losses:
     def notes(self) -> Iterator[Note]:
         """What was left out, and why."""
         for error in self.errors:
-            text, data = f"left out: {error.message}", {"message": error.message}
-            if isinstance(error, NoRewardLearning):
-                yield Note("run-without-reward", "info", text, data)
-            elif isinstance(error, NothingMeasured):
-                yield Note("run-without-values", "info", text, data)
+            if isinstance(error, NothingMeasured):
+                yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,7 @@ class Resolved:
         context = {key: value for key, value in self.values.items() if key not in (*N_AND_BP, STEPS_PER_BATCH)}
         size, problems = (self.values.get(name, 1) for name in N_AND_BP)
         steps = self.values.get(STEPS_PER_BATCH)
-        own = log.tags if is_table(log) and log.framework is None else ()
+        own = _own_metrics(log) if is_table(log) else ()
         unit: Any = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
         metrics = {**{tag: tag for tag in own}, **request.rename}
         return Reading(size, problems, unit, metrics, request.ignore, context, steps, request.metric)
@@ -261,6 +264,18 @@ class Resolved:
             data = {"run_id": name, "field": column, "values": [one.value for one in all_]}
             found.append(Note("sources-disagree", "warning", message, data))
         return found
+
+
+def _own_metrics(log: RunLog) -> list[str]:
+    """Columns of a table that are metrics by their own names: all but what a framework, or W&B, logs beside them."""
+    form = log.framework
+    if form is None:
+        return list(log.tags)
+    known, parts = log.meanings(), re.compile(form.components)
+    left = [tag for tag in log.tags if tag not in known and not parts.fullmatch(tag)]
+    # W&B, which keeps a clock, adds columns of its own; what never changes is a setting.
+    written = [] if log.began is not None else [tag for tag in left if len(np.unique(log.series(tag).value_T)) > 1]
+    return [tag for tag in left if SAYS_ITSELF.fullmatch(tag) or tag in written]
 
 
 def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
@@ -334,7 +349,8 @@ def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
 def _ask_for_steps(found: Resolved, log: RunLog) -> None:
     form = log.framework
     counted = canonical(log.step_name) == "step" and log.step_name not in WANDB_STEPS[:1]
-    if is_table(log) and form is None and counted and found.values.get("updates_per_batch", 1) == 1:
+    own = form is None or {*N_AND_BP} <= log.said.keys()
+    if is_table(log) and own and counted and found.values.get("updates_per_batch", 1) == 1:
         # The column of a table that is called step counts updates.
         found.evidence["step_unit"] = f"column {log.step_name!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:
@@ -355,30 +371,83 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
         )
 
 
+def ask_for_evaluation(found: Resolved, log: RunLog, told_of_all: Mapping[str, Any]) -> None:
+    """Which tag is the evaluation, by names that may be one's; of a log with a training reward only if there is one."""
+    asked, rename = told_of_all["metric"], told_of_all["rename"]
+    known = log.meanings(found.values.get("eval_samples"))
+    metrics = {tag: rename[tag] for tag in log.tags if tag in rename}
+    metrics |= {tag: tag for tag in log.tags if tag == asked and tag not in known}
+    trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
+    own = None if trained else _training_tag(log, known)
+    if own is not None and own not in metrics:
+        metrics[own] = asked if asked and own.lower() == "reward" else f"{TRAIN_REWARD} on {TRAIN_SET}"
+    metrics |= {tag: tag for tag in log.tags if tag not in BY_NAME and re.match("(avg|best|worst)@", tag)}
+    found.values["metrics"] = metrics
+    named = {*metrics.values(), *(meaning.metric for meaning in known.values())}
+    if asked in named or any(re.match("(avg|best|worst)@", name) for name in named):
+        # How many samples are behind a mean decides only what it is called: a note says that it is unknown.
+        return
+    components = re.compile("(?!)" if log.framework is None else log.framework.components)
+    left = {*known, *metrics, *told_of_all["ignore"]}
+    open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
+    open_ = [tag for tag in open_ if not ((trained or own) and is_training_reward(tag))]
+    places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
+    table = is_table(log)
+    if table:
+        likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])
+    else:
+        likely = [tag for tag in places if LOOKS_LIKE_EVALUATION.fullmatch(tag)]
+    if (trained or own) and not likely:
+        # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
+        return
+    if table and (len(likely) == 1 or not places):
+        metrics |= {tag: tag for tag in likely}
+        return
+    open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
+    candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
+    if trained or own:
+        candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
+    found.unknown["metrics"] = Unknown("Which of these is the validation reward (avg@k)?", candidates)
+    if "eval_samples" not in found.values and not table:
+        found.unknown["eval_samples"] = Unknown("How many samples per problem are behind the evaluation?")
+
+
+def _training_tag(log: RunLog, known: Mapping[str, Any]) -> str | None:
+    """The tag that is named as a training reward; of a table also `reward` alone."""
+    bare = [tag for tag in log.tags if is_table(log) and tag.lower() == "reward"]
+    named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
+    return min(named, key=len, default=None)
+
+
+def _described(log: RunLog, tag: str) -> str:
+    series = log.series(tag)
+    return f"{len(series.step_T)} values, {series.value_T[0]:.4g} to {series.value_T[-1]:.4g}"
+
+
 UNITS = {
     "rollout_batches": "updates M: one for every batch of n x B_p rollouts",
     "optimizer_updates": "optimiser steps; context updates_per_batch says how many there are in a batch",
     "rollouts": "single samples, which some programs call episodes",
-    "epochs": "passes over the training problems; needs context n_problems",
 }
 """What a step may count, see `formats.log_format.STEP_UNITS`."""
 
 
 def is_table(log: RunLog) -> bool:
     """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
-    return log.format == "table" or unpacked(log.source).suffix == ".csv"
+    return log.format == "table" or log.source.suffix == ".csv"
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A cell as a number if its column holds numbers; step -> number as it is, or one number if it never changes."""
-    if isinstance(value, Mapping):
-        pieces = cast("Mapping[int, int]", value)
-        return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))
+    """A cell as a number if its column holds numbers.
+
+    Raises:
+        RecordError: a number of another kind, or several in one run.
+    """
     if column not in BY_NAME or BY_NAME[column].kind == "text":
         # Mappings are handed on: passwords are not.
         return without_login(str(value))
-    number = float(value)
-    if BY_NAME[column].kind == "integer" and number == int(number):
+    number = float("nan") if isinstance(value, Mapping) else float(value)
+    if BY_NAME[column].kind == "integer" and number == number // 1:
         return int(number)
     if BY_NAME[column].kind == "integer":
         raise RecordError(f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number.")
@@ -409,7 +478,7 @@ def add_log(runs: dict[str, LoadedRun], name: str, run: LoadedRun) -> None:
         runs[name] = LoadedRun(chart, known.config or run.config)
         return
     if known is not None:
-        name = f"{unpacked(run.log.source).stem}/{name}"
+        name = f"{run.log.source.stem}/{name}"
     while name in runs:
         name += "'"
     runs[name] = run if run.log.name == name else replace(run, log=replace(run.log, name=name))
@@ -481,78 +550,3 @@ def _not_read(path: Path, others: Sequence[Path]) -> Note:
         "Name them to read them."
     )
     return Note("files-not-read", "info", message, {"files": [str(file) for file in others[:20]]})
-
-
-_NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch|runtime|per_second|total_flos)", re.I)
-
-
-@dataclass(frozen=True)
-class SameRuns:
-    """Runs that several logs hold."""
-
-    runs: dict[str, LoadedRun]
-    """Every run, with a configuration that one of several copies has for the one that stands for all."""
-    copies: dict[str, str]
-    """Run -> the run that it repeats."""
-    undecided: tuple[str, str] | None
-    """Two logs of one name by different loggers that hold too little to tell whether they are one run."""
-
-
-def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, Any]]) -> SameRuns:
-    """Which runs repeat another one: the same values at the same steps, as far as both go, and no other n or B_p.
-
-    Of several logs the one with more attempts, then with more steps, then with more tags stands for all.
-
-    Args:
-        runs: every run.
-        given: run -> what a person said of it.
-    """
-    known = dict(runs)
-    order = sorted(
-        runs, key=lambda name: (-len(runs[name].log.attempts), -_last(runs[name].log), -len(runs[name].log.tags))
-    )
-    copies: dict[str, str] = {}
-    undecided: tuple[str, str] | None = None
-    measured = {name: _curves(runs[name].log) for name in order} if len(runs) > 1 else {}
-    for kept, name in combinations(order, 2):
-        if kept in copies or name in copies:
-            continue
-        shared = _shared(runs[kept].log, runs[name].log, measured[kept], measured[name])
-        mine, theirs = (_sizes(known[one], given[one]) for one in (kept, name))
-        if shared is None or any(None not in (a, b) and a != b for a, b in zip(mine, theirs, strict=True)):
-            continue
-        if shared >= MIN_CHANGES:
-            copies[name] = kept
-            if None in mine and None not in theirs:
-                known[kept] = replace(known[kept], config=known[name].config)
-        elif kept.rpartition("/")[2] == name.rpartition("/")[2] and runs[kept].log.format != runs[name].log.format:
-            undecided = kept, name
-    return SameRuns(known, copies, undecided)
-
-
-def _sizes(run: LoadedRun, given: Mapping[str, Any]) -> tuple[Any, Any]:
-    fields = {} if run.config is None else {key: said.value for key, said in run.config.fields.items()}
-    values = {**fields, **run.log.said, **given}
-    return values.get("group_size"), values.get("problems_per_batch")
-
-
-def _last(log: RunLog) -> float:
-    return max((extent.last for extent in log.extents), default=0.0)
-
-
-def _shared(kept: RunLog, log: RunLog, mine: Curves, theirs: Curves) -> int | None:
-    """Different values that both have, none of them another one; None where they differ or may not be one run."""
-    common = mine.keys() & theirs.keys()
-    if kept.format == log.format:
-        # A state is saved again and again, a history exported; other logs of one kind are of different starts.
-        saved = kept.format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
-        if not saved and not all(unpacked(one.source).suffix in TABLE_SUFFIXES for one in (kept, log)):
-            return None
-    return shared_changes(mine, theirs) if common else None
-
-
-def _curves(log: RunLog) -> Curves:
-    """What a run measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
-    names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
-    series = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
-    return {name: np.column_stack((one.step_T, one.value_T)).astype(np.float64) for name, one in series.items()}

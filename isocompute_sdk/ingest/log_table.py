@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from isocompute_sdk.ingest.attempts import (
     wasted_before,
 )
 from isocompute_sdk.ingest.formats.log_format import (
-    BOOTSTRAP,
     RESPONSE_LENGTH,
     SAMPLING_SECONDS,
     STEP_SECONDS,
@@ -37,24 +36,20 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import PER_RUN
 from isocompute_sdk.records.rewards import is_training_reward
 
 if TYPE_CHECKING:
     import polars as pl
 
-Pieces = int | Mapping[float, int] | Mapping[int, int]
-"""A number, or logged step -> number that holds after it: `{0: 8, 100: 16}`."""
-
 
 @dataclass(frozen=True)
 class Reading:
     """How the log of one run is to be read."""
 
-    group_size: Pieces
+    group_size: int
     """n."""
-    problems_per_batch: Pieces
+    problems_per_batch: int
     """B_p."""
     step_unit: StepUnit | None = None
     """What a logged step counts; None for what the framework of the log is known to count."""
@@ -63,28 +58,23 @@ class Reading:
     ignore: Sequence[str] = ()
     """Tags to leave out."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Seed and context fields that hold for the whole run."""
+    """Seed and context fields."""
     steps_per_batch: float | None = None
     """Optimiser updates made with one rollout batch; None for `updates_per_batch` of the context, else 1."""
     metric: str | None = None
     """The metric that is asked about: a tag of this name is read even if its framework does not know it, and avg@k
     says over how many samples an average is."""
 
-
-@dataclass(frozen=True)
-class LogTable:
-    """The evaluations of one log."""
-
-    frame: pl.DataFrame
-    """Long form, in columns of `RunSet`."""
-    notes: tuple[Note, ...]
+    @property
+    def batch(self) -> float:
+        """Rollouts that an update trains on, n B_p."""
+        return float(self.group_size * self.problems_per_batch)
 
 
-def tabulate(log: RunLog, reading: Reading) -> LogTable:
-    """Every known measurement of a log, with the rollouts generated on its path and those paid for.
+def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Every known measurement of a log in columns of `RunSet`, long form, with rollouts generated and paid for; notes.
 
-    A run whose n or B_p changed becomes several, one for each configuration, since a fit expects one n. Values that
-    are not finite are left out with a note.
+    Values that are not finite are left out with a note.
 
     Raises:
         RecordError: nothing in the log is known, or the reading contradicts itself.
@@ -93,21 +83,19 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
 
     unit = _unit(log, reading)
     known = _meanings(log, reading)
-    scale = _steps_per_batch(log, reading, unit)
-    pieces = [replace(piece, start=piece.start / scale) for piece in _pieces(log, reading)]
+    scale = _steps_per_batch(reading, unit)
     updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
-    filtered = _filtered(log, updates, pieces, scale)
-    counter = _counter(log, pieces, filtered, scale)
+    filtered = read_filter(log, updates, reading, scale)
+    counter = _counter(log, reading, filtered, scale)
     extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
-    wasted = wasted_before(extents, _paths(log, updates, pieces, counter, scale))
+    wasted = wasted_before(extents, _paths(log, updates, reading, counter, scale))
     measured = _measured(log, known)
     if Measure(STEP_SECONDS, TRAIN_SET) not in measured and (clocked := _clocked(measured)) is not None:
         measured[Measure(STEP_SECONDS, TRAIN_SET)] = clocked
     if scale != 1.0:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
-    notes = [*log.notes, *_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
-    notes += _gaps(log, updates)
+    notes = [*log.notes, *_about_attempts(log, wasted), *_about_metrics(log, known)]
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -119,7 +107,6 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
             "rollouts": rollouts_T,
             "rollouts_spent": rollouts_T + wasted[attempt_at(step_T, extents)],
             "value": value_T,
-            "piece": _piece_at(pieces, step_T),
             **{name: running_total(*amounts, step_T) for name, amounts in totals.items()},
         }
         frame = pl.DataFrame(columns).with_columns(pl.col(*totals).fill_nan(None) if totals else [])
@@ -135,7 +122,7 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
-    return LogTable(_with_configuration(frame, log, pieces, reading), tuple(notes))
+    return _with_configuration(frame, log, reading), tuple(notes)
 
 
 def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
@@ -155,20 +142,14 @@ def _clocked(measured: Mapping[Measure, ScalarSeries]) -> ScalarSeries | None:
     return replace(longest.where(kept_T), value_T=seconds_T[kept_T]) if kept_T.any() else None
 
 
-def _filtered(log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], scale: float) -> Filtered | None:
-    return read_filter(log, updates, lambda step_T: _batches(pieces, step_T), scale)
-
-
-def _paths(
-    log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], counter: Counter, scale: float
-) -> list[Counter]:
+def _paths(log: RunLog, updates: Sequence[str], reading: Reading, counter: Counter, scale: float) -> list[Counter]:
     """Rollouts along the path as it stood after each attempt: a filter throws away others in every attempt."""
     if log.other_extents or log.rollouts is not None:
         return [counter] * len(log.extents)
     found: list[Counter] = []
     for i in range(1, len(log.attempts)):
         path = log.path_before(i)
-        found.append(_counter(path, pieces, _filtered(path, updates, pieces, scale), scale))
+        found.append(_counter(path, reading, read_filter(path, updates, reading, scale), scale))
     return [*found, counter]
 
 
@@ -225,43 +206,6 @@ TOKENS_SLACK = 0.95
 """
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """One configuration of a run."""
-
-    start: float
-    """Step after which it held; 0 for the first."""
-    group_size: int
-    problems_per_batch: int
-
-    @property
-    def rate(self) -> float:
-        return float(self.group_size * self.problems_per_batch)
-
-
-def _pieces(log: RunLog, reading: Reading) -> list[_Piece]:
-    sizes, problems = _by_start(reading.group_size), _by_start(reading.problems_per_batch)
-    starts = sorted({*sizes, *problems})
-    if 0.0 not in sizes or 0.0 not in problems:
-        raise RecordError(
-            f"run {log.name!r}: group_size and problems_per_batch change at steps {starts}; accepted: step -> number, "
-            "from step 0 on",
-            "Say what held from the beginning, e.g. group_size: {0: 8, 100: 16}.",
-        )
-
-    def held(values: Mapping[float, int], at: float) -> int:
-        return values[max(start for start in values if start <= at)]
-
-    found = [_Piece(start, held(sizes, start), held(problems, start)) for start in starts]
-    return [p for i, p in enumerate(found) if not i or p.rate != found[i - 1].rate or p != found[i - 1]]
-
-
-def _by_start(value: Pieces) -> dict[float, int]:
-    if isinstance(value, Mapping):
-        return {float(start): int(number) for start, number in cast(Mapping[Any, Any], value).items()}
-    return {0.0: int(value)}
-
-
 def _unit(log: RunLog, reading: Reading) -> StepUnit:
     unit = reading.step_unit
     if unit is None and log.framework is not None:
@@ -276,28 +220,11 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
     return unit
 
 
-def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
+def _steps_per_batch(reading: Reading, unit: StepUnit) -> float:
     """Logged steps in one rollout batch."""
-    if unit == "rollout_batches":
-        return 1.0
-    piece = _pieces(log, reading)
     if unit == "optimizer_updates":
         return float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
-    if len(piece) > 1:
-        raise RecordError(
-            f"run {log.name!r}: step_unit {unit!r} with a group_size or problems_per_batch that changes; accepted: "
-            "steps that count rollout batches or optimiser updates",
-            "Split the log at the change.",
-        )
-    if unit == "rollouts":
-        return piece[0].rate
-    problems = reading.context.get("n_problems")
-    if not problems:
-        raise RecordError(
-            f"run {log.name!r}: step_unit 'epochs' needs n_problems, the number of training problems",
-            "Give n_problems.",
-        ).in_shell("Add --set n_problems=...")
-    return piece[0].problems_per_batch / float(problems)
+    return reading.batch if unit == "rollouts" else 1.0
 
 
 def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
@@ -321,25 +248,12 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     return found
 
 
-def _counter(log: RunLog, pieces: Sequence[_Piece], filtered: Filtered | None, scale: float) -> Counter:
+def _counter(log: RunLog, reading: Reading, filtered: Filtered | None, scale: float) -> Counter:
     """Rollouts generated: as the file counted them, else with those that a filter threw away, if they were logged."""
     if log.rollouts is not None:
-        return Counter.of_totals(log.rollouts.step_T / scale, log.rollouts.value_T, pieces[-1].rate)
-    steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
+        return Counter.of_totals(log.rollouts.step_T / scale, log.rollouts.value_T, reading.batch)
+    steps = Counter.of_totals(np.zeros(0), np.zeros(0), reading.batch)
     return steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
-
-
-def _batches(pieces: Sequence[_Piece], step_T: Array) -> tuple[Array, Array]:
-    """Rollouts that the update before each step trained on, and its group size."""
-    at = [pieces[i] for i in _piece_at(pieces, step_T)]
-    return (
-        np.array([piece.rate for piece in at], dtype=np.float64),
-        np.array([piece.group_size for piece in at], dtype=np.float64),
-    )
-
-
-def _piece_at(pieces: Sequence[_Piece], step_T: Array) -> np.ndarray[Any, np.dtype[np.intp]]:
-    return np.searchsorted([piece.start for piece in pieces[1:]], step_T)
 
 
 def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
@@ -364,42 +278,6 @@ def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
     return found
 
 
-def _gaps(log: RunLog, updates: Sequence[str]) -> list[Note]:
-    """Updates that are missing inside a log that has every update."""
-    if not updates or log.step_name != "step":
-        return []
-    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
-    missing = int(step_T[-1] - step_T[0]) + 1 - len(step_T) if len(step_T) else 0
-    if len(step_T) < 2 or np.diff(step_T).min() != 1 or missing <= 0:
-        return []
-    first = int(step_T[np.flatnonzero(np.diff(step_T) > 1)[0]]) + 1
-    message = (
-        f"run {log.name!r}: {missing} updates, the first {first}, are not in the log. They are counted as if the "
-        "configuration had been the same; tokens and GPU time after them are unknown. Add the missing part of the log."
-    )
-    return [Note("log-gaps", "info", message, {"run_id": log.name, "steps": missing, "first": first})]
-
-
-def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
-    """That a run has several configurations, and how to fit its later parts."""
-    if len(pieces) == 1:
-        return []
-    told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces]
-    message = (
-        f"run {log.name!r} changed its configuration ({listed(told, 6, ';')}). Rollouts go on counting through the "
-        "change, and the parts after it are runs of their own that did not start from the base model: leave them out "
-        "of a fit unless that is what you mean."
-    )
-    starts = [piece.start for piece in pieces[1:]]
-    data = {"run_id": log.name, "steps": starts, "parts": _names(log, pieces)[1:]}
-    return [Note("configuration-changed", "warning", message, data)]
-
-
-def _names(log: RunLog, pieces: Sequence[_Piece]) -> list[str]:
-    """Run ids of the parts of a run."""
-    return [log.name, *(f"{log.name}/from-step-{piece.start:.10g}" for piece in pieces[1:])]
-
-
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     found: list[Note] = []
     name = log.name
@@ -410,13 +288,6 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
             "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
         )
         found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
-    bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(BOOTSTRAP)})
-    if bootstrapped:
-        message = (
-            f"run {name!r}: {', '.join(bootstrapped)} come from a bootstrap with replacement, which is not the exact "
-            "best@k or worst@k; they are kept apart from it."
-        )
-        found.append(Note("bootstrapped-metric", "info", message, {"run_id": name, "metrics": bootstrapped}))
     return found
 
 
@@ -429,10 +300,9 @@ def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> 
     return Note("values-not-finite", "warning", message, data)
 
 
-def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
+def _with_configuration(frame: pl.DataFrame, log: RunLog, reading: Reading) -> pl.DataFrame:
     import polars as pl
 
-    names = _names(log, pieces)
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
     if log.framework is not None:
         shared.setdefault("framework", log.framework.name)
@@ -443,16 +313,8 @@ def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piec
     if shared.get("updates_per_batch", 1) % 1:
         # No whole number, as with 12 steps per generation over 8 of accumulation: the rollouts say it.
         del shared["updates_per_batch"]
-    table = pl.DataFrame(
-        {
-            "piece": np.arange(len(pieces)),
-            "run_id": names,
-            "group_size": [piece.group_size for piece in pieces],
-            "problems_per_batch": [piece.problems_per_batch for piece in pieces],
-            **{name: [value] * len(pieces) for name, value in shared.items()},
-        }
-    )
-    return frame.join(table, on="piece", how="left", maintain_order="left").drop("piece")
+    values = {"run_id": log.name, "group_size": reading.group_size, "problems_per_batch": reading.problems_per_batch}
+    return frame.with_columns(pl.lit(value).alias(name) for name, value in {**values, **shared}.items())
 
 
 @dataclass(frozen=True)
@@ -472,37 +334,34 @@ class Filtered:
         return self.kept_T / self.generated_T
 
 
-def read_filter(
-    log: RunLog, updates: Sequence[str], batches: Callable[[Array], tuple[Array, Array]], scale: float
-) -> Filtered | None:
+def read_filter(log: RunLog, updates: Sequence[str], reading: Reading, scale: float) -> Filtered | None:
     """What the run's filter threw away; None if the log does not say.
 
     Args:
         log: what the run logged.
         updates: tags that are logged with every update.
-        batches: update steps -> rollouts that the update before each trained on, and its group size.
+        reading: n and B_p.
         scale: logged steps in one rollout batch.
     """
     kept_percent = None if log.framework is None else log.framework.kept_percent_tag
     if kept_percent is not None and kept_percent in log.tags:
         step_T, percent_T = _values(log, kept_percent, scale)
-        kept_T, size_T = batches(step_T)
-        share_T = percent_T / (100.0 * size_T)
+        share_T = percent_T / (100.0 * reading.group_size)
         # A share of 0 cannot be: a batch was trained on.
-        usable = share_T > 0
-        return Filtered(step_T[usable], kept_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
+        step_T, share_T = step_T[share_T > 0], np.minimum(share_T[share_T > 0], 1.0)
+        return Filtered(step_T, np.full(len(step_T), reading.batch), reading.batch / share_T)
     groups = None if log.framework is None else log.framework.filtered_groups
     tags = [] if groups is None else [tag for tag in log.tags if re.fullmatch(groups, tag)]
     if not tags:
         return None
     # An update that threw nothing away logs none of these tags.
     step_T = np.unique(np.concatenate([_values(log, tag, scale)[0] for tag in (*tags, *updates)]))
-    kept_T, size_T = batches(step_T)
     lost_T = np.zeros(len(step_T))
     for tag in tags:
         at_T, groups_T = _values(log, tag, scale)
         lost_T[np.searchsorted(step_T, at_T)] += np.maximum(groups_T, 0.0)
-    return Filtered(step_T, kept_T, kept_T + size_T * lost_T)
+    kept_T = np.full(len(step_T), reading.batch)
+    return Filtered(step_T, kept_T, kept_T + reading.group_size * lost_T)
 
 
 def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:

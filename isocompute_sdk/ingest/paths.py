@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed, unpacked
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed
 from isocompute_sdk.notes import Note
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
-_ACCEPTED = f"accepted: {', '.join(TABLE_SUFFIXES)}, those of text also with .gz"
+_ACCEPTED = f"accepted: {', '.join(TABLE_SUFFIXES)}"
 
 
 NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
@@ -46,7 +46,7 @@ def _journal_names() -> tuple[str, ...]:
 
 def may_be_log(file: Path) -> bool:
     """Whether the suffix of a file allows that it is part of a log."""
-    return unpacked(file).suffix.lower() not in NEVER_LOGS and not is_sealed(file)
+    return file.suffix.lower() not in NEVER_LOGS and not is_sealed(file)
 
 
 def is_log(path: Path) -> bool:
@@ -130,7 +130,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
         _refuse_missing(target)
     base = {"wandb": "csv"}.get(format, format if format in TABLE_FORMATS else "jsonl")
     wanted = {suffix for suffix, kind in TABLE_SUFFIXES.items() if format == "auto" or kind == base}
-    files = [file for file in files_there if unpacked(file).suffix.lower() in wanted]
+    files = [file for file in files_there if file.suffix.lower() in wanted]
     if not files and base in ("auto", "jsonl"):
         files = json_tables(files_there)
     if target.is_dir() and (format == "auto" or format not in TABLE_FORMATS):
@@ -152,7 +152,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
 
 def journal_of(file: Path) -> str | None:
     """Name of the format whose journal a file is, by its first line; None for any other file."""
-    if unpacked(file).suffix != ".jsonl":
+    if file.suffix != ".jsonl":
         return None
     from isocompute_sdk.ingest.formats import registry
 
@@ -166,7 +166,7 @@ def format_of(file: Path) -> str:
     Raises:
         RecordError: the ending is not a known one.
     """
-    ending = unpacked(file).suffix.lower()
+    ending = file.suffix.lower()
     # Most files in JSON are settings, and some hold rows.
     kind = "jsonl" if ending == ".json" and holds_rows(file) else TABLE_SUFFIXES.get(ending)
     if kind is not None:
@@ -208,19 +208,19 @@ def holds_journals(listing: Listing) -> bool:
 
 def tables_among(files: Iterable[Path]) -> list[Path]:
     """Files that have the ending of a table and are no part of a log, sorted."""
-    wanted = (file for file in files if unpacked(file).suffix.lower() in TABLE_SUFFIXES or is_sealed(file))
+    wanted = (file for file in files if file.suffix.lower() in TABLE_SUFFIXES or is_sealed(file))
     return sorted(file for file in wanted if not is_log(file))
 
 
 def json_tables(files: Iterable[Path]) -> list[Path]:
     """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps."""
-    return sorted(file for file in files if unpacked(file).suffix == ".json" and holds_rows(file) and not is_log(file))
+    return sorted(file for file in files if file.suffix == ".json" and holds_rows(file) and not is_log(file))
 
 
 def closed_tables(listing: Listing) -> list[Path]:
     """What is in a folder, or matches a glob, and cannot be read as it is.
 
-    Tables and logs that are packed other than with gzip, archives, and spreadsheets.
+    Tables and logs that are packed, archives, and spreadsheets.
     """
     return [file for file in listing.files if is_sealed(file)]
 
@@ -235,8 +235,8 @@ def _not_open(file: Path) -> RecordError:
 def closed_note(path: Path, files: Sequence[Path]) -> Note:
     """That files at or below a path were not read, since nothing here opens them."""
     message = (
-        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with "
-        "gzip, archives or spreadsheets. Unpack them, or save them as CSV."
+        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed, archives or "
+        "spreadsheets. Unpack them, or save them as CSV."
     )
     return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
 
@@ -244,7 +244,7 @@ def closed_note(path: Path, files: Sequence[Path]) -> Note:
 def label(file: Path, files: Sequence[Path]) -> str:
     """Name of one of several files, relative to their common folder and without its ending."""
     folder = os.path.commonpath([other.parent.absolute() for other in files])
-    return unpacked(file).absolute().relative_to(folder).with_suffix("").as_posix()
+    return file.absolute().relative_to(folder).with_suffix("").as_posix()
 
 
 def _refuse_missing(target: Path) -> None:

@@ -33,12 +33,22 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_locked,
 )
-from isocompute_sdk.ingest.tables import OnTruncated, RawTable, columns_of, read_table, unpacked
+from isocompute_sdk.ingest.tables import RawTable, columns_of, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import OnDuplicate, Options, Source, row_in_memory, to_series
-from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, canonical, check_fields
-from isocompute_sdk.records.table import as_mapping, build, join
+from isocompute_sdk.records.columns import (
+    PER_RUN,
+    SAYS_ITSELF,
+    OnDuplicate,
+    Options,
+    Source,
+    canonical,
+    check_fields,
+    row_in_memory,
+    to_series,
+)
+from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.table import as_mapping, build
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +64,6 @@ def read(
     metric: str | None = None,
     eval_set: str | None = None,
     on_duplicate: OnDuplicate = "error",
-    on_truncated: OnTruncated = "error",
     ignore: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
     runs: Mapping[str, Mapping[str, object]] | None = None,
@@ -68,6 +77,8 @@ def read(
 ) -> RunSet:
     """Runs from files, folders or globs, or from a table in memory; with the names and guesses of the commands.
 
+    Lines that are broken, such as a last one that was cut off, are left out with a note in `RunSet.notes`.
+
     Columns of text are left out of tables with a note; a column `reward` that `metric` does not name is the training
     reward if a trainer's quantities stand beside it, else an evaluation, with a warning; of values that are repeated
     and were not asked about the last counts. `RunSet.from_columns` takes nothing for granted.
@@ -76,14 +87,12 @@ def read(
     Folders that a launch script filled say everything about their run; n, B_p and context of other logs come from
     `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read.
 
-    In a table n and B_p may change from row to row of a run, see `records.run_ids`.
-
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one
     run.
 
     Args:
-        source: file, folder or glob (text may be packed with gzip), or several of them; or a pandas or Polars frame,
+        source: file, folder or glob, or several of them; or a pandas or Polars frame,
             an Arrow table, a list of dicts such as a trainer's log history, or a mapping from column to values.
         format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases), `isocompute`
             (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out),
@@ -91,14 +100,10 @@ def read(
         metric: name of what a column `reward` or `value` holds.
         eval_set: name of the evaluation set for all rows.
         on_duplicate: `"last"` lets a later row, or a later file, replace an evaluation.
-        on_truncated: what to do with broken lines of CSV and JSONL, such as a last one that was cut off: `"error"`, or
-            `"drop"` them and say so in `RunSet.notes`. Logs of frameworks, which are often read while they grow,
-            always lose only what is broken, with a note.
         ignore: columns or tags to leave out.
         rename: name in the file -> name to use; in a W&B chart or a log, tag -> metric.
         runs: run id -> columns that hold for that run, e.g. `{"lively-sun-3": {"group_size": 8}}`. A chart
-            exported from W&B needs it. In a log, n and B_p may change: `{"group_size": {0: 8, 100: 16}}` has 16 from
-            the update after step 100 on.
+            exported from W&B needs it.
         step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
         set: any column or context field -> one value for all rows.
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
@@ -112,22 +117,22 @@ def read(
     Raises:
         RecordError: with file and line, wherever the content cannot be read or contradicts itself.
     """
-    if on_truncated not in ("error", "drop"):
-        raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
     constants = {**(set or {}), **constants}
     described = _described(runs or {})
     renamed, seen = dict(rename or {}), {} if seen is None else seen
-    asked = _Asked(format, on_truncated, tuple(ignore), renamed, partly, bool(described), left_out)
+    asked = _Asked(format, tuple(ignore), renamed, partly, bool(described), left_out)
     options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
-    if not is_path(source):
-        return _read_tables([_in_memory(source, asked)], asked, options, seen)
+    found, rest, first = None, [], None
     with readable():
-        listings = [Listing.of(path) for path in as_paths(source)]
-        refuse_locked(listings)
-        found = _logs_among(listings, format)
-        rest = listings if found is None else found.tables
-        files = dict.fromkeys(file for one in rest for file in find_files(one, format))
-        tables, first = _load_all([*files], asked)
+        if is_path(source):
+            listings = [Listing.of(path) for path in as_paths(source)]
+            refuse_locked(listings)
+            found = _logs_among(listings, format)
+            rest = listings if found is None else found.tables
+            files = dict.fromkeys(file for one in rest for file in find_files(one, format))
+            tables, first = _load_all([*files], asked)
+        else:
+            tables = [_in_memory(source, asked)]
         charts = [one for one in tables if one.as_log]
         tables = [one for one in tables if not one.as_log]
         parts: list[RunSet] = []
@@ -158,7 +163,7 @@ def read(
 
 def _joined(parts: Sequence[RunSet], on_duplicate: OnDuplicate) -> RunSet:
     """Logs and tables as one; a run that is in both counts once."""
-    from isocompute_sdk.records.run_ids import once, repeated
+    from isocompute_sdk.ingest.copies import once, repeated
 
     frames, copies = once([part.to_polars() for part in parts])
     notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
@@ -197,17 +202,26 @@ def _read_logs(
     seen: dict[str, None],
     left_out: dict[str, str] | None,
 ) -> RunSet:
-    """Logs, and tables that are read as logs since they say neither n nor B_p."""
+    """Logs, and tables that are read as logs: charts, and those in a framework's words."""
     from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
-    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_file
+    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_several
 
     unreadable: dict[str, RecordError] = {}
     losses = Losses(None if left_out is None else unreadable)
     runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
     for chart in charts:
-        for log in logs_of_file(chart.path, request.rename, request.ignore, list(request.runs)):
-            add_log(runs, log.name, LoadedRun(log, find_config(chart.path.parent, chart.path.parent)))
+        try:
+            logs = logs_of_table(chart.path, chart.table, request.rename, request.ignore, list(request.runs))
+            for log in logs:
+                refuse_several(log)
+        except RecordError as error:
+            losses.take(str(chart.path), error)
+            continue
+        held = chart.table.locate is row_in_memory
+        config = None if held else find_config(chart.path.parent, chart.path.parent)
+        for log in logs:
+            add_log(runs, log.name, LoadedRun(log, config))
         seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
     seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
     try:
@@ -248,7 +262,6 @@ class _Asked:
     """What was asked of every file."""
 
     format: str
-    on_truncated: OnTruncated
     ignore: tuple[str, ...]
     rename: Mapping[str, str]
     partly: bool
@@ -293,8 +306,8 @@ def _load(path: Path, asked: _Asked) -> _Table:
 
         journal = load(kind).journal
         assert journal is not None
-        return _understood(path, journal.read(path, asked.on_truncated), kind, asked)
-    return _understood(path, read_table(path, kind, asked.on_truncated), kind, asked)
+        return _understood(path, journal.read(path), kind, asked)
+    return _understood(path, read_table(path, kind), kind, asked)
 
 
 def _in_memory(source: object, asked: _Asked) -> _Table:
@@ -318,14 +331,9 @@ def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table
         return _Table(path, names, table, tuple(ignore), rename)
     from isocompute_sdk.ingest import wandb_tables
 
-    if kind in ("csv", "wandb") and wandb_tables.is_chart(names):
+    if wandb_tables.is_log(names, ignore, rename):
         return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    exported = kind == "wandb" or (kind == "csv" and wandb_tables.looks_like_wandb(names))
-    melted = wandb_tables.melt_history(path, table, ignore, rename, exported=exported)
-    if melted is not None:
-        return _Table(path, names, melted, (), {})
-    if exported:
-        ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
+    ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
     return _Table(path, names, table, tuple(ignore), rename)
 
 
@@ -344,7 +352,7 @@ def _read_tables(
     first: RecordError | None = None
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
-        name = prefix.rstrip("/") or unpacked(file.path).stem
+        name = prefix.rstrip("/") or file.path.stem
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
         try:
             frame, told = _build(file, options, asked.left_out)
@@ -365,7 +373,7 @@ def _read_tables(
     if first is not None and not frames:
         raise first
     if len(frames) > 1:
-        from isocompute_sdk.records.run_ids import once, repeated
+        from isocompute_sdk.ingest.copies import once, repeated
 
         frames, copies = once(_told_apart(frames, read))
         notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]

@@ -1,37 +1,32 @@
-"""Tables as they stand in files (CSV, JSON lines, Parquet, packed with gzip or not): columns, and where rows stood.
+"""Tables as they stand in files (CSV, JSON lines, Parquet): columns, and where rows stood.
 
 Cells of CSV are kept as text until their column is known, so that run names such as `007` survive and an error can
-quote what the file says. Rows are split one by one, so that an error names its line. The size of every file, line and
-table is bounded.
+quote what the file says. Rows are split one by one, so that an error names its line. What is broken, as a line that was
+cut off, is left out with a note. The size of every file, line and table is bounded.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
-from isocompute_sdk.records.cells import to_series
-from isocompute_sdk.records.columns import BY_NAME, canonical
+from isocompute_sdk.records.columns import to_series
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
-OnTruncated = Literal["error", "drop"]
 TABLE_SUFFIXES: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -41,14 +36,10 @@ TABLE_SUFFIXES: dict[str, str] = {
     ".ndjson": "jsonl",
 }
 """Ending -> format of a table."""
-GZIP = ".gz"
-SEALED = (".bz2", ".xz", ".zst", ".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".xlsx", ".xls", ".ods")
+SEALED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".xlsx", ".xls", ".ods")
 """Endings of what is packed in a way that is not read, of archives and of spreadsheets."""
-DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading raises if a gzip file was cut off, or is not gzip."""
-CUT_PACKING = "{path} cannot be unpacked: it was cut off, is no gzip file, or holds more than 512 MiB"
 LARGEST_TEXT = 512 * 2**20
-"""Bytes of the largest table or log that is read, unpacked: about five million evaluations."""
+"""Bytes of the largest table or log that is read: about five million evaluations."""
 LONGEST_LINE = 16 * 2**20
 """Bytes that one line of a table or a log may have."""
 LARGEST_CONFIG = 8 * 2**20
@@ -66,47 +57,19 @@ _BEGINNING = 2**16
 """Bytes of a file that are looked at."""
 
 
-class _Unpacked(gzip.GzipFile):
-    """A gzip file whose content and lines are bounded while it is unpacked; what is larger counts as damaged."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        room = LARGEST_TEXT + 1 - self.tell()
-        data = super().read(room if size is None or size < 0 else min(size, room))
-        if self.tell() > LARGEST_TEXT:
-            raise EOFError(f"more than {LARGEST_TEXT:,} bytes")
-        return data
-
-    def readline(self, size: int | None = -1) -> bytes:
-        line = super().readline(LONGEST_LINE + 1 if size is None or size < 0 else size)
-        if len(line) > LONGEST_LINE or self.tell() > LARGEST_TEXT:
-            raise EOFError(f"a line of more than {LONGEST_LINE:,} bytes")
-        return line
-
-
-def unpacked(path: Path) -> Path:
-    """The path without `.gz`: the ending before it says what the file holds."""
-    return path.with_suffix("") if path.suffix.lower() == GZIP else path
-
-
-def as_kept(path: Path) -> Path:
-    """The path, or that of its packed form where only this is there."""
-    packed = path.with_name(path.name + GZIP)
-    return packed if not path.exists() and packed.is_file() else path
-
-
 def is_sealed(path: Path) -> bool:
     """Whether a file is packed in a way that is not read, an archive or a spreadsheet."""
     return path.name.lower().endswith(SEALED)
 
 
 def open_bytes(path: Path, largest: int | None = None) -> BinaryIO:
-    """A regular file for reading bytes, unpacked on the way where its name ends in `.gz`.
+    """A regular file for reading bytes.
 
     Raises:
-        RecordError: a pipe or a device, no such file, or one of more than `largest` bytes as it lies there.
+        RecordError: a pipe or a device, no such file, or one of more than `largest` bytes.
     """
     check_input(path, what="a table or a log", largest=largest, error=RecordError)
-    return cast(BinaryIO, _Unpacked(path, "rb")) if unpacked(path) != path else path.open("rb")
+    return path.open("rb")
 
 
 @dataclass(frozen=True)
@@ -119,15 +82,6 @@ class RawTable:
     """Row index -> file and line."""
     notes: tuple[Note, ...] = ()
     """What of the file could not be read."""
-
-
-def truncated(path: Path, line: int, more: str = "") -> RecordError:
-    """The error for a file that ends inside a line."""
-    cause = "It may have been cut while it was written or copied: copy it again, or"
-    return RecordError(
-        f"{path}:{line}: the file ends inside this line{more}",
-        f'{cause} keep the whole lines before it with on_truncated="drop".',
-    ).in_shell(f"{cause} keep the whole lines before it: isocompute doctor {quote(str(path))} --output runs.parquet")
 
 
 def cut_off(path: Path, line: int) -> Note:
@@ -164,19 +118,16 @@ def check_size(path: Path | str, columns: int, rows: int) -> None:
         )
 
 
-def read_text(
-    path: Path, on_truncated: OnTruncated = "error", *, largest: int | None = None, longest: int | None = None
-) -> tuple[str, tuple[Note, ...]]:
-    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced, with a note.
+def read_text(path: Path, *, largest: int | None = None, longest: int | None = None) -> tuple[str, tuple[Note, ...]]:
+    """The text of a file in UTF-8, or in UTF-16 with its mark; what is not text is replaced, with a note.
 
     Args:
-        path: a file, packed with gzip or not.
-        on_truncated: whether bytes that are not text are an error.
-        largest: bytes of the largest file that is read, unpacked; None: `LARGEST_TEXT`.
+        path: a file.
+        largest: bytes of the largest file that is read; None: `LARGEST_TEXT`.
         longest: bytes of the longest line; None for any. Lines up to twice as long may pass.
 
     Raises:
-        RecordError: the file cannot be read, is not text, or is too large.
+        RecordError: the file cannot be read or is too large.
     """
     largest = LARGEST_TEXT if largest is None else largest
     content, step = bytearray(), longest or largest
@@ -191,8 +142,6 @@ def read_text(
                         "Write one row per line; check that this is a table at all.",
                     )
                 content += part
-    except DAMAGED as error:
-        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
     if len(content) > largest:
@@ -201,18 +150,9 @@ def read_text(
             "Check that this is the right file; split a larger table, or leave out columns that are no metrics.",
         )
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    try:
-        text = content.decode(encoding)
-        place, why = (text.find("\0"), "NUL") if "\0" in text else (-1, "")
-    except UnicodeDecodeError as error:
-        text, place, why = content.decode(encoding, errors="replace"), error.start, error.reason
-    if place < 0:
-        return text, ()
-    if on_truncated == "error":
-        raise RecordError(
-            f"{path} is not UTF-8 text (byte {place}: {why})", "Save it as UTF-8; check that it is a table at all."
-        )
-    return text.replace("\0", ""), (_not_text(path, content.count(b"\n", 0, place) + 1),)
+    text = content.decode(encoding, errors="replace")
+    place = min((at for at in map(text.find, "\0\ufffd") if at >= 0), default=-1)
+    return (text, ()) if place < 0 else (text.replace("\0", ""), (_not_text(path, text.count("\n", 0, place) + 1),))
 
 
 def _not_text(path: Path, line: int) -> Note:
@@ -223,7 +163,7 @@ def _not_text(path: Path, line: int) -> Note:
     return Note("text-not-utf8", "warning", message, {"file": str(path), "line": line})
 
 
-def read_table(path: Path, kind: str, on_truncated: OnTruncated = "error") -> RawTable:
+def read_table(path: Path, kind: str) -> RawTable:
     """Read a table of one of the formats of `TABLE_SUFFIXES`.
 
     Raises:
@@ -231,7 +171,7 @@ def read_table(path: Path, kind: str, on_truncated: OnTruncated = "error") -> Ra
     """
     if kind == "parquet":
         return read_parquet(path)
-    return read_jsonl(path, on_truncated) if kind == "jsonl" else read_csv(path, on_truncated)
+    return read_jsonl(path) if kind == "jsonl" else read_csv(path)
 
 
 def read_parquet(path: Path) -> RawTable:
@@ -258,85 +198,41 @@ def read_parquet(path: Path) -> RawTable:
     )
 
 
-def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
+def read_csv(path: Path) -> RawTable:
     """Read one CSV file; a column without a name (an index that was written along) is left out.
 
     Raises:
-        RecordError: no header, a line with too few or too many cells, a file that ends inside a line or is too
-            large.
+        RecordError: no header, or a file that is too large.
     """
-    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
+    text, replaced = read_text(path, longest=LONGEST_LINE)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
-    first = header = text.lstrip("\r\n").partition("\n")[0]
+    header = text.lstrip("\r\n").partition("\n")[0]
     check_size(path, header.count(_delimiter(header)) + 1, text.count("\n"))
     rows, lines, broken = _split(path, text)
     header = [name.strip() for name in rows[0]] if rows else []
     _check_header(path, header, lines)
     rows, lines = rows[1:], lines[1:]
-    if broken is None and rows:
-        sign = _cut_tail(text, header, rows)
-        if sign is not None:
-            rows.pop()
-            broken = (lines.pop(), sign)
-    if broken is not None and on_truncated == "error":
-        raise truncated(path, broken[0], f" ({broken[1]})")
-    notes = [*replaced, *([] if broken is None else [cut_off(path, broken[0])])]
+    if broken is None and rows and _is_cut(text, header, rows):
+        rows.pop()
+        broken = lines.pop()
+    notes = [*replaced, *([] if broken is None else [cut_off(path, broken)])]
     uneven = [line for row, line in zip(rows, lines, strict=True) if len(row) != len(header)]
-    if uneven and on_truncated == "error":
-        found = len(rows[lines.index(uneven[0])])
-        raise RecordError(
-            f"{path}:{uneven[0]}: {found} cells; accepted: {len(header)}, as in the header",
-            "Quote cells that contain the separator, and leave unknown cells empty.",
-        )
     if uneven:
         notes.append(damaged(path, uneven, f"not {len(header)} cells, as in the header"))
         kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
         rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    columns = {
-        name: _unformatted(to_series(name, list(column)), _delimiter(first))
-        for name, column in zip(header, cells, strict=True)
-        if name
-    }
+    columns = {name: to_series(name, list(column)) for name, column in zip(header, cells, strict=True) if name}
     return RawTable(columns, lambda index: f"{path}:{lines[index]}", tuple(notes))
-
-
-def _unformatted(series: pl.Series, delimiter: str) -> pl.Series:
-    """A column of numbers as spreadsheets show them as plain numbers: `1,280`, `20.5%`, and `0,5` between semicolons.
-
-    A column is changed only where that makes numbers of all its cells.
-    """
-    import polars as pl
-
-    known = canonical(series.name)
-    if known is not None and BY_NAME[known].kind == "text":
-        return series
-    if series.dtype != pl.String or not any(series.str.contains(sign, literal=True).any() for sign in ",%"):
-        return series
-    text = series.str.strip_chars()
-    percent = text.str.ends_with("%").fill_null(False)
-    number = text.str.strip_suffix("%").str.strip_chars()
-    if delimiter == ";":
-        number = number.str.replace(",", ".", literal=True)
-    else:
-        grouped = number.str.contains(r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$").fill_null(False)
-        plain = number.str.replace_all(",", "", literal=True)
-        number = pl.select(pl.when(grouped).then(plain).otherwise(number)).to_series()
-    values = number.cast(pl.Float64, strict=False)
-    if (values.is_null() & text.is_not_null() & (text != "")).any():
-        return series
-    if percent.any():
-        number = pl.select(pl.when(percent).then(values / 100).otherwise(values)).to_series()
-    return number.alias(series.name)
 
 
 def _delimiter(header: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], tuple[int, str] | None]:
-    """Rows, the line each ends on, and line and nature of a last row that is cut off inside a quote."""
+def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], int | None]:
+    """Rows, the line each ends on, and the line of a last row that is cut off inside a quote."""
     first = text.lstrip("\r\n").split("\n", 1)[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(first), strict=True)
     rows: list[list[str]] = []
@@ -351,7 +247,7 @@ def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], tuple[int
     except csv.Error as error:
         # A quote left open further up swallows whole lines: that is damage, not a cut.
         if started == reader.line_num and str(error) == "unexpected end of data":
-            return rows, lines, (started, "a quote is left open")
+            return rows, lines, started
         raise RecordError(
             f"{path}:{started}: a cell or quote that starts here is malformed: {error}",
             'Write a quote inside a cell as "", and close every quote.',
@@ -379,35 +275,30 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _cut_tail(text: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
-    """Why the last row looks cut off; None if it looks whole.
+def _is_cut(text: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the last row was cut off: it has no line end, and too few cells or the shortest last cell of all.
 
-    Many programs end a file without a line end, so that alone proves nothing. A row with too few cells, or
-    a last cell shorter than any other of its column in a file long enough to tell, does.
+    Many programs end a file without a line end, so that alone proves nothing.
     """
-    last = rows[-1]
     if text.endswith(("\n", "\r")):
-        return None
-    if len(last) < len(header):
-        return f"{len(last)} of {len(header)} cells"
+        return False
     others = [len(row[-1]) for row in rows[:-1]]
-    if len(others) >= MIN_ROWS_TO_JUDGE_LENGTH and len(last[-1]) < min(others):
-        return f"no line end after {last[-1]!r}, which is shorter than every other cell of column {header[-1]!r}"
-    return None
+    shorter = len(others) >= MIN_ROWS_TO_JUDGE_LENGTH and len(rows[-1][-1]) < min(others)
+    return len(rows[-1]) < len(header) or shorter
 
 
-def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
+def read_jsonl(path: Path) -> RawTable:
     """Read one JSONL file, or a JSON array of objects; blank lines are skipped.
 
     Objects inside an object are columns of their own: `{"config": {"n": 8}, "eval": {"reward": 0.5}}` has `config.n`
     and `eval/reward`.
 
     Raises:
-        RecordError: a line that is not a JSON object (the last one is taken for cut off), or a table that is too large.
+        RecordError: no line is a JSON object, or the table is too large.
     """
     if _begins(path, rb"\s*\[\s*\{"):
         return _of_array(path)
-    rows, lines, notes = read_objects(path, on_truncated)
+    rows, lines, notes = read_objects(path)
     return RawTable(columns_of(rows, path), lambda index: f"{path}:{lines[index]}", notes)
 
 
@@ -420,7 +311,7 @@ def _begins(path: Path, pattern: bytes) -> bool:
     try:
         with open_bytes(path) as file:
             return re.match(rb"(\xef\xbb\xbf)?" + pattern, file.read(_BEGINNING)) is not None
-    except (OSError, *DAMAGED):
+    except OSError:
         return False
 
 
@@ -469,35 +360,32 @@ def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict
     return found
 
 
-def read_objects(
-    path: Path, on_truncated: OnTruncated = "error"
-) -> tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]:
+def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]:
     """The objects of a JSONL file, the line of each, and notes on what was left out.
 
     Raises:
         RecordError: as `read_jsonl`.
     """
-    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
+    text, replaced = read_text(path, longest=LONGEST_LINE)
     # Only "\n" ends a line: JSON strings may hold other line separators as they are.
     texts = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not texts:
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
-    broken: list[int] = []
+    broken, why = list[int](), ""
     last = texts[-1][0]
     for number, line in texts:
         try:
             rows.append(_object(path, number, line))
             lines.append(number)
         except RecordError as error:
-            if on_truncated == "error":
-                if number == last and isinstance(error.__cause__, json.JSONDecodeError):
-                    raise truncated(path, number) from error
+            if number == last and not rows:
                 raise
+            why = why or error.message.removeprefix(f"{path}:{number}: ").partition(";")[0]
             broken.append(number)
     inside = [number for number in broken if number != last]
-    notes = [damaged(path, inside, "not JSON objects")] if inside else []
+    notes = [damaged(path, inside, why)] if inside else []
     notes += [cut_off(path, last)] if last in broken else []
     return rows, lines, (*replaced, *notes)
 
@@ -512,7 +400,7 @@ def first_object(path: Path, longest: int) -> Mapping[str, Any]:
     try:
         with open_bytes(path) as file:
             first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
-    except (OSError, ValueError, *DAMAGED):
+    except (OSError, ValueError):
         return {}
     return cast(dict[str, Any], first) if isinstance(first, dict) else {}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +16,19 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import (
+    Rows,
     RunLog,
     ScalarSeries,
     attempts_from_columns,
-    by_clock,
     one_per_step,
     scalar_series,
 )
 from isocompute_sdk.ingest.find import refuse_supervised
-from isocompute_sdk.ingest.formats.log_format import STEP_SECONDS, TRAIN_SET, LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
-from isocompute_sdk.ingest.paths import format_of as kind_of
-from isocompute_sdk.ingest.tables import RawTable, read_table, unpacked
-from isocompute_sdk.notes import Note
-from isocompute_sdk.records.cells import refuse_clock, to_series
-from isocompute_sdk.records.columns import PER_RUN, SAYS_ITSELF, WANDB_STEPS, fields
-from isocompute_sdk.records.run_ids import SIZES, Rows
+from isocompute_sdk.ingest.tables import RawTable
+from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields, refuse_clock, to_series
+from isocompute_sdk.records.rewards import rank
+from isocompute_sdk.records.table import SIZES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,91 +42,23 @@ INTERNAL = (*CLOCKS, "_wandb")
 """Columns of a history that are W&B's own and no metric."""
 
 
-def looks_like_wandb(names: Sequence[str]) -> bool:
-    """Whether a CSV header is that of a chart export or of a history with W&B's own columns."""
-    return is_chart(names) or ("_step" in names and any(name in names for name in INTERNAL))
-
-
 def is_chart(names: Sequence[str]) -> bool:
     """Whether a CSV header is that of a chart export, a column per run."""
     rest = [name for name in names[1:] if SEPARATOR in name]
     return any(name.endswith(BOUNDS) for name in rest) or (len(rest) == len(names) - 1 > 0)
 
 
-def melt_history(
-    path: Path, table: RawTable, ignore: Sequence[str], rename: Mapping[str, str], *, exported: bool = True
-) -> RawTable | None:
-    """A history whose tags are those of a known framework in long form; None for any other.
-
-    As in every log of a framework, tags that mean nothing here and are not renamed are left out. Rows count by the
-    trainer's own step where they have one: OpenRLHF logs updates and evaluations apart, each with a step of its own.
-
-    Args:
-        path: for errors.
-        table: the file as read.
-        ignore: columns to leave out.
-        rename: name in the file -> name to use.
-        exported: whether W&B wrote it. In a table of somebody's own, columns of numbers that the framework does not
-            write are measurements too.
-    """
-    names = [name for name in table.columns if name not in ignore]
-    by_name = fields(rename.get(name, name) for name in names)
-    columns = {name: by_name[rename.get(name, name)] for name in names}
-    steps = step_columns([name for name in names if columns[name] == "step" or STEP_NAME.fullmatch(name)])
-    apart = {*steps, *WANDB_STEPS, *INTERNAL}
-    if {"metric", "value"} <= {*columns.values()}:
-        return None
-    # A column `reward` is a tag like others: the framework says what it holds.
-    tags = [name for name in names if name not in apart and columns[name] in (None, "value")]
-    form = format_of(tags) if steps else None
-    if form is None:
-        return None
-    known = form.meanings(tags)
-    named = {tag for tag in tags if SAYS_ITSELF.fullmatch(tag) or (not exported and _is_own(tag, table, form))}
-    constant = {name: field for name, field in columns.items() if field not in (None, "value") and name not in apart}
-    long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
-    origin: list[int] = []
-    counted = [table.columns[name] for name in steps]
-    at = [next((cell for cell in cells if _filled(cell)), None) for cells in zip(*counted, strict=True)]
-    read = [tag for tag in tags if tag in known or tag in rename or tag in named]
-    meant = [_named(tag, known, rename) for tag in read]
-    timed = {} if (STEP_SECONDS, TRAIN_SET) in meant else _by_clock(table, at, [*constant])
-    # Row by row, so that steps go back only where a run begins anew.
-    for index, cells in enumerate(zip(*(table.columns[tag] for tag in read), strict=True)):
-        clocked = ((STEP_SECONDS, TRAIN_SET), timed.get(index))
-        for (metric, eval_set), value in (*zip(meant, cells, strict=True), clocked):
-            if _filled(value) and at[index] is not None:
-                for name, field in constant.items():
-                    long[field].append(table.columns[name][index])
-                for key, cell in (("step", at[index]), ("metric", metric), ("eval_set", eval_set), ("value", value)):
-                    long[key].append(cell)
-                origin.append(index)
-    notes = (*table.notes, *_calls(path, form, steps[0]))
-    return RawTable(long, lambda index: table.locate(origin[index]), notes)
-
-
-def _by_clock(table: RawTable, at: Sequence[Any], constant: Sequence[str]) -> dict[int, float]:
-    """Seconds per update by W&B's clock, for the rows that end a stretch of one run; empty without a clock."""
-    clock = next((table.columns[name] for name in CLOCKS if name in table.columns), None)
-    if clock is None:
-        return {}
-    rows = [i for i in range(len(at)) if _filled(at[i]) and _filled(clock[i])]
-    same = [True, *(all(table.columns[c][a] == table.columns[c][b] for c in constant) for a, b in pairwise(rows))]
-    each = by_clock([float(at[i]) for i in rows], [float(clock[i]) for i in rows])
-    return {row: float(value) for row, value, one in zip(rows, each, same, strict=True) if one and np.isfinite(value)}
-
-
-def _is_own(tag: str, table: RawTable, form: LogFormat) -> bool:
-    """Whether a column holds a measurement that somebody added to those of a framework."""
-    import polars as pl
-
-    if re.fullmatch(form.components, tag):
+def is_log(names: Sequence[str], ignore: Sequence[str], rename: Mapping[str, str]) -> bool:
+    """Whether a table is a chart, or the log of a known framework with a column that counts steps."""
+    if is_chart(names):
+        return True
+    meant = fields(rename.get(name, name) for name in names if name not in ignore)
+    if {"metric", "value"} <= {*meant.values()} or {"eval_set", *SPENT} & {*meant.values()}:
+        # Only tables say so row by row.
         return False
-    cells = to_series(tag, table.columns[tag]).drop_nulls()
-    if cells.dtype == pl.String:
-        text = cells.str.strip_chars()
-        cells = text.filter(text != "").cast(pl.Float64, strict=False)
-    return cells.dtype.is_numeric() and not cells.null_count() and cells.n_unique() > 1
+    steps = [name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)]
+    # A column `reward` is a tag like others: the framework says what it holds.
+    return bool(steps) and format_of([name for name, column in meant.items() if column in (None, "value")]) is not None
 
 
 def step_columns(names: Sequence[str]) -> list[str]:
@@ -138,52 +66,33 @@ def step_columns(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in WANDB_STEPS] or list(names[:1])
 
 
-def _filled(cell: Any) -> bool:
-    return cell is not None and bool(str(cell).strip())
-
-
-def _named(tag: str, known: Mapping[str, Meaning], rename: Mapping[str, str]) -> tuple[str, str | None]:
-    """Metric and evaluation set of a tag."""
-    # Where nothing says how many samples a mean is over, the tag says more than the name.
-    meaning = known.get(tag) if tag not in rename else None
-    metric = rename.get(tag, tag) if meaning is None or meaning.needs_k else meaning.metric
-    return metric, None if meaning is None else meaning.eval_set
-
-
-def _calls(path: Path, form: LogFormat | None, step: str) -> tuple[Note, ...]:
-    """That the step may not count updates."""
-    if step not in WANDB_STEPS or form is None or not form.counts_calls(step):
-        return ()
-    message = (
-        f"{path}: {step!r} is taken for the update step, but is W&B's own, which counts calls of its log: "
-        f"{form.framework} makes several for each update, so that rollouts would be counted too high. Export the "
-        "trainer's global_step with it, or as the x axis of the chart."
-    )
-    return (Note("step-counts-calls", "warning", message, {"file": str(path), "step": step}),)
-
-
+SPENT = ("tokens", "gpu_seconds", "rollouts_spent")
 _NO_METRICS = ("run_id", "metric", "value", "eval_set", "rollouts", "rollouts_spent")
 """Columns of a table, beside those of its runs, that hold no measurement of their own."""
 
 
-def logs_of_file(
-    path: Path, rename: Mapping[str, str] | None = None, ignore: Sequence[str] = (), runs: Sequence[str] = ()
+def logs_of_table(
+    path: Path,
+    table: RawTable,
+    rename: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+    runs: Sequence[str] = (),
 ) -> list[RunLog]:
     """The runs in a table.
 
     Args:
-        path: the table.
+        path: its file.
+        table: what it holds.
         rename: name in the file -> name to use.
         ignore: columns to leave out.
         runs: names of the runs of a chart, if somebody said them.
 
     Raises:
-        RecordError: it cannot be read, has no column that could be a step, or is of another kind of training.
+        RecordError: it has no column that could be a step, or is of another kind of training.
     """
-    kind, renamed = kind_of(path), rename or {}
-    table = read_table(path, kind, "drop")
+    renamed = rename or {}
     columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
-    if kind == "csv" and is_chart(list(columns)):
+    if is_chart(list(columns)):
         return _of_chart(path, replace(table, columns=columns), runs, renamed)
     logs = _of_rows(path, replace(table, columns=columns))
     for log in logs:
@@ -236,6 +145,33 @@ def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:
     return owners[0], column[len(owners[0]) + len(SEPARATOR) :]
 
 
+def refuse_several(log: RunLog) -> None:
+    """Raise on a table whose steps begin anew, or that has two rewards at one step: it may hold two runs.
+
+    Raises:
+        RecordError: naming the run.
+    """
+    if log.format != "table":
+        return
+    first, *later = (min(float(one.step_T.min()) for one in attempt.series.values()) for attempt in log.attempts)
+    twice = repeated_reward(log)
+    if twice is not None or any(begun <= first for begun in later):
+        what = f"begin anew at {min(later):g}" if twice is None else f"have several values of {twice}"
+        raise RecordError(
+            f"{log.source}: the steps of run {log.name!r} {what}; accepted: the rows of one run, or a run id in each",
+            "Give every row its run_id.",
+        )
+
+
+def repeated_reward(log: RunLog) -> str | None:
+    """A tag of a reward with two values at one step of an attempt; None without any."""
+    rewards = [tag for tag, one in log.meanings().items() if rank(one.metric, one.eval_set) is not None]
+    for tag, one in ((tag, one.series[tag]) for tag in rewards for one in log.attempts if tag in one.series):
+        if len(np.unique(np.column_stack((one.step_T, one.value_T)), axis=0)) > len(np.unique(one.step_T)):
+            return tag
+    return None
+
+
 def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
     """One run in two charts of W&B, which exports a metric a file; None unless that is certain."""
     charts = one.format == other.format == "wandb" and one.step_name == other.step_name
@@ -261,11 +197,18 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
         )
     frame = pl.DataFrame([to_series(name, values) for name, values in table.columns.items()])
     run = names.get("run_id")
-    parts = [(unpacked(path).stem, frame)]
+    parts = [(path.stem, frame)]
+
+    def several(column: str) -> bool:
+        return frame[column].drop_nulls().n_unique() > 1
+
     if run is not None:
         # Names of runs may be numbers.
         frame = frame.with_columns(pl.col(run).cast(pl.String))
         parts = [(str(key[0]), part) for key, part in frame.group_by(run, maintain_order=True)]
+    elif apart := [names[one] for one in PER_RUN if one in names and one != "learning_rate" and several(names[one])]:
+        groups = frame.group_by(apart, maintain_order=True)
+        parts = [(f"{path.stem}/{'-'.join(map(str, key))}", part) for key, part in groups]
     return [_of_run(path, table, name, part, steps, names) for name, part in parts]
 
 

@@ -1,13 +1,25 @@
-"""The columns a table of evaluations may have: names, aliases, units, what each accepts."""
+"""The columns a table of evaluations may have: names, aliases, units; cells of each as typed polars series.
+
+Errors point at the cell. How a table is to be read stands here too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
 
 from isocompute_sdk.errors import RecordError, close, did_you_mean
+from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import LOGIN
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal["text", "integer", "number"]
 
@@ -164,7 +176,7 @@ OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_pe
 """Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
 WANDB_STEPS = ("_step", "Step")
 """W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
-_WEAK = {"name": "run_id", "samples": "group_size", "eval_step": "step"}
+_WEAK = {"name": "run_id", "eval_step": "step"}
 """Names that stand for a column where no other name in the table does."""
 
 _INPUT = (*COLUMNS, BATCH)
@@ -256,9 +268,310 @@ def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> N
     Raises:
         RecordError: naming the first unknown field, the accepted ones and the nearest match.
     """
-    for field in fields:
-        if field not in accepted:
+    for name in fields:
+        if name not in accepted:
             raise RecordError(
-                f"{what}: received {field!r}; accepted: {', '.join(accepted)}",
-                f"{did_you_mean(str(field), accepted)}Use one of the accepted names.",
+                f"{what}: received {name!r}; accepted: {', '.join(accepted)}",
+                f"{did_you_mean(str(name), accepted)}Use one of the accepted names.",
             )
+
+
+NAN_HINT = (
+    "Leave the cell empty (None) where nothing was measured; a run that produced NaN has failed and its "
+    "rows should be dropped."
+)
+
+
+def row_in_memory(index: int) -> str:
+    """Name of a row for somebody who passed arrays."""
+    return f"row {index + 1} (index {index})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table came from: turns a row index into what the user sees."""
+
+    locate: Callable[[int], str] = row_in_memory
+    """Row index to a place, e.g. `runs.csv:12`."""
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Canonical column name to the name the user wrote."""
+
+    def cell(self, index: int, column: str) -> str:
+        """Place of one cell."""
+        return f"{self.locate(index)}, column {self.name(column)}"
+
+    def name(self, column: str) -> str:
+        """A column as the user wrote it, with the canonical name beside it where they differ."""
+        written = self.written.get(column, column)
+        return written if written == column else f"{written} ({column})"
+
+
+class ArgumentSource(Source):
+    """The place of a value given once for the whole table, as a keyword argument."""
+
+    def cell(self, index: int, column: str) -> str:
+        """Name of the argument."""
+        return f"argument {self.written.get(column, column)}"
+
+
+def to_series(name: str, values: object) -> pl.Series:
+    """One column as a polars series; missing cells of pandas become null, nothing else is changed.
+
+    Raises:
+        RecordError: `values` is a single value or has more than one dimension.
+    """
+    import polars as pl
+
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    owner = type(values).__module__.split(".")[0]
+    if owner == "pandas":
+        return _from_pandas(name, cast(Any, values))
+    if owner == "pyarrow":
+        return _from_items(name, cast(Any, values).to_pylist())
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise RecordError(
+                f"column {name}: received an array of shape {values.shape}; accepted: one dimension",
+                "Give one array per column.",
+            )
+        plain = values.dtype.kind in "iuf" and not np.ma.isMaskedArray(values)
+        return pl.Series(name, np.array(values)) if plain else _from_items(name, values.tolist())
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise RecordError(
+            f"column {name}: received {values!r}; accepted: a list or array with one entry per row",
+            f"For one value that holds in every row, pass it as a keyword: from_columns(..., {name}=...).",
+        )
+    return _from_items(name, list(cast(Iterable[Any], values)))
+
+
+def _from_items(name: str, items: list[Any]) -> pl.Series:
+    import polars as pl
+
+    try:
+        series = pl.Series(name, items)
+        if series.dtype != pl.Object:
+            return series
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        if all(
+            item is None or (isinstance(item, int | float | np.number) and not isinstance(item, bool)) for item in items
+        ):
+            # A whole number beyond floats is named below, like any other bad cell.
+            with suppress(OverflowError):
+                return pl.Series(name, [None if item is None else float(item) for item in items])
+    # Mixed types: as text each cell is judged on its own, and the bad one can be named.
+    return pl.Series(name, [None if item is None else str(item) for item in items], dtype=pl.String)
+
+
+def _from_pandas(name: str, series: Any) -> pl.Series:
+    import polars as pl
+
+    if getattr(series, "ndim", 1) != 1:
+        raise RecordError(f"column {name} is there more than once", "Give every column its own name.")
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
+        return pl.Series(name, series.to_numpy()).fill_nan(None)
+    # Arrays of pandas, such as those of its strings, have no `notna`; missing cells of either are NaN or NA.
+    missing = series.isna()
+    return _from_items(name, [None if gone else cell for cell, gone in zip(series.tolist(), missing, strict=True)])
+
+
+def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
+    """Check every cell of `series` against `column` and give it the column's type; null stays null.
+
+    Raises:
+        RecordError: naming the first cell that cannot be read, its value and what is accepted.
+    """
+
+    series = series.alias(column.name)
+    if column.kind == "text":
+        return _texts(series, column, source)
+    numbers = to_numbers(series, column.name, source, column.accepted)
+    if column.kind == "integer":
+        numbers = _whole(series, numbers, column, source)
+    else:
+        _refuse(~numbers.is_finite(), series, column.name, source, column.accepted)
+    if column.minimum is not None:
+        _refuse(numbers < column.minimum, series, column.name, source, column.accepted)
+    return numbers if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
+
+
+def _whole(series: pl.Series, numbers: pl.Series, column: Column, source: Source) -> pl.Series:
+    """64-bit integers; read directly where possible, since float64 cannot tell large ones apart."""
+    import polars as pl
+
+    whole = numbers.cast(pl.Int64, strict=False)  # null beyond 64 bits and for NaN
+    if series.dtype.is_integer() or series.dtype == pl.String:
+        digits = series.str.strip_chars() if series.dtype == pl.String else series
+        whole = digits.cast(pl.Int64, strict=False).fill_null(whole)
+    lost = numbers.is_not_null() & (whole.is_null() | (numbers.floor() != numbers))
+    _refuse(lost, series, column.name, source, column.accepted)
+    return whole
+
+
+def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) -> pl.Series:
+    """`series` as float64, reading text; NaN and infinities pass.
+
+    Raises:
+        RecordError: naming the first cell that is not a number.
+    """
+    import polars as pl
+
+    if series.dtype.is_numeric() or series.dtype == pl.Null:
+        return series.cast(pl.Float64)
+    if series.dtype == pl.String:
+        text = blank_to_null(series).str.strip_chars()
+        numbers = text.cast(pl.Float64, strict=False)
+        _refuse(numbers.is_null() & text.is_not_null(), series, column, source, accepted)
+        return numbers
+    _refuse(series.is_not_null(), series, column, source, accepted)
+    return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
+
+
+def blank_to_null(series: pl.Series) -> pl.Series:
+    """Text without white space around it; cells of nothing else are null."""
+    stripped = series.str.strip_chars()
+    return stripped.set(stripped == "", None)
+
+
+def _texts(series: pl.Series, column: Column, source: Source) -> pl.Series:
+    import polars as pl
+
+    if series.dtype.is_nested():
+        _refuse(series.is_not_null(), series, column.name, source, column.accepted)
+    texts = blank_to_null(series.cast(pl.String))
+    # Tables are handed on: passwords are not.
+    return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
+
+
+def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, accepted: str) -> None:
+    index = bad.fill_null(False).arg_max() if bad.any() else None
+    if index is None:
+        return
+    value = series[index]
+    is_nan = str(value).strip().lower() in ("nan", "+nan", "-nan")
+    more = int(bad.sum()) - 1
+    also = f" ({more} more such cell{'s' if more > 1 else ''} in this column)" if more else ""
+    raise RecordError(
+        f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
+        NAN_HINT if is_nan else "Correct the value, or drop the row.",
+    )
+
+
+CLOCK = 5e8
+"""Seconds since 1970 are larger in every log of a training run, and no run has so many updates."""
+
+
+def refuse_clock(steps: float | None, column: str) -> None:
+    """Raise on steps that are clock times.
+
+    Args:
+        steps: the largest.
+        column: its column.
+
+    Raises:
+        RecordError: it is as large as a time in seconds or milliseconds.
+    """
+    if steps is not None and steps >= CLOCK:
+        raise RecordError(
+            f"column {column!r} holds clock times, up to {steps:.6g}; accepted: update steps, below {CLOCK:g}",
+            "Add a column of update steps, and leave this one out.",
+        ).in_shell(f"Add a column of update steps, and --ignore {quote(column)}.")
+
+
+def require(series: pl.Series, source: Source, hint: str) -> None:
+    """Raise on null cells.
+
+    Raises:
+        RecordError: naming the first empty cell of the column.
+    """
+    index = series.is_null().arg_max() if series.null_count() else None
+    if index is not None:
+        raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)
+
+
+OnDuplicate = Literal["error", "last"]
+
+MIN_TO_JUDGE = 3
+"""Values in one run from which a column that never changes looks like a setting."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a table is to be read; see `RunSet.from_columns` for each."""
+
+    metric: str | None = None
+    eval_set: str | None = None
+    on_duplicate: OnDuplicate = "error"
+    ignore: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    constants: Mapping[str, object] = field(default_factory=dict[str, object])
+    run_prefix: str = ""
+    """Put before run ids that are made from the configuration."""
+    lenient: bool = False
+    """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
+    stand beside it, else for an evaluation; each with a note."""
+    without_sizes: bool = False
+    """Put 1 in place of an unknown n or B_p."""
+    run_name: str = "run"
+    """Name of the only run of a table that says neither its name nor n."""
+
+    @property
+    def columns_set(self) -> list[str]:
+        """Columns that have one value for all rows."""
+        return [canonical(name) or name for name, value in self.constants.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table with known and other columns separated."""
+
+    known: dict[str, pl.Series]
+    """Known columns by canonical name, as they came."""
+    others: dict[str, pl.Series]
+    """All other columns: metrics, if they are numeric."""
+    source: Source
+    notes: tuple[Note, ...] = ()
+    """What was decided about columns that could mean two things."""
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return len(next(iter((*self.known.values(), *self.others.values()))))
+
+    @property
+    def columns(self) -> str:
+        """The columns as the user wrote them."""
+        return ", ".join(self.source.written.values())
+
+
+def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | None = None) -> RecordError:
+    """The error about columns that can be left out, or renamed to `rename`, with the options that would do it.
+
+    Args:
+        message: what is wrong with them.
+        hint: what else can be done; empty for nothing.
+        written: the columns as the user wrote them.
+        rename: a column that the first of them may be.
+    """
+    ignored = tuple(f"--ignore {quote(name)}" for name in written)
+    renamed = "" if rename is None else f"--rename {quote(f'{written[0]}={rename}')} if it is, or "
+    in_python = "" if rename is None else f"rename={{{written[0]!r}: {rename!r}}} if it is, or "
+    before = f"{hint} " if hint else ""
+    options = ignored if rename is None else (f"--rename {quote(f'{written[0]}={rename}')}",)
+    error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", written[0], options)
+    return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
+
+
+def without_blanks(series: pl.Series) -> pl.Series:
+    """A column whose blank cells are null; columns of numbers as they are."""
+    import polars as pl
+
+    return blank_to_null(series) if series.dtype == pl.String else series
+
+
+def polars_type(name: str) -> pl.DataType:
+    """The polars type of a column."""
+    import polars as pl
+
+    kinds: dict[str, pl.DataType] = {"text": pl.String(), "integer": pl.Int64(), "number": pl.Float64()}
+    return kinds[BY_NAME[name].kind]

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, LENIENT
-from isocompute_sdk.records.runset import RunSeries
+from isocompute_sdk.records.runset import RunInfo, RunSeries
 
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
@@ -127,26 +127,7 @@ RULES = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 _WORDS = {"sqrt": "the square root of the batch", "linear": "the batch"}
 
 
-class Configured(Protocol):
-    """A run with its context, as `RunInfo` and `RunSeries` are."""
-
-    @property
-    def group_size(self) -> int:
-        """Rollouts per problem, n."""
-        ...
-
-    @property
-    def problems_per_batch(self) -> int | None:
-        """B_p; None if unknown."""
-        ...
-
-    @property
-    def context(self) -> Mapping[str, Any]:
-        """Context fields of the run."""
-        ...
-
-
-def learning_rate_rule(runs: Sequence[Configured], least_batches: int = 2) -> str | None:
+def learning_rate_rule(runs: Sequence[RunInfo] | Sequence[RunSeries], least_batches: int = 2) -> str | None:
     """The rule of the learning rates; None if they differ without a rule, "" if they are equal.
 
     Args:

@@ -179,13 +179,6 @@ def _notes_on_samples(passes_P: IntArray, samples: int, members: Mapping[str, In
         )
         data = {"problems": zeros, "samples": samples, "pass_rate_upper_95": upper}
         notes.append(Note("extremely-hard-unidentified", "warning", message, data))
-    if len(members["extremely_hard"]):
-        count = len(members["extremely_hard"])
-        message = (
-            f"{count} problems without a pass in {samples} samples are kept apart from hard; the paper's hard set, "
-            f"sorted by {PAPER_SAMPLES} samples, may hold such problems too."
-        )
-        notes.append(Note("extremely-hard-set-apart", "info", message, {"problems": count}))
     if samples < PAPER_SAMPLES:
         message = (
             f"{samples} samples per problem give pass rates in steps of {1 / samples:.3g}, coarser than the bands, "

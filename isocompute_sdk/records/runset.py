@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.records.cells import OnDuplicate, Options
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
     PER_RUN,
     TRAIN_SETS,
+    OnDuplicate,
+    Options,
+    Source,
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.table import KEY, ROW, build, check_on_duplicate, fill_runs, settle
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    from matplotlib.axes import Axes
 
 
 class ArrowTable(Protocol):
@@ -95,8 +96,6 @@ class RunSet:
 
     Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
     rollouts, step, metric and evaluation set. A `RunSet` is never empty.
-
-    A table in which n or B_p of a run changes gives a run for every configuration, see `records.run_ids`.
 
     Made by `isocompute_sdk.read`, or by `RunSet.from_columns`, which guesses nothing; the constructor takes the
     frame of another one.
@@ -349,24 +348,6 @@ class RunSet:
         """
         return RunSet(select(self._frame, predicates, conditions), self._notes)
 
-    def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw these runs with matplotlib, without a fit.
-
-        Args:
-            kind: `evaluations`, `coverage`, `records` or `side-by-side`. None: evaluations.
-            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
-
-        Returns:
-            The axes, of several panels the first; the figure is `axes.figure`.
-
-        Raises:
-            FitError: another kind, or data that it needs are missing.
-            RecordError: an unknown metric or evaluation set.
-        """
-        from isocompute_sdk.plots import plot
-
-        return plot(self, kind, **options)
-
     def __len__(self) -> int:
         """Number of rows."""
         return self._frame.height
@@ -404,6 +385,53 @@ class RunSet:
         ]
         header = ("run", "n", "B_p", "seed", "rollouts C", "values")
         return notebook.table(header, rows, repr(self)) + notebook.notes(self.notes)
+
+
+def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: OnDuplicate) -> pl.DataFrame:
+    """Canonical frames as one; `labels` name them in errors.
+
+    Raises:
+        RecordError: a run is in two frames with another configuration, or its evaluations of one metric
+            interleave (repeats included) while `on_duplicate` is "error".
+    """
+    import polars as pl
+
+    check_on_duplicate(on_duplicate)
+    if len(frames) == 1:
+        return frames[0]
+    table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(ROW)
+    parts: list[int] = table["_part"].to_list()
+    source = Source(lambda index: labels[parts[index]])
+    table = fill_runs(table, source)
+    if on_duplicate == "error":
+        _refuse_interleaved(table, labels)
+    return settle(table, on_duplicate, source)
+
+
+def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
+    """One run in two tables is a continuation only where the second starts after the first ends."""
+    import polars as pl
+
+    low, high = pl.col("rollouts").min().alias("low"), pl.col("rollouts").max().alias("high")
+    spans = table.group_by(*KEY, "_part").agg(low, high, pl.col(ROW).min()).sort(*KEY, "low", "high", ROW)
+    before = pl.all().shift(1).over(KEY)
+    pairs = spans.with_columns(before.name.suffix("_before")).filter(pl.col("low") <= pl.col("high_before"))
+    if pairs.is_empty():
+        return
+    pair = pairs.sort(ROW).row(0, named=True)
+    spans_told = sorted(
+        f"{labels[pair['_part' + which]]} (rollouts {pair['low' + which]:.10g} to {pair['high' + which]:.10g})"
+        for which in ("", "_before")
+    )
+    raise RecordError(
+        f"run {pair['run_id']!r} is in {' and in '.join(spans_told)} with overlapping evaluations of "
+        f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes on where it stopped",
+        "For different runs, give each its own run_id or a context field such as train_data=...; for the "
+        'same run read again, pass on_duplicate="last".',
+    ).in_shell(
+        "For different runs, give each its own run_id or a context field; of the same run read again, give one of the "
+        "files."
+    )
 
 
 def check_runs(runs: object) -> RunSet:

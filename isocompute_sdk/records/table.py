@@ -1,4 +1,4 @@
-"""From columns as they come (long or wide, aliases, gaps) to the one table behind a `RunSet`; joining such tables.
+"""From columns as they come (long or wide, aliases, gaps) to the one table behind a `RunSet`.
 
 The stages: name the columns, type them, give every row its run, complete steps and rollouts, turn the metrics into
 rows, refuse repeats. All work on whole columns; single rows are looked at only to name an error.
@@ -11,14 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.cells import (
+from isocompute_sdk.records.columns import (
+    CONTEXT_FIELDS,
     MIN_TO_JUDGE,
+    PER_RUN,
     ArgumentSource,
     Named,
     OnDuplicate,
@@ -26,14 +26,13 @@ from isocompute_sdk.records.cells import (
     Source,
     polars_type,
     refuse_clock,
+    require,
     to_series,
     typed,
     without_blanks,
     wrong_column,
 )
-from isocompute_sdk.records.metric_columns import to_rows
-from isocompute_sdk.records.rewards import headline
-from isocompute_sdk.records.run_ids import Rows, fill_runs, name_runs
+from isocompute_sdk.records.rewards import headline, to_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,15 +57,14 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     """
     check_on_duplicate(options.on_duplicate)
     named = name_columns(table, options, source or Source())
-    told_apart = options.on_duplicate == "error"
-    measured = measured_rows(named) if told_apart and "run_id" not in named.known else ()
-    frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix, measured)
+    frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
+    notes: tuple[Note, ...] = ()
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
     rows = _with_samples(rows, options.metric)
     again: tuple[Note, ...] = ()
-    if options.lenient and told_apart:
+    if options.lenient and options.on_duplicate == "error":
         rows, again = _without_repeats(rows, options.metric, named.source)
     return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out, *again)
 
@@ -123,6 +121,112 @@ def runs_without_sizes(runs: RunSet) -> list[str]:
     return [run for note in runs.notes if note.code == "sizes-unknown" for run in note.data["runs"]]
 
 
+SIZES = ("group_size", "problems_per_batch")
+"""n and B_p."""
+_RATE = "learning_rate"
+_SCHEDULE = 3
+"""Different learning rates of one run from which they are a schedule."""
+
+
+def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataFrame:
+    """Give every row its run_id, and every run one value in each column that belongs to the run.
+
+    Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
+    like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere. A
+    learning rate that follows a schedule is the largest of its run.
+
+    Args:
+        frame: the rows, typed.
+        source: where each stood.
+        prefix: put before run ids that are made from the configuration.
+
+    Raises:
+        RecordError: an empty run_id or group size, or a run that changes.
+    """
+    import polars as pl
+
+    if frame["run_id"].null_count() == frame.height:
+        require(frame["group_size"], source, "Give every row its group size, or a run_id that shares it.")
+        frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*SIZES, "seed"])
+        return frame.with_columns(_default_ids(frame, prefix))
+    require(frame["run_id"], source, "Give every row its run_id, or none.")
+    frame = fill_runs(_peak_rate(frame, ["run_id"]), source)
+    require(frame["group_size"], source, "Give the run its group size in at least one row.")
+    return frame
+
+
+def fill_runs(frame: pl.DataFrame, source: Source, columns: Sequence[str] = PER_RUN) -> pl.DataFrame:
+    """Fill empty cells of a run's configuration from its other rows.
+
+    Raises:
+        RecordError: a run has two values in one of `columns`, which belong to the run.
+    """
+    import polars as pl
+
+    uneven = [name for name in columns if not _is_constant(frame[name])]
+    _refuse_changes(frame, uneven, source)
+    gaps = [name for name in uneven if frame[name].null_count()]
+    return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)
+
+
+def _is_constant(series: pl.Series) -> bool:
+    return series.null_count() == len(series) or (not series.null_count() and series.n_unique() == 1)
+
+
+def _peak_rate(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The largest learning rate of each group of rows that is one run and whose rate follows a schedule."""
+    import polars as pl
+
+    if _is_constant(frame[_RATE]):
+        return frame
+    place = pl.coalesce("step", "rollouts")
+    schedule = (pl.col(_RATE).n_unique() >= _SCHEDULE) & (pl.struct(place, _RATE).n_unique() == place.n_unique())
+    return frame.with_columns(
+        pl.when(schedule.over(keys)).then(pl.col(_RATE).max().over(keys)).otherwise(pl.col(_RATE)).alias(_RATE)
+    )
+
+
+def _default_ids(frame: pl.DataFrame, prefix: str) -> pl.Series:
+    """`n8-bp32-seed0`, with `-field=value` for each context field that two such rows differ in."""
+    import polars as pl
+
+    base = pl.concat_str(
+        pl.format("n{}", "group_size"),
+        pl.format("bp{}", "problems_per_batch"),
+        pl.format("seed{}", "seed"),
+        separator="-",
+        ignore_nulls=True,
+    ).alias("run_id")
+    named = frame.with_columns(base)
+    fields = [name for name in CONTEXT_FIELDS if not _is_constant(frame[name])]
+    counts = named.group_by("run_id").agg(pl.col(name).n_unique() for name in fields)
+    differing = [name for name in fields if counts[name].max() != 1]
+    parts = [pl.col("run_id"), *(pl.format(f"{name}={{}}", name) for name in differing)]
+    joined = pl.concat_str(parts, separator="-", ignore_nulls=True)
+    return named.select(pl.concat_str(pl.lit(prefix), joined).alias("run_id")).to_series()
+
+
+def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -> None:
+    """Raise on a run with two values in one of `names`, naming both rows."""
+    import polars as pl
+
+    for name in names:
+        column = pl.col(name)
+        changed = frame.select((column.min() != column.max()).over("run_id").fill_null(False)).to_series()
+        if not changed.any():
+            continue
+        run_id = frame.filter(changed)["run_id"][0]
+        rows = frame.with_row_index("_at").filter(pl.col("run_id") == run_id, column.is_not_null())
+        first = rows.row(0, named=True)
+        other = rows.filter(column != first[name]).row(0, named=True)
+        raise RecordError(
+            f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
+            f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
+            "Give the two parts different run_ids: they are different runs. If n or B_p changed in mid-run, give "
+            "rollouts (C) in place of steps, which go on counting through the change.",
+        )
+
+
 def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Complete rollouts from step * n * B_p and step from rollouts; refuse rows where they disagree.
 
@@ -134,7 +238,8 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     batch = pl.col("group_size").cast(pl.Float64) * pl.col("problems_per_batch").cast(pl.Float64)
     expected = pl.col("step") * batch
     slack = pl.max_horizontal(pl.col("rollouts") * STEP_TOLERANCE, pl.lit(1.0))
-    wrong = frame.select(_contradicts(expected, slack)).to_series()
+    contradicts = ((pl.col("rollouts") - expected).abs() > slack).fill_null(False)
+    wrong = frame.select(contradicts & pl.col("rollouts_spent").is_null()).to_series()
     index = wrong.arg_max() if wrong.any() else None
     if index is not None:
         row = frame.row(index, named=True)
@@ -162,13 +267,6 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             (f"--set {batch}={schema.PLACEHOLDERS[batch]}",) if empty == ["problems_per_batch"] else (),
         )
     return frame
-
-
-def _contradicts(expected: pl.Expr, slack: pl.Expr) -> pl.Expr:
-    import polars as pl
-
-    counted = pl.col("rollouts_spent").is_not_null()
-    return ((pl.col("rollouts") - expected).abs() > slack).fill_null(False) & ~counted
 
 
 def name_columns(given: object, options: Options, source: Source) -> Named:
@@ -215,25 +313,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
         known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
     _check_lengths({**known, **others}, written)
-    _by_their_values(known, others, written)
     return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
-
-
-def _by_their_values(known: dict[str, pl.Series], others: dict[str, pl.Series], written: dict[str, str]) -> None:
-    """Mend what two names alone do not say: `samples` that keep growing are no n, and a run has one training set."""
-    import polars as pl
-
-    size = written.get("group_size", "")
-    if schema.folded(size) == "samples" and MIN_TO_JUDGE * known["group_size"].n_unique() > len(known["group_size"]):
-        others[size], written[size] = known.pop("group_size").alias(size), written.pop("group_size")
-    if "run_id" in known and "eval_set" not in known and schema.folded(written.get("train_data", "")) in _SETS:
-        runs = pl.DataFrame([known["run_id"], known["train_data"]]).group_by("run_id").agg(pl.all().n_unique())
-        if (runs["train_data"] > 1).any():
-            known["eval_set"], written["eval_set"] = known.pop("train_data"), written.pop("train_data")
-
-
-_SETS = ("dataset", "data_set")
-"""Names of what a run was trained on, or evaluated on if it has several."""
 
 
 def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:
@@ -246,7 +326,7 @@ def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note
         f"rollouts, as in TRL and OpenRLHF. If so, rename it to rollouts_per_batch: --rename "
         f"{batch}=rollouts_per_batch."
     )
-    return (Note("batch-taken-for-problems", "warning", message, {"column": batch}),)
+    return (Note("column-assumed", "warning", message, {"column": batch, "as": "problems_per_batch"}),)
 
 
 def as_mapping(table: object) -> dict[str, object]:
@@ -439,68 +519,6 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
         f"{hint[0].upper()}{hint[1:]}.",
         options=options,
     ).in_shell(in_shell)
-
-
-def measured_rows(named: Named) -> list[Rows]:
-    """For each metric the rows that hold a value of it, in order."""
-    import polars as pl
-
-    if "metric" in named.known:
-        keys = [named.known[name].cast(pl.String).alias(name) for name in ("metric", "eval_set") if name in named.known]
-        groups = pl.DataFrame(keys).with_row_index("row").group_by([one.name for one in keys]).agg("row")
-        return [rows.to_numpy().astype(np.intp) for rows in groups["row"]]
-    lone = [named.known["value"]] if "value" in named.known else []
-    numbers = (
-        one.cast(pl.Float64, strict=False) for one in (*named.others.values(), *lone) if not one.dtype.is_nested()
-    )
-    return [np.flatnonzero(one.is_not_null().to_numpy()) for one in numbers]
-
-
-def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: OnDuplicate) -> pl.DataFrame:
-    """Canonical frames as one; `labels` name them in errors.
-
-    Raises:
-        RecordError: a run is in two frames with another configuration, or its evaluations of one metric
-            interleave (repeats included) while `on_duplicate` is "error".
-    """
-    import polars as pl
-
-    check_on_duplicate(on_duplicate)
-    if len(frames) == 1:
-        return frames[0]
-    table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(ROW)
-    parts: list[int] = table["_part"].to_list()
-    source = Source(lambda index: labels[parts[index]])
-    table = fill_runs(table, source)
-    if on_duplicate == "error":
-        _refuse_interleaved(table, labels)
-    return settle(table, on_duplicate, source)
-
-
-def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
-    """One run in two tables is a continuation only where the second starts after the first ends."""
-    import polars as pl
-
-    low, high = pl.col("rollouts").min().alias("low"), pl.col("rollouts").max().alias("high")
-    spans = table.group_by(*KEY, "_part").agg(low, high, pl.col(ROW).min()).sort(*KEY, "low", "high", ROW)
-    before = pl.all().shift(1).over(KEY)
-    pairs = spans.with_columns(before.name.suffix("_before")).filter(pl.col("low") <= pl.col("high_before"))
-    if pairs.is_empty():
-        return
-    pair = pairs.sort(ROW).row(0, named=True)
-    spans_told = sorted(
-        f"{labels[pair['_part' + which]]} (rollouts {pair['low' + which]:.10g} to {pair['high' + which]:.10g})"
-        for which in ("", "_before")
-    )
-    raise RecordError(
-        f"run {pair['run_id']!r} is in {' and in '.join(spans_told)} with overlapping evaluations of "
-        f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes on where it stopped",
-        "For different runs, give each its own run_id or a context field such as train_data=...; for the "
-        'same run read again, pass on_duplicate="last".',
-    ).in_shell(
-        "For different runs, give each its own run_id or a context field; of the same run read again, give one of the "
-        "files."
-    )
 
 
 def check_on_duplicate(value: str) -> None:

@@ -175,7 +175,7 @@ def _of_paths(paths: Sequence[Path], asked: Asked, study: Study | None) -> Mater
     if len(paths) == 1 and first.is_dir() and (first / campaigns.SETTINGS).exists():
         return replace(_of_campaign(first, asked, name), source=typed)
     reading = {name: value for name, value in asked.reading.items() if value}
-    runs = RunSet.read(list(paths), metric=asked.fit.get("metric"), on_truncated="drop", **reading)
+    runs = RunSet.read(list(paths), metric=asked.fit.get("metric"), **reading)
     found = _of_runs(runs, asked, name, study)
     return replace(found, source=typed, folders=_own_folders(first) if len(paths) == 1 else ())
 

@@ -275,7 +275,7 @@ def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "i
     begun = [path for path in journals if path.exists()]
     if not begun:
         raise RecordError(f"no {file} at or below {folder}", "The run has not measured anything yet.")
-    return RunSet.read(begun, format=format, on_truncated="drop")
+    return RunSet.read(begun, format=format)
 
 
 def write_job(folder: str | Path, job: JobRecord) -> Path:

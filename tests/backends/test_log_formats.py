@@ -25,7 +25,7 @@ from isocompute_sdk.ingest.formats import registry as formats
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
-from isocompute_sdk.timing.logged import read_timings
+from isocompute_sdk.timing.measuring import read_timings
 from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION
@@ -201,7 +201,7 @@ def test_a_registered_description_says_how_its_folder_is_read(written: Written) 
     journal = written.folder / form.journal.file
     assert formats.journal_of(journal) is form
     # Every number of the journal is one that the description names.
-    logged = set(form.journal.read(journal, "error").columns["metric"])
+    logged = set(form.journal.read(journal).columns["metric"])
     assert logged == set(form.meanings(sorted(logged)))
 
 
@@ -219,7 +219,7 @@ def test_anybodys_reader_gives_the_rows_of_the_backend(written: Written) -> None
 
 def test_a_proposed_mapping_is_certain_and_gives_the_same_rows(written: Written, tmp_path: Path) -> None:
     mapping = propose(written.folder, relative_to=tmp_path)
-    assert mapping.confirmed
+    assert not mapping.questions
     path = mapping.save(tmp_path / "map.yaml")
     assert ordered(read_mapped(path, RunMap.load(path))).equals(ordered(written.records))
 
@@ -255,7 +255,7 @@ def test_times_and_context_come_with_the_rows(written: Written) -> None:
 
 def test_audit_and_status_agree_with_the_rows(written: Written) -> None:
     left: dict[str, str] = {}
-    audited = RunSet.read(written.folder, on_truncated="drop", left_out=left)
+    audited = RunSet.read(written.folder, left_out=left)
     assert ordered(audited).equals(ordered(written.records))
     assert left == {}
     (watch,) = registry.watches([written.folder])

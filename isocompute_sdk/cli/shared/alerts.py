@@ -273,10 +273,10 @@ class Watcher:
         from isocompute_sdk.records import RunSet
 
         if self.map is None:
-            return RunSet.read(paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading)
+            return RunSet.read(paths, on_duplicate="last", without_sizes=True, **self.reading)
         runs = read_mapped(self.map, RunMap.load(self.map).told(**self.reading))
         for note in runs.notes:
-            if note.code in ("run-not-in-mapping", "file-unreadable"):
+            if note.code in ("run-not-in-mapping", "files-not-read"):
                 self._complain(note.message)
         return runs
 
@@ -332,7 +332,7 @@ def _has_only_begun(file: Path) -> bool:
     from isocompute_sdk.ingest.formats.registry import journal_of
 
     form = journal_of(file)
-    return form is not None and form.journal is not None and not form.journal.read(file, "drop").columns["value"]
+    return form is not None and form.journal is not None and not form.journal.read(file).columns["value"]
 
 
 def together(

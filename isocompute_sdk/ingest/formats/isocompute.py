@@ -27,7 +27,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     Tag,
     validation,
 )
-from isocompute_sdk.ingest.tables import OnTruncated, RawTable, first_object, read_objects
+from isocompute_sdk.ingest.tables import RawTable, first_object, read_objects
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.progress import journal_progress
@@ -48,13 +48,13 @@ def looks_like_journal(path: Path) -> bool:
     return first.get("kind") == "run" and "schema_version" in first and "run_id" in first
 
 
-def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
+def read_journal(path: Path) -> RawTable:
     """Read one metrics.jsonl in long form: one row per measured value; no rows where nothing was measured yet.
 
     Raises:
         RecordError: a line that is no record, another schema version, measurements before the run's own record.
     """
-    rows, lines, notes = read_objects(path, on_truncated)
+    rows, lines, notes = read_objects(path)
     names = (*PROGRESS, *CONFIGURATION, "eval_set", "metric", "value")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     origin: list[int] = []

@@ -24,10 +24,10 @@ from isocompute_sdk.run_folders.progress import Progress
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.attempts import RunLog
     from isocompute_sdk.ingest.stores.saved_config import Configuration
-    from isocompute_sdk.ingest.tables import OnTruncated, RawTable
+    from isocompute_sdk.ingest.tables import RawTable
 
-StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts", "epochs"]
-STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts", "epochs")
+StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts"]
+STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts")
 """What a logged step may count. Only the first is M; `rollouts` are single samples, "episodes" of some programs."""
 TRAIN_SET, VALIDATION = "train", "validation"
 """Evaluation sets: what each update measured, and held-out problems whose set has no name."""
@@ -209,8 +209,8 @@ class Journal:
     """Its name in the folder of a run."""
     holds: Callable[[Path], bool]
     """Whether a file is one, by its first line."""
-    read: Callable[[Path, OnTruncated], RawTable]
-    """File -> one row per measured value; what to do with a broken line is said by the second argument."""
+    read: Callable[[Path], RawTable]
+    """File -> one row per measured value; a broken line is left out with a note."""
     progress: Callable[[Path], Progress | None]
     """File -> how far the run is; None before the first record."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from isocompute_sdk.ingest.attempts import RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_sdk.ingest.tables import first_object, read_objects, unpacked
+from isocompute_sdk.ingest.tables import first_object, read_objects
 
 _LONGEST_FIRST_LINE = 1 << 20
 _OF_TINKER = ("env/", "test/env/", "progress/done_frac", "progress/batch")
@@ -24,7 +24,7 @@ _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "
 
 
 def _is_metrics(path: Path) -> bool:
-    if unpacked(path).name != "metrics.jsonl":
+    if path.name != "metrics.jsonl":
         return False
     first = first_object(path, _LONGEST_FIRST_LINE)
     tinkers = any(key.startswith(_OF_TINKER) for key in first)
@@ -37,7 +37,7 @@ def _read(paths: Sequence[Path], name: str) -> RunLog:
     Raises:
         RecordError: a line that is no object, but for a last one that was cut off.
     """
-    rows, _, notes = read_objects(paths[0], "drop")
+    rows, _, notes = read_objects(paths[0])
     steps: list[float] = []
     values: list[dict[str, float]] = []
     for row in rows:

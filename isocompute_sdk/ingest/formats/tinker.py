@@ -15,7 +15,7 @@ from pathlib import Path
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
-from isocompute_sdk.ingest.tables import first_object, read_objects, unpacked
+from isocompute_sdk.ingest.tables import first_object, read_objects
 
 FILE = "metrics.jsonl"
 _PRE_RESUME = re.compile(r"metrics\.jsonl\.pre_resume_(\d+)")
@@ -24,7 +24,7 @@ _BUILDER = "dataset_builder"
 
 
 def _is_metrics(path: Path) -> bool:
-    if unpacked(path).name != FILE and not _PRE_RESUME.fullmatch(path.name):
+    if path.name != FILE and not _PRE_RESUME.fullmatch(path.name):
         return False
     first = first_object(path, _LONGEST_FIRST_LINE)
     return "step" in first and any(key.startswith(("env/", "progress/", "test/env/")) for key in first)
@@ -41,7 +41,7 @@ def _read(paths: Sequence[Path], name: str) -> RunLog:
     starts = [0, *sorted(kept)]
     attempts: list[Attempt] = []
     for path, start in zip(files, starts, strict=False):
-        rows, _, notes = read_objects(path, "drop")
+        rows, _, notes = read_objects(path)
         own = [row for row in rows if isinstance(row.get("step"), int) and row["step"] >= start]
         values = [{key: value for key, value in numeric(row).items() if key != "step"} for row in own]
         found = attempts_from_rows(path, [row["step"] for row in own], values, notes)

@@ -23,7 +23,7 @@ from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps
 from isocompute_sdk.ingest.formats.log_format import Console
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores.saved_config import document, find_config, flags, flat, translate
-from isocompute_sdk.ingest.tables import DAMAGED, open_bytes
+from isocompute_sdk.ingest.tables import open_bytes
 
 Steps = dict[int, dict[str, float]]
 """Update step -> tag -> value, with the tags that the framework gives its logs."""
@@ -142,32 +142,26 @@ def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) ->
 
 
 def read_console(path: Path, console: Console) -> list[Steps]:
-    """What a captured console says, one entry per attempt; empty if it has no line of the framework.
-
-    Of one that is packed with gzip and damaged, what stands before the damage.
-    """
+    """What a captured console says, one entry per attempt; empty if it has no line of the framework."""
     return parse_console(_marked(path, console), console)
 
 
 def _marked(path: Path, console: Console) -> Iterator[str]:
     """Lines that may be of steps, those of a step over several lines as one; a last one without an end may be cut."""
     until = console.until
-    try:
-        with open_bytes(path) as file:
-            for first in file:
-                line = first
-                if not any(mark in line for mark in console.marks):
-                    continue
-                while until and not line.rstrip().endswith(until) and len(line) < MAX_STEP:
-                    more = file.readline()
-                    if not more.endswith(b"\n"):
-                        return
-                    line += more
-                # The last word of a line without an end may be cut inside a number.
-                whole = line[:-1] if line.endswith(b"\n") else re.sub(rb"\S+\s*$", b"", line[:MAX_STEP])
-                yield whole.decode(errors="replace")
-    except DAMAGED:
-        return
+    with open_bytes(path) as file:
+        for first in file:
+            line = first
+            if not any(mark in line for mark in console.marks):
+                continue
+            while until and not line.rstrip().endswith(until) and len(line) < MAX_STEP:
+                more = file.readline()
+                if not more.endswith(b"\n"):
+                    return
+                line += more
+            # The last word of a line without an end may be cut inside a number.
+            whole = line[:-1] if line.endswith(b"\n") else re.sub(rb"\S+\s*$", b"", line[:MAX_STEP])
+            yield whole.decode(errors="replace")
 
 
 def parse_console(lines: Iterable[str], console: Console) -> list[Steps]:
@@ -439,13 +433,10 @@ def _lines(path: Path, leave_out: re.Pattern[bytes] | None = None) -> Iterable[s
 
     A last line without an end may be cut inside a number and is left out.
     """
-    try:
-        with open_bytes(path) as file:
-            for raw in file:
-                if raw.endswith(b"\n") and (leave_out is None or not leave_out.search(raw)):
-                    yield from _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r")
-    except DAMAGED:
-        return
+    with open_bytes(path) as file:
+        for raw in file:
+            if raw.endswith(b"\n") and (leave_out is None or not leave_out.search(raw)):
+                yield from _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r")
 
 
 _MARKS = (b"{'loss'", b"'reward': ", b"'epoch': ")
@@ -459,6 +450,6 @@ def prints_rows(path: Path) -> bool:
             while part := file.read(1 << 24):
                 if any(mark in part for mark in _MARKS):
                     return True
-    except (OSError, RecordError, *DAMAGED):
+    except (OSError, RecordError):
         return False
     return False

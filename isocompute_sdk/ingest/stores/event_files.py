@@ -1,4 +1,4 @@
-"""TensorBoard event files: the scalars of each, what of it cannot be read, and how a file begins.
+"""TensorBoard event files: the scalars of each, the trainer's arguments, and what of it cannot be read.
 
 A file is a chain of records: length (8 bytes), checksum of the length (4), a protobuf `Event` of that length, its
 checksum (4). The chain is walked here and not by TensorBoard's own loader, because that one stops silently at a damaged
@@ -9,7 +9,6 @@ those of the `tensorboard` package.
 from __future__ import annotations
 
 import os
-import re
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,39 +21,99 @@ import numpy as np
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order
-from isocompute_sdk.ingest.stores import wire
-from isocompute_sdk.ingest.tables import CUT_PACKING, DAMAGED, open_bytes
+from isocompute_sdk.ingest.tables import open_bytes
 from isocompute_sdk.notes import Note
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
 _PLUGIN_OF_SCALARS = "scalars"
+ARGUMENTS_TAG = "args/text_summary"
+"""Text in which a Hugging Face Trainer keeps its arguments as JSON."""
+_OF_RUN = (
+    "num_generations",
+    "generation_batch_size",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "num_iterations",
+    "learning_rate",
+    "lr_scheduler_type",
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "loss_type",
+    "scale_rewards",
+    "reward_weights",
+    "temperature",
+    "top_p",
+    "max_prompt_length",
+    "max_completion_length",
+    "seed",
+    "optim",
+    "weight_decay",
+    "max_grad_norm",
+)
+"""Arguments that are the same in a run and its resume; others, such as how long it is to train, may change."""
 
 
-def read_event_file(path: Path) -> Attempt | None:
-    """Read every scalar of one file; texts, images and histograms are skipped. None if no record is whole.
+@dataclass(frozen=True)
+class EventFile:
+    """What one file holds."""
+
+    attempt: Attempt
+    arguments: Mapping[str, Any]
+    """All arguments of the trainer; empty if the file holds none."""
+
+    @property
+    def first_step(self) -> int | None:
+        """The first step at which an update was logged; None if there is none. Evaluations may precede it."""
+        updates = [int(one.step_T[0]) for tag, one in self.attempt.series.items() if not tag.startswith("eval")]
+        return min(updates, default=None)
+
+    def goes_on(self, before: EventFile) -> bool:
+        """Whether this start goes on with the run of an earlier one, and is no run of its own."""
+        if not self.arguments and not before.arguments:
+            return True
+        if any(self.arguments.get(key) != before.arguments.get(key) for key in _OF_RUN):
+            return False
+        if self.arguments.get("resume_from_checkpoint"):
+            return True
+        # `train(resume_from_checkpoint=...)` leaves no trace in the arguments.
+        interval = self.arguments.get("logging_steps", 1)
+        first = max(1.0, float(interval)) if isinstance(interval, int | float) else 1.0
+        return self.first_step is not None and self.first_step > first
+
+
+def read_event_file(path: Path, *, only_beginning: bool = False) -> EventFile | None:
+    """Read every scalar of one file, and the trainer's arguments; images and histograms are skipped.
+
+    None if no record is whole.
+
+    Args:
+        path: the file.
+        only_beginning: stop at the first update; the arguments stand before it.
 
     Raises:
         RecordError: the file cannot be opened.
     """
     try:
         with open_bytes(path) as file:
-            return _read(path, file)
-    except DAMAGED as error:
-        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
+            return _read(path, file, only_beginning)
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
 
-def _read(path: Path, file: BinaryIO) -> Attempt | None:
+def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
     format = _Format.load()
     columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
     plugins: dict[str, str] = {}
+    arguments: dict[str, Any] = {}
     damage = _Damage(path)
     started, purge_step = None, None
     for offset, payload, checksum in _records(file, format, damage):
         event = format.parse(payload)
         scalars = None if event is None else list(format.scalars(event, plugins))
+        arguments = arguments or ({} if event is None else _arguments(event))
         # Checksums in Python are slow: a long record without a scalar, such as a text, need not be right.
         matters = bool(scalars) or len(payload) <= _LONG_RECORD
         if event is None or scalars is None or (matters and format.checksum(payload) != checksum):
@@ -68,6 +127,8 @@ def _read(path: Path, file: BinaryIO) -> Attempt | None:
             steps.append(event.step)
             walls.append(event.wall_time)
             values.append(value)
+        if only_beginning and any(not tag.startswith("eval") for tag, _ in scalars):
+            break
     if started is None and not damage.skips and not damage.code:
         return None
     series = {
@@ -75,7 +136,17 @@ def _read(path: Path, file: BinaryIO) -> Attempt | None:
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    return Attempt(path, series, started or 0.0, purge_step, damage.notes(kept))
+    return EventFile(Attempt(path, series, started or 0.0, purge_step, damage.notes(kept)), arguments)
+
+
+def _arguments(event: Any) -> dict[str, Any]:
+    """The arguments of a trainer in a message; empty if it holds none."""
+    texts = [value.tensor.string_val for value in event.summary.value if value.tag == ARGUMENTS_TAG]
+    try:
+        content: Any = parse_json(texts[0][0].decode()) if texts and texts[0] else None
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple[int, bytes, int]]:
@@ -205,26 +276,17 @@ def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:
     """
     files = [file for part in parts for file in event_files(part)]
     read = [one for one in map(read_event_file, files) if one is not None]
-    attempts = in_order(one for one in read if one.series)
+    attempts = in_order(one.attempt for one in read if one.attempt.series)
     if not attempts:
         raise NothingMeasured(
             f"{source} holds no event files of TensorBoard with a whole scalar; {len(files)} with {EVENT_MARK!r} in "
             "their names",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
-    notes = tuple(note for one in read for note in one.notes)
-    starts = [
-        (start.path, start.arguments) for start in map(read_event_start, sorted(files, key=begun)) if start.arguments
-    ]
-    measured = {one.path for one in read if one.series}
-    settings = [one for one in starts if one[0] in measured]
-    return RunLog(name, source, "tensorboard", attempts, notes, settings=tuple(settings[-1:]))
-
-
-def begun(path: Path) -> tuple[float, str]:
-    """Order of event files: when each was begun, by its name; 0 if the name does not say."""
-    match = re.search(r"tfevents\.(\d+)", path.name)
-    return float(match[1]) if match else 0.0, path.name
+    notes = tuple(note for one in read for note in one.attempt.notes)
+    starts = sorted((one for one in read if one.attempt.series and one.arguments), key=lambda one: one.attempt.started)
+    settings = tuple((one.attempt.path, one.arguments) for one in starts[-1:])
+    return RunLog(name, source, "tensorboard", attempts, notes, settings=settings)
 
 
 def event_files(path: Path) -> list[Path]:
@@ -234,113 +296,3 @@ def event_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     return sorted(entry for entry in path.iterdir() if EVENT_MARK in entry.name and entry.is_file())
-
-
-ARGUMENTS_TAG = "args/text_summary"
-_LONGEST_RECORD, _MOST_RECORDS = 16 << 20, 5000
-_STEP, _SUMMARY, _VALUE, _TAG, _TENSOR, _STRINGS = 2, 5, 1, 1, 8, 8
-_OF_RUN = (
-    "num_generations",
-    "generation_batch_size",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
-    "num_iterations",
-    "learning_rate",
-    "lr_scheduler_type",
-    "beta",
-    "epsilon",
-    "epsilon_high",
-    "loss_type",
-    "scale_rewards",
-    "reward_weights",
-    "temperature",
-    "top_p",
-    "max_prompt_length",
-    "max_completion_length",
-    "seed",
-    "optim",
-    "weight_decay",
-    "max_grad_norm",
-)
-"""Arguments that are the same in a run and its resume; others, such as how long it is to train, may change."""
-
-
-@dataclass(frozen=True)
-class EventStart:
-    """The beginning of one event file."""
-
-    path: Path
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """All arguments of the trainer; empty if the file holds none."""
-    first_step: int | None = None
-    """The first step at which an update was logged; None if there is none."""
-
-    def goes_on(self, before: EventStart) -> bool:
-        """Whether this start goes on with the run of an earlier one, and is no run of its own."""
-        if not self.arguments and not before.arguments:
-            return True
-        if _of_run(self.arguments) != _of_run(before.arguments):
-            return False
-        if self.arguments.get("resume_from_checkpoint"):
-            return True
-        # `train(resume_from_checkpoint=...)` leaves no trace in the arguments.
-        interval = self.arguments.get("logging_steps", 1)
-        first = max(1.0, float(interval)) if isinstance(interval, int | float) else 1.0
-        return self.first_step is not None and self.first_step > first
-
-
-def read_event_start(path: Path) -> EventStart:
-    """The arguments and the first step of an event file; what is damaged is left out, as the full reader reports it."""
-    arguments: dict[str, Any] = {}
-    try:
-        with open_bytes(path) as file:
-            for event in _beginning(file):
-                step, tags = _summary(event)
-                if ARGUMENTS_TAG in tags:
-                    arguments = _arguments(tags[ARGUMENTS_TAG])
-                # Evaluations may precede the first update.
-                if any(not tag.startswith(("eval", "args/", "model_config")) for tag in tags):
-                    return EventStart(path, arguments, step)
-    except (OSError, ValueError, *DAMAGED):
-        pass
-    return EventStart(path, arguments)
-
-
-def _of_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: arguments[key] for key in _OF_RUN if key in arguments}
-
-
-def _beginning(file: Any) -> Iterator[bytes]:
-    for _ in range(_MOST_RECORDS):
-        head = file.read(_HEADER.size)
-        if len(head) < _HEADER.size:
-            return
-        length = _HEADER.unpack(head)[0]
-        if length > _LONGEST_RECORD:
-            return
-        payload = file.read(length)
-        if len(payload) < length or len(file.read(_FOOTER.size)) < _FOOTER.size:
-            return
-        yield payload
-
-
-def _summary(event: bytes) -> tuple[int, dict[str, bytes]]:
-    """Step and summary values by their tags."""
-    step, tags = 0, dict[str, bytes]()
-    for number, value in wire.fields(event):
-        if number == _STEP and isinstance(value, int):
-            step = value
-        elif number == _SUMMARY and isinstance(value, bytes):
-            for kind, content in wire.fields(value):
-                if kind == _VALUE and isinstance(content, bytes):
-                    tags[wire.text(wire.first(content, _TAG))] = content
-    return step, tags
-
-
-def _arguments(value: bytes) -> dict[str, Any]:
-    try:
-        found: Any = parse_json(wire.text(wire.first(value, _TENSOR, _STRINGS)))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

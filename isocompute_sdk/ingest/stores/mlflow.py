@@ -165,7 +165,7 @@ def _keys(folder: Path) -> Iterator[tuple[str, Path]]:
 def _metric_lines(path: Path) -> tuple[_Lines, int]:
     """The lines `ms value step` of a metric, and how many make no sense."""
     found: _Lines = ([], [], [])
-    whole, _, rest = read_text(path, "drop")[0].rpartition("\n")
+    whole, _, rest = read_text(path)[0].rpartition("\n")
     broken = int(bool(rest.strip()))
     for line in whole.split("\n"):
         parts = line.split()

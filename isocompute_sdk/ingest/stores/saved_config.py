@@ -19,7 +19,7 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json, parse_yaml
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import trainer_state
-from isocompute_sdk.ingest.tables import GZIP, LARGEST_CONFIG, as_kept, read_text, unpacked
+from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
@@ -208,23 +208,6 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
 _PARTS = ("batch", "rollouts", "generated")
 
 
-def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
-    """A trainer's configuration with B_p by more keys, such as the number of processes; unchanged if that gives none.
-
-    Args:
-        found: of a trainer.
-        more: keys with their values.
-        where: file that says them.
-    """
-    whole = translate(found.path, {**found.keys, **more})
-    said = None if whole is None else whole.fields.get("problems_per_batch")
-    if said is None:
-        return found
-    shown = ", ".join(f"{key} = {value}" for key, value in more.items())
-    added = Said(said.value, f"{said.evidence}; {where}: {shown}")
-    return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
-
-
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return abs(one - other) <= 1e-9 * abs(one)
@@ -243,7 +226,12 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
     if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
         return found
-    return completed(found, {"_n_gpu": batch // own}, where) if "problems_per_batch" in found.fields else found
+    whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
+    if whole is None or "problems_per_batch" not in found.fields.keys() & whole.fields.keys():
+        return found
+    said = whole.fields["problems_per_batch"]
+    added = Said(said.value, f"{said.evidence}; {where}: _n_gpu = {batch // own}")
+    return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -254,13 +242,13 @@ def _candidates(folder: Path) -> Iterator[Path]:
     newest = next((path for path in saved if read_config(path) is not None), None)
     yield from [] if newest is None else [newest]
     for name in FILES:
-        if (kept := as_kept(folder / name)).is_file():
+        if (kept := folder / name).is_file():
             yield kept
     # The only script beside a log started its run.
     scripts = [entry for entry in folder.glob("*.sh") if entry.name not in FILES]
     yield from scripts if len(scripts) == 1 else []
     # Of several runs none is this one in particular: if they differ, the reader is asked.
-    newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
+    newest = sorted(folder.glob(_WANDB_FILES), reverse=True)
     yield from newest[:_MAX_WANDB_FILES]
 
 
@@ -269,13 +257,13 @@ def read_config(path: Path) -> SavedConfig | None:
     try:
         if path.name == trainer_state.ARGUMENTS_FILE:
             return translate(path, trainer_state.read_training_args(path))
-        text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
-        raw = _content(unpacked(path), text)
+        text, _ = read_text(path, largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
+        raw = _content(path, text)
     except (RecordError, ValueError, RecursionError):
         return None
     if isinstance(raw, list):
         raw = _overrides(cast("list[object]", raw))
-    if unpacked(path).name == METADATA and isinstance(raw, dict):
+    if path.name == METADATA and isinstance(raw, dict):
         raw = command_line(cast("dict[str, Any]", raw).get("args"))
     return _run_spec(path, raw) or translate(path, raw)
 

@@ -21,7 +21,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.tables import DAMAGED, LONGEST_LINE, open_bytes, read_objects, read_text, unpacked
+from isocompute_sdk.ingest.tables import LONGEST_LINE, open_bytes, read_objects, read_text
 from isocompute_sdk.notes import Note
 
 STATE_FILE = "trainer_state.json"
@@ -34,29 +34,28 @@ CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 def is_state(path: Path) -> bool:
     """Whether a file is a state: by its name, or because it begins like one, or like its list of rows."""
-    bare = unpacked(path)
-    if bare.name == STATE_FILE:
+    if path.name == STATE_FILE:
         return True
-    if bare.suffix not in (".json", ".jsonl"):
+    if path.suffix not in (".json", ".jsonl"):
         return False
     try:
         with open_bytes(path) as file:
             head = file.read(_BEGINNING)
-    except (OSError, RecordError, *DAMAGED):
+    except (OSError, RecordError):
         return False
-    if bare.suffix == ".jsonl" and head.lstrip().startswith(b"{"):
+    if path.suffix == ".jsonl" and head.lstrip().startswith(b"{"):
         first = head.partition(b"\n")[0]
         return all(mark in first for mark in _IN_ROWS) and b'"kind"' not in first
     if head.lstrip().startswith(b"["):
         return b'"step"' in head and any(mark in head for mark in (b'"loss"', b'"reward"', b'"train/reward"'))
-    return bare.suffix == ".json" and b'"log_history"' in head
+    return path.suffix == ".json" and b'"log_history"' in head
 
 
 def run_folder(path: Path) -> Path:
     """The folder of the run that a state belongs to: the parent of a checkpoint."""
-    if unpacked(path).name != STATE_FILE:
+    if path.name != STATE_FILE:
         # A state under another name may lie beside those of other runs.
-        return unpacked(path).with_suffix("")
+        return path.with_suffix("")
     return path.parent.parent if CHECKPOINT.fullmatch(path.parent.name) else path.parent
 
 
@@ -89,7 +88,7 @@ def _first_row(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             head = file.read(_BEGINNING)
-    except (OSError, RecordError, *DAMAGED):
+    except (OSError, RecordError):
         return b""
     found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', head)
     return b"" if found is None else re.sub(rb"\s", b"", found[1])
@@ -118,8 +117,8 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
 
 
 def _history(path: Path) -> tuple[Attempt, ...]:
-    if unpacked(path).suffix == ".jsonl" and read_text(path, longest=LONGEST_LINE)[0].lstrip().startswith("{"):
-        return _attempts(path, read_objects(path, "drop")[0])
+    if path.suffix == ".jsonl" and read_text(path, longest=LONGEST_LINE)[0].lstrip().startswith("{"):
+        return _attempts(path, read_objects(path)[0])
     try:
         state: Any = parse_json(read_text(path, largest=LARGEST_DOCUMENT)[0])
     except json.JSONDecodeError as error:

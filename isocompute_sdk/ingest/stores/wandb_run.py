@@ -25,9 +25,8 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
-from isocompute_sdk.ingest.stores import wire
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import CUT_PACKING, DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.tables import open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -80,7 +79,7 @@ class WandbRun:
 
 def is_run_file(path: Path) -> bool:
     """Whether a file is a run of W&B, by its name and first bytes."""
-    if unpacked(path).suffix != ENDING or not path.name.startswith("run-"):
+    if path.suffix != ENDING or not path.name.startswith("run-"):
         return False
     try:
         return _content(path, len(MAGIC)).startswith(MAGIC[:4])
@@ -113,7 +112,7 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
         if only_description and found.rows:
             break
     columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
-    run_id = found.run.get("run_id") or unpacked(path).stem.removeprefix("run-")
+    run_id = found.run.get("run_id") or path.stem.removeprefix("run-")
     started = found.started
     if not started and TIMESTAMP in columns:
         started = float(columns[TIMESTAMP].value_T[0])
@@ -126,8 +125,6 @@ def _content(path: Path, size: int = -1) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(size)
-    except DAMAGED as error:
-        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
@@ -152,7 +149,7 @@ class _Found:
         Raises:
             ValueError: it is no whole message.
         """
-        for kind, value in wire.fields(record):
+        for kind, value in _message(record):
             if not isinstance(value, bytes):
                 continue
             if kind == _HISTORY:
@@ -166,22 +163,22 @@ class _Found:
 
     def _history(self, message: bytes) -> None:
         """One call of `log`."""
-        for kind, item in wire.fields(message):
+        for kind, item in _message(message):
             if kind == _ITEM and isinstance(item, bytes):
                 self._item(item)
         self.rows += 1
 
     def _item(self, item: bytes) -> None:
         keys: list[str] = []
-        for number, value in wire.fields(item):
+        for number, value in _message(item):
             if number in (_KEY, _NESTED_KEY):
-                keys.append(wire.text(value))
+                keys.append(_text(value))
             elif number == _JSON and isinstance(value, bytes):
                 self._value(".".join(keys), value)
             elif number == _INTEGER and isinstance(value, int):
                 self._add(".".join(keys), float(value - (1 << 64) if value >> 63 else value))
             elif number == _NUMBER and isinstance(value, bytes):
-                self._add(".".join(keys), wire.float64(value))
+                self._add(".".join(keys), _float64(value))
 
     def _value(self, name: str, value: bytes) -> None:
         try:
@@ -210,16 +207,16 @@ class _Found:
         values.append(number)
 
     def _configure(self, message: bytes) -> None:
-        for number, update in wire.fields(message):
+        for number, update in _message(message):
             if number != 1 or not isinstance(update, bytes):
                 continue
             keys: list[str] = []
             value: Any = None
-            for part, content in wire.fields(update):
+            for part, content in _message(update):
                 if part in (_KEY, _NESTED_KEY):
-                    keys.append(wire.text(content))
+                    keys.append(_text(content))
                 elif part == _JSON:
-                    value = parse_json(wire.text(content))
+                    value = parse_json(_text(content))
             here = self.config
             for key in keys[:-1]:
                 here = here.setdefault(key, {})
@@ -230,20 +227,20 @@ class _Found:
 
     def _describe(self, message: bytes) -> None:
         names = {1: "run_id", 8: "name"}
-        for number, value in wire.fields(message):
+        for number, value in _message(message):
             if number in names:
-                self.run[names[number]] = value if isinstance(value, int) else wire.text(value)
+                self.run[names[number]] = value if isinstance(value, int) else _text(value)
             elif number == 4 and isinstance(value, bytes):
                 self._configure(value)
             elif number == 17 and isinstance(value, bytes):
-                seconds, nanoseconds = wire.first(value, 1), wire.first(value, 2)
+                seconds, nanoseconds = _first(value, 1), _first(value, 2)
                 if isinstance(seconds, int):
                     self.started = seconds + (nanoseconds * 1e-9 if isinstance(nanoseconds, int) else 0.0)
 
     def _environment(self, message: bytes) -> None:
-        for number, value in wire.fields(message):
+        for number, value in _message(message):
             if number == 5:
-                self.arguments.append(wire.text(value))
+                self.arguments.append(_text(value))
             elif number == 19 and isinstance(value, int):
                 self.gpus = value
 
@@ -397,3 +394,75 @@ class _Chain:
             )
             found.append(Note("log-cut-off", "info", message, {**data, "offset": self.ends_inside}))
         return tuple(found)
+
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FLOAT64 = struct.Struct("<d")
+_LONGEST_VARINT = 10
+
+
+def _message(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of every field in order: numbers as int, everything else as the bytes that stand there.
+
+    Raises:
+        ValueError: the bytes are no whole message.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == VARINT:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        if kind == BYTES:
+            length, at = _varint(message, at)
+        elif kind in (FIXED64, FIXED32):
+            length = 8 if kind == FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind} at byte {at}")
+        if at + length > end:
+            raise ValueError(f"a field of {length} bytes at byte {at} of {end}")
+        yield key >> 3, message[at : at + length]
+        at += length
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and the offset behind it.
+
+    Raises:
+        ValueError: the message ends inside it.
+    """
+    result = 0
+    for i in range(_LONGEST_VARINT):
+        if at + i >= len(message):
+            break
+        byte = message[at + i]
+        result |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return result, at + i + 1
+    raise ValueError(f"no whole number at byte {at}")
+
+
+def _first(message: bytes, *path: int) -> int | bytes | None:
+    """The first field under a path of field numbers; None if it is absent.
+
+    Raises:
+        ValueError: a message on the way is not whole.
+    """
+    value: int | bytes | None = message
+    for number in path:
+        if not isinstance(value, bytes):
+            return None
+        value = next((found for key, found in _message(value) if key == number), None)
+    return value
+
+
+def _text(value: int | bytes | None) -> str:
+    """A field that holds text; empty if it is absent."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else ""
+
+
+def _float64(value: bytes) -> float:
+    """A field that holds a double."""
+    return float(_FLOAT64.unpack(value)[0])

@@ -41,13 +41,13 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     assert refused.returncode == 1
     assert str(target) in refused.stderr
     assert not table.exists()
-    text = target.read_text().replace("confirmed: false", "confirmed: true")
+    text = target.read_text()
     target.write_text(text.replace("answer: null", "answer: 16"))
     done = isocompute("doctor", "--map", target, "--output", table, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["schema_version"] == 1
-    assert {note["code"] for note in document["notes"]} == {"log-cut-off", "file-unreadable"}
+    assert {note["code"] for note in document["notes"]} == {"log-cut-off", "files-not-read"}
     assert [run["group_size"] for run in document["runs"]] == [16, 16]
     runs = RunSet.read(table)
     assert runs.series("avg@4", "gsm")[0].rollouts_T[-1] == 50 * 256

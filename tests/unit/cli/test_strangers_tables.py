@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
@@ -41,19 +42,6 @@ def eight_runs(metric: str = "avg@4") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def thousands(table: pd.DataFrame) -> pd.DataFrame:
-    """As spreadsheets export them: quoted thousands in place of steps, percents."""
-    rollouts = (table["step"] * table["num_generations"] * 16).map("{:,}".format)
-    percent = (table["avg@4"] * 100).map("{:.2f}%".format)
-    return table.assign(rollouts=rollouts, **{"avg@4": percent}).drop(columns="step")
-
-
-def german(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(
-        **{name: table[name].map(lambda cell: str(cell).replace(".", ",")) for name in table if "@" in name}
-    )
-
-
 def nested(row: dict[str, object]) -> str:
     """One line of a log with its settings in an object of their own."""
     settings = {name: row.pop(name) for name in ("num_generations", "prompts_per_step")}
@@ -74,8 +62,6 @@ WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
         .drop(columns="prompts_per_step")
         .to_csv(path, index=False)
     ),
-    "thousands.csv": lambda table, path: thousands(table).to_csv(path, index=False),
-    "german.csv": lambda table, path: german(table).to_csv(path, index=False, sep=";"),
     "wandb-table.csv": lambda table, path: (
         table.rename(columns={"experiment": "Name"})
         .assign(State="finished", Created="2026-01-01T10:00:00Z", Tags="")
@@ -91,11 +77,6 @@ WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "schedule.csv": lambda table, path: table.assign(lr=1e-6 * (1 - table["step"] / 300)).to_csv(path, index=False),
     "indexed.parquet": lambda table, path: table.set_index(["experiment", "step"]).to_parquet(path),
     "records.json": lambda table, path: table.to_json(path, orient="records"),
-    "thousands-of-rollouts.csv": lambda table, path: (
-        table.assign(rollouts=(table["step"] * table["num_generations"] * 16 / 1000).map("{:.3f}k".format))
-        .drop(columns="step")
-        .to_csv(path, index=False)
-    ),
     "nested.jsonl": lambda table, path: path.write_text("".join(map(nested, table.to_dict("records")))),
     "records.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
 }
@@ -254,9 +235,9 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocom
 @pytest.mark.parametrize(
     ("beside", "every", "metric", "code"),
     [
-        ((), 10, "reward", "reward-taken-for-evaluation"),
-        (("entropy",), 10, "train_reward", "reward-taken-for-training"),
-        ((), 1, "train_reward", "reward-taken-for-training"),
+        ((), 10, "reward", "column-assumed"),
+        (("entropy",), 10, "train_reward", "column-assumed"),
+        ((), 1, "train_reward", "column-assumed"),
     ],
 )
 def test_a_reward_without_a_name_is_what_stands_beside_it_says(
@@ -329,7 +310,7 @@ def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a
         name: one.replace(answer=16 if one.field == "problems_per_batch" else None)
         for name, one in mapping.questions.items()
     }
-    mapping.replace(runs=runs, questions=answered, confirmed=True).save(tmp_path / "map.yaml")
+    mapping.replace(runs=runs, questions=answered).save(tmp_path / "map.yaml")
     looked = isocompute("doctor", "--map", "map.yaml")
     assert (looked.returncode, endings(looked)) == (0, 1), looked.stdout
     assert next_of(looked) == next_of(done)
@@ -359,7 +340,7 @@ def test_what_needs_neither_n_nor_problems_works_without(isocompute: Command, tm
     assert again.returncode == 0, again.stderr
 
 
-def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_begin_anew(tmp_path: Path) -> None:
+def test_rows_without_a_name_are_told_apart_by_configuration_and_refused_where_they_repeat(tmp_path: Path) -> None:
     table = eight_runs().drop(columns="experiment")
     table.sort_values(["step", "num_generations"], kind="stable").drop_duplicates(["step", "num_generations"]).to_csv(
         tmp_path / "interleaved.csv", index=False
@@ -367,10 +348,8 @@ def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_b
     runs = RunSet.read(tmp_path / "interleaved.csv")
     assert [info.group_size for info in runs.runs()] == [4, 8, 16, 32]
     table.to_csv(tmp_path / "restarts.csv", index=False)
-    runs = RunSet.read(tmp_path / "restarts.csv")
-    assert len(runs.run_ids) == 8
-    assert len(runs.filter(metric="avg@4")) == 182
-    assert [note.code for note in runs.notes] == ["runs-told-apart-by-step"]
+    with pytest.raises(RecordError, match="repeats"):
+        RunSet.read(tmp_path / "restarts.csv")
 
 
 @pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
@@ -410,13 +389,10 @@ def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Com
     table.loc[5, "avg@4"] = np.nan
     text = table.to_csv(index=False, na_rep="nan", lineterminator="\r\n")
     (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
-    done = isocompute("allocate", "t.csv", "--budget", "100k")
-    assert done.returncode == 1
-    (command,) = re.findall(r"isocompute (doctor .*)$", done.stderr, re.MULTILINE)
-    assert isocompute(*shlex.split(command)).returncode == 0
-    runs = RunSet.read(tmp_path / "runs.parquet").filter(metric="avg@4")
-    assert len(runs) == 182 - 2
-    assert isocompute("allocate", "runs.parquet", "--budget", "100k").returncode == 0
+    runs = RunSet.read(tmp_path / "t.csv")
+    assert len(runs.filter(metric="avg@4")) == 182 - 2
+    assert {note.code for note in runs.notes} == {"log-cut-off", "values-not-finite"}
+    assert isocompute("allocate", "t.csv", "--budget", "100k").returncode == 0
 
 
 def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_command_that_fails_is_tried_again_and_the_alert_printed_once(
 def test_what_can_never_work_is_refused_at_once(isocompute: Command, tmp_path: Path) -> None:
     write(tmp_path / "run.jsonl", 20)
     (tmp_path / "notes.docx").write_text("no log")
-    (tmp_path / "map.yaml").write_text("kind: run-map\nschema_version: 1\nsearched: [runs]\nconfirmed: false\n")
+    (tmp_path / "map.yaml").write_text("kind: run-map\nschema_version: 1\nsearched: [runs]\nquestions: [\n")
     assert isocompute("plan", "--budget", "3M", "--output", "prior.json").returncode == 0
     before = sorted(tmp_path.iterdir())
     for arguments, message in (
@@ -257,7 +257,7 @@ def test_what_can_never_work_is_refused_at_once(isocompute: Command, tmp_path: P
         ("notes.docx/log.jsonl", "folder notes.docx is a file, not a folder"),
         ("notes.docx", "unknown ending '.docx'"),
         ("--map none.yaml", "none.yaml"),
-        ("--map map.yaml", "is not confirmed"),
+        ("--map map.yaml", "map.yaml:"),
     ):
         refused = isocompute("status", *shlex.split(arguments), "--once", "--watch")
         assert refused.returncode == 1, arguments
@@ -397,7 +397,7 @@ def test_runs_with_odd_names_are_watched_through_a_confirmed_mapping(isocompute:
         (tmp_path / "runs").mkdir(exist_ok=True)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "runs" / f"lucky-{n}.jsonl").write_text(text)
-    mapping = ["kind: run-map", "schema_version: 1", "searched: [runs]", "confirmed: true", "runs:"]
+    mapping = ["kind: run-map", "schema_version: 1", "searched: [runs]", "runs:"]
     mapping += [
         f"  {name}: {{group_size: {n}, problems_per_batch: 32}}" for name, n in (("lucky-4", 4), ("lucky-16", 16))
     ]

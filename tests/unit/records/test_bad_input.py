@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 
 GOOD: dict[str, Any] = {"n": [8, 16], "bp": [32, 32], "C": [256, 512], "avg@4": [0.4, 0.5]}
@@ -104,13 +104,3 @@ def test_bad_input_is_refused_with_place_value_and_remedy(case: str):
     assert caught.value.hint
     for part in expected:
         assert part in str(caught.value)
-
-
-def test_record_errors_are_catchable_as_the_base_and_as_value_errors():
-    for kind in (IsoComputeError, ValueError):
-        with pytest.raises(kind):
-            RunSet.from_columns({})
-
-
-def test_the_good_table_of_these_cases_is_read():
-    assert len(RunSet.from_columns(GOOD)) == 2

@@ -1,7 +1,5 @@
 """Problems land in the paper's bands by exact pass rate, and validation problems are never trained on."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,24 +64,6 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another() -> None:
     assert len(first) == 300
 
 
-def test_a_generator_is_accepted_and_the_global_one_is_left_alone() -> None:
-    before = np.random.get_state()[1].tolist()  # noqa: NPY002
-    split_by_difficulty(np.full(10, 8), 16, rng=np.random.default_rng(3))
-    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
-
-
-def test_positions_are_sorted_and_cannot_be_changed() -> None:
-    positions = a_split()["easy"].train_P
-    assert np.all(np.diff(positions) > 0)
-    with pytest.raises(ValueError, match="read-only"):
-        positions[0] = 5
-
-
-def test_a_split_survives_pickling() -> None:
-    split = a_split()
-    assert np.array_equal(pickle.loads(pickle.dumps(split))["hard"].train_P, split["hard"].train_P)
-
-
 def codes(passes: list[int], samples: int, validation: int = 0) -> dict[str, dict[str, object]]:
     return {
         note.code: dict(note.data) for note in split_by_difficulty(passes, samples, rng=0, validation=validation).notes
@@ -97,7 +77,7 @@ def test_sixteen_samples_cannot_tell_extremely_hard_and_the_note_says_how_unsure
     assert isinstance(upper, float)
     assert (1 - upper) ** 16 == pytest.approx(0.05)
     assert "extremely-hard-unidentified" not in codes([1, 8], 16)
-    assert [*codes([0, 8], 128)] == ["extremely-hard-set-apart"]
+    assert not codes([0, 8], 128)
 
 
 def test_unstudied_bands_are_counted() -> None:

@@ -90,21 +90,9 @@ def test_a_batch_in_rollouts_gives_the_problems() -> None:
 def test_a_batch_that_may_count_rollouts_is_read_with_a_warning() -> None:
     table = {name if name != "prompts_per_step" else "train_batch_size": values for name, values in TABLE.items()}
     (note,) = iso.RunSet.from_columns(table).notes
-    assert (note.code, note.severity) == ("batch-taken-for-problems", "warning")
+    assert (note.code, note.severity) == ("column-assumed", "warning")
     plain = {name if name != "num_generations" else "n": values for name, values in table.items()}
     assert not iso.RunSet.from_columns(plain).notes
-
-
-def test_settings_are_asked_about_and_metrics_are_not() -> None:
-    settings = {**TABLE, "gpus": [8] * 6, "warmup": [1, 1, 1, 2, 2, 2]}
-    with pytest.raises(RecordError) as refused:
-        iso.RunSet.from_columns(settings)
-    assert set(refused.value.options) == {"--ignore gpus", "--ignore warmup"}
-    kept = iso.RunSet.from_columns(settings, ignore=["gpus", "warmup"])
-    assert kept == iso.RunSet.from_columns(TABLE)
-    # Evaluations and known diagnostics may stand still.
-    still = iso.RunSet.from_columns({**TABLE, "accuracy": [0.0] * 6, "entropy": [0.5] * 6})
-    assert still.metrics == ("accuracy", "avg@4", "entropy")
 
 
 def test_a_learning_rate_that_follows_a_schedule_is_its_largest() -> None:

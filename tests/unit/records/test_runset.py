@@ -37,11 +37,6 @@ def test_series_are_sorted_float_arrays_that_belong_to_the_caller(runs: RunSet):
     assert runs.series("avg@4")[0].value_T.tolist() == [0.5, 0.6]
 
 
-def test_series_skip_runs_that_lack_the_metric(runs: RunSet):
-    part = runs.filter(metric="avg@4").concat(RunSet.from_columns({"n": [4], "C": [1], "best@4": [0.1]}))
-    assert [run.group_size for run in part.series("best@4")] == [4]
-
-
 def test_a_metric_that_is_not_there_is_refused_with_the_nearest_match(runs: RunSet):
     with pytest.raises(RecordError, match=r"'avg@8'.*avg@4, best@4\n.*'avg@4'"):
         runs.series("avg@8")
@@ -89,11 +84,6 @@ def test_unknown_context_pools_with_unknown_and_with_nothing_else():
     columns = {"n": [8, 16, 32], "C": [1, 1, 1], "model": [None, "m", None], "avg@4": [0.1, 0.2, 0.3]}
     groups = RunSet.from_columns(columns).context_groups()
     assert [run_ids for _, run_ids in groups] == [["n8-seed0", "n32-seed0"], ["n16-seed0"]]
-
-
-def test_context_groups_refuse_a_field_that_is_none(runs: RunSet):
-    with pytest.raises(RecordError, match="'learning_rat'"):
-        runs.context_groups(ignore=["learning_rat"])
 
 
 def test_filter_takes_values_collections_tests_and_expressions(runs: RunSet):
@@ -166,12 +156,6 @@ def test_to_pandas_keeps_values_and_marks_gaps(runs: RunSet):
     assert RunSet.from_columns(frame.iloc[:-1]) == runs
 
 
-def test_dict_form_states_constant_columns_once(runs: RunSet):
-    raw = runs.to_dict()
-    assert raw["constants"]["model"] == "qwen"
-    assert set(raw["columns"]) == {"run_id", "group_size", "step", "rollouts", "metric", "value", "learning_rate"}
-
-
 def test_a_damaged_dict_is_refused(runs: RunSet):
     with pytest.raises(RecordError, match="constants"):
         RunSet.from_dict({"columns": {}})
@@ -179,15 +163,6 @@ def test_a_damaged_dict_is_refused(runs: RunSet):
     raw["columns"]["value"].pop()
     with pytest.raises(RecordError):
         RunSet.from_dict(raw)
-
-
-def test_repr_tells_the_extent(runs: RunSet):
-    assert repr(runs) == (
-        "RunSet(2 runs, 6 evaluations; metrics avg@4, best@4; eval_sets validation; group sizes 8 to 32; "
-        "rollouts 5120 to 4.096e+04)"
-    )
-    wide = RunSet.from_columns({"n": [8], "C": [1], **{f"metric_{i}": [0.5] for i in range(1000)}})
-    assert len(repr(wide)) < 400
 
 
 def test_pickling_keeps_the_table(runs: RunSet):
@@ -198,37 +173,6 @@ def test_equality_is_by_content(runs: RunSet):
     assert runs != runs.filter(n=8)
     assert runs != "runs"
     assert runs == RunSet.from_columns(runs.to_polars())
-
-
-def test_changing_the_exported_frame_does_not_change_the_runs(runs: RunSet):
-    before = runs.to_dict()
-    frame = runs.to_polars()
-    frame[0, "value"] = 0.0
-    assert runs.to_dict() == before
-
-
-LATER = ("temperature", "top_p", "max_prompt_tokens", "filter", "off_policy")
-
-
-def test_a_table_from_before_the_columns_on_training_is_read_and_pools_with_one_that_has_them() -> None:
-    now = RunSet.from_columns(
-        {"run_id": ["a", "b"], "n": [4, 8], "bp": [8, 8], "step": [1, 1], "avg@4": [0.5, 0.6]},
-        temperature=0.6,
-        filter="none",
-    )
-    earlier = RunSet.from_columns(
-        now.to_polars().drop(LATER).with_columns(run_id=pl.col("run_id") + "-earlier").to_dict(as_series=False)
-    )
-    assert {earlier.runs()[0].context[name] for name in LATER} == {None}
-    refuse_mixed_contexts(now.concat(earlier).series("avg@4"), ())
-    hotter = RunSet.from_columns(
-        now.to_polars()
-        .with_columns(run_id=pl.col("run_id") + "-hotter", temperature=pl.lit(1.0))
-        .to_dict(as_series=False)
-    )
-    with pytest.raises(FitError, match="temperature"):
-        refuse_mixed_contexts(now.concat(earlier, hotter).series("avg@4"), ())
-    refuse_mixed_contexts(now.concat(hotter).series("avg@4"), ("temperature",))
 
 
 def test_learning_rates_read_off_one_schedule_pool_and_others_do_not() -> None:

@@ -15,13 +15,13 @@ from isocompute_sdk.specs import Data, Recipe, RunSpec
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
 
 
-def answered(path: Path, answers: dict[str, object], confirmed: bool = True) -> None:
+def answered(path: Path, answers: dict[str, object]) -> None:
     """What a person does to a proposed mapping: an answer behind every question about these fields."""
     text = path.read_text()
     for field, answer in answers.items():
         text, count = re.subn(rf"(field: {field}\n(?:.*\n)*?    answer: )null", rf"\g<1>{answer}", text)
         assert count
-    path.write_text(text.replace("confirmed: false", "confirmed: true") if confirmed else text)
+    path.write_text(text)
 
 
 def test_saved_configurations_are_certain_and_need_no_confirmation(tmp_path: Path) -> None:
@@ -31,7 +31,6 @@ def test_saved_configurations_are_certain_and_need_no_confirmation(tmp_path: Pat
     (entry,) = mapping.runs.values()
     assert (entry.group_size, entry.problems_per_batch, entry.context["kl_coef"]) == (16, 32, 0.001)
     assert entry.evidence["group_size"].endswith("actor_rollout_ref.rollout.n = 16")
-    assert mapping.confirmed
     assert not mapping.questions
     assert read_mapped(tmp_path / "map.yaml", mapping.replace(searched=(".",))).runs()[0].group_size == 16
 
@@ -63,11 +62,11 @@ def test_an_entry_that_is_filled_in_answers_its_question(tmp_path: Path) -> None
     write_events(tmp_path / "sun", range(1, 31), OPENRLHF)
     mapping = propose(tmp_path)
     assert len(mapping.open_questions()) == 2
-    entry = mapping.runs["sun"].replace(group_size={0: 8, 20: 16}, problems_per_batch=32)
-    filled = mapping.replace(runs={"sun": entry}, confirmed=True, searched=(str(tmp_path),))
+    entry = mapping.runs["sun"].replace(group_size=16, problems_per_batch=32)
+    filled = mapping.replace(runs={"sun": entry}, searched=(str(tmp_path),))
     filled.save(tmp_path / "maps" / "map.yaml")
     runs = read_mapped(tmp_path / "maps" / "map.yaml", filled)
-    assert [info.group_size for info in runs.runs()] == [8, 16]
+    assert [info.group_size for info in runs.runs()] == [16]
     again = RunMap.load(tmp_path / "maps" / "map.yaml")
     assert again == filled
     skipped = mapping.replace(runs={"sun": mapping.runs["sun"].replace(skip=True)})
@@ -113,7 +112,7 @@ def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_pat
     answered(target, {})
     runs = read_mapped(target)
     assert len(runs.run_ids) == 31
-    assert [note.data["file"] for note in runs.notes if note.code == "file-unreadable"] == [
+    assert [note.data["files"][0] for note in runs.notes if note.code == "files-not-read"] == [
         str(tmp_path / "broken.parquet")
     ]
 
@@ -121,7 +120,7 @@ def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_pat
 def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
     for name in ("n8_bp32", "n16_bp32"):
         write_events(tmp_path / name, range(1, 31), OPENRLHF)
-    mapping = propose(tmp_path, set={"n": 8, "bp": 32}).replace(confirmed=True, searched=(".",))
+    mapping = propose(tmp_path, set={"n": 8, "bp": 32}).replace(searched=(".",))
     fewer = mapping.replace(runs={"n8_bp32": mapping.runs["n8_bp32"]})
     runs = read_mapped(tmp_path / "map.yaml", fewer)
     assert [note.data["runs"] for note in runs.notes if note.code == "run-not-in-mapping"] == [["n16_bp32"]]
@@ -132,7 +131,7 @@ def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
 def test_tables_that_hold_one_run_twice_are_refused_with_what_to_change(tmp_path: Path) -> None:
     for name in ("one.csv", "copy.csv"):
         (tmp_path / name).write_text("run,n,bp,step,avg@4\na,8,32,0,0.5\na,8,32,10,0.6\n")
-    mapping = propose(tmp_path).replace(confirmed=True, searched=(str(tmp_path),))
+    mapping = propose(tmp_path).replace(searched=(str(tmp_path),))
     with pytest.raises(RecordError, match="`searched`"):
         read_mapped(tmp_path / "map.yaml", mapping)
 

@@ -91,7 +91,7 @@ def test_a_run_of_a_launch_script_is_one_line_under_its_own_name(folder: Path) -
     assert (found["b"].attempts, found["b"].rollouts, found["b"].rollouts_spent) == (2, 50 * 256, 61 * 256)
     assert not found["waiting"].readable
     assert sorted(propose(folder).runs) == ["a", "b"]
-    assert propose(folder).confirmed
+    assert not propose(folder).questions
     assert by_name(folder / "a").keys() == {"a"}
 
 

@@ -113,7 +113,7 @@ def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) 
     runs = RunSet.read(tmp_path)
     (info,) = runs.runs()
     assert (info.run_id, info.group_size, info.problems_per_batch, info.rollouts) == ("orchestrator", 16, 16, 6 * 256)
-    assert "run-without-reward" in {note.code for note in runs.notes}
+    assert "run-left-out" in {note.code for note in runs.notes}
 
 
 def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> None:

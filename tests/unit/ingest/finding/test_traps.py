@@ -241,7 +241,7 @@ def test_starts_that_logged_nothing_keep_no_other_run_from_being_read(tmp_path: 
     launch(tmp_path / "b" / "runs" / "Nov22_10-00-00_host", arguments(8), range(1, 11), 2000)
     runs = RunSet.read(tmp_path)
     assert [info.rollouts for info in runs.runs()] == [320]
-    assert "run-without-values" in {note.code for note in runs.notes}
+    assert "run-left-out" in {note.code for note in runs.notes}
 
 
 def test_a_state_may_hold_what_is_no_number(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def logged_twice(tmp_path: Path) -> Path:
 def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice: Path) -> None:
     mapping = propose(logged_twice, set={"n": 8, "bp": 32})
     assert sorted(run.skip for run in mapping.runs.values()) == [False, True]
-    confirmed = mapping.replace(confirmed=True, searched=(str(logged_twice),))
+    confirmed = mapping.replace(searched=(str(logged_twice),))
     assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
     (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
     assert said.startswith("its evaluations are those of 'n8_bp32'")

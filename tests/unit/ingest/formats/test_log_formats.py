@@ -128,9 +128,9 @@ def test_an_audit_reads_the_logs_of_frameworks_too(tmp_path: Path) -> None:
         write_events(tmp_path / name, range(1, 31), OPENRLHF)
     (tmp_path / "b" / "config.json").write_text('{"n_samples_per_prompt": 8, "rollout_batch_size": 32}')
     left: dict[str, str] = {}
-    runs = RunSet.read(tmp_path, on_truncated="drop", left_out=left)
+    runs = RunSet.read(tmp_path, left_out=left)
     assert runs.run_ids == ("b",)
     assert list(left) == [str(tmp_path / "a")]
     left = {}
-    runs = RunSet.read(tmp_path, on_truncated="drop", left_out=left, n=8, bp=32)
+    runs = RunSet.read(tmp_path, left_out=left, n=8, bp=32)
     assert (runs.run_ids, left) == (("a", "b"), {})

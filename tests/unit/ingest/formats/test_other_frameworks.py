@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 
@@ -43,18 +41,6 @@ def check_tinker(folder: Path, attempts: int, lost: int) -> None:
     (series,) = runs.series(next(name for name in runs.metrics if name.startswith("avg@")))
     assert series.rollouts_T.tolist() == [0, 5 * 128, 10 * 128, 15 * 128]
     assert runs.runs()[0].rollouts_spent == 20 * 128 + lost
-
-
-def test_tinker_logs_of_the_real_logger_are_read(tmp_path: Path) -> None:
-    ml_log = pytest.importorskip("tinker_cookbook.utils.ml_log")
-    logger = ml_log.JsonLogger(tmp_path)
-    logger.log_hparams(TINKER)
-    for step in range(15):
-        logger.log_metrics(tinker_row(step), step=step)
-    logger.store.truncate_metrics(10)
-    for step in range(10, 20):
-        logger.log_metrics(tinker_row(step), step=step)
-    check_tinker(tmp_path, attempts=2, lost=5 * 128)
 
 
 def test_a_resume_of_tinker_keeps_what_was_paid_for(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -125,11 +124,3 @@ def test_a_configuration_that_contradicts_what_was_logged_is_asked_about(tmp_pat
     (found,) = diagnose(tmp_path).runs
     assert found.group_size == "?"
     assert any("n_samples_per_prompt" in problem or "known" in problem for problem in found.problems)
-
-
-@pytest.mark.parametrize("backend", ["wandb", "tensorboard", "mlflow"])
-def test_skyrls_own_tracking(tmp_path: Path, backend: str) -> None:
-    pytest.importorskip("skyrl.train.utils.tracking")
-    program = PROGRAM.with_name("log_with_skyrl.py")
-    subprocess.run([sys.executable, program, backend, tmp_path, json.dumps({})], check=True, capture_output=True)
-    check_skyrl(tmp_path)

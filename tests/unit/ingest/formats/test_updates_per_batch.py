@@ -110,7 +110,7 @@ def test_a_wandb_run_that_ended_before_its_trainer_logged_counts_generations() -
     path = Path("run-1.wandb")
     attempts = (Attempt(path, series, 0.0, None, ()),)
     log = RunLog("run", path, "wandb", attempts, step_name="train/global_step", settings=((path, ARGUMENTS),))
-    frame = tabulate(counted_from_one(log), Reading(12, 2, steps_per_batch=1.5)).frame
+    frame, _ = tabulate(counted_from_one(log), Reading(12, 2, steps_per_batch=1.5))
     assert frame["metric"].unique().to_list() == ["train_reward"]
     assert frame["value"].to_list() == [0.1, 0.3, 0.2, 0.4]
     assert frame["rollouts"].to_list() == [24, 48, 72, 96]

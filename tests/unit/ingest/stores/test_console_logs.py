@@ -165,4 +165,4 @@ def test_other_training_is_said_to_be_that_and_keeps_nothing_from_being_read(tmp
     (other.parent / "args.json").write_text(json.dumps(ARGUMENTS))
     runs = RunSet.read(tmp_path)
     assert runs.run_ids == ("grpo",)
-    assert "run-without-reward" in {note.code for note in runs.notes}
+    assert "run-left-out" in {note.code for note in runs.notes}

@@ -15,7 +15,7 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
-from isocompute_sdk.ingest.stores.event_files import read_event_start
+from isocompute_sdk.ingest.stores.event_files import read_event_file
 from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
@@ -236,7 +236,9 @@ def test_launches_in_one_folder_are_runs_of_their_own(tmp_path: Path) -> None:
     launch(folder, arguments(8, 1e-5), range(21, 51), 4000)  # goes on after step 20
     launch(folder, arguments(8, 1e-5), range(1, 11), 5000)  # begins anew
     launch(folder, arguments(12), range(0), 6000)  # died before its first update
-    assert read_event_start(folder / "events.out.tfevents.4000.host.7.0").first_step == 21
+    start = read_event_file(folder / "events.out.tfevents.4000.host.7.0", only_beginning=True)
+    assert start is not None
+    assert start.first_step == 21
     runs = RunSet.read(folder)
     found = [(one.group_size, one.context["learning_rate"], one.rollouts, one.rollouts_spent) for one in runs.runs()]
     assert sorted(found) == [

@@ -53,6 +53,13 @@ def test_runs_are_read_without_a_question(logged: Path) -> None:
     assert info.rollouts_spent == 22 * 32
 
 
+def test_a_start_that_was_resumed_under_a_new_id_is_said_to_begin_late(logged: Path, tmp_path: Path) -> None:
+    for path in run_files(logged, "kept")[1:]:
+        shutil.copytree(path.parent, tmp_path / "wandb" / path.parent.name)
+    (note,) = [note for note in RunSet.read(tmp_path).notes if note.code == "log-starts-late"]
+    assert (note.severity, note.data["step"]) == ("warning", 10)
+
+
 def test_a_copy_that_followed_links_counts_once(logged: Path, tmp_path: Path) -> None:
     shutil.copytree(logged, tmp_path / "copy")
     assert len(run_files(tmp_path / "copy")) == 3

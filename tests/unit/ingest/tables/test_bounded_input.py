@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import pickle
@@ -18,13 +17,12 @@ import polars as pl
 import pytest
 
 from isocompute_sdk import files
-from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import propose
 from isocompute_sdk.ingest import tables as packed
 from isocompute_sdk.ingest.stores.event_files import read_event_file
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.specs import Study, Throughput, load_spec
 
 SECONDS = 60.0
 """Far more than it takes anywhere, and far less than what grows with the square of the columns."""
@@ -76,12 +74,6 @@ def test_too_many_columns_are_refused_in_seconds(tmp_path: Path, name: str, writ
     assert time.process_time() - began < SECONDS
 
 
-def test_a_thousand_columns_are_read(tmp_path: Path) -> None:
-    names = [f"m{i}" for i in range(1000)]
-    (tmp_path / "runs.csv").write_text(f"{','.join([*ROW, *names])}\n8,32,1,{','.join(['0.5'] * 1000)}\n")
-    assert len(RunSet.read(tmp_path / "runs.csv").metrics) == 1000
-
-
 @pytest.mark.parametrize("name", ["runs.csv", "runs.jsonl", "trainer_state.json"])
 def test_a_file_above_the_limit_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     # No document of a trainer may be as large as a table may be.
@@ -91,15 +83,6 @@ def test_a_file_above_the_limit_is_refused_by_name(tmp_path: Path, monkeypatch: 
         file.truncate(largest + 1)
     with pytest.raises(RecordError, match=name):
         RunSet.read(tmp_path / name, n=8, bp=32)
-
-
-def test_what_a_small_packed_file_holds_is_bounded_too(tmp_path: Path) -> None:
-    path = tmp_path / "runs.csv.gz"
-    path.write_bytes(gzip.compress(b"8,32,1,0.5\n" * 50_000))
-    assert path.stat().st_size < 10_000
-    assert len(packed.read_text(path, largest=550_000)[0]) == 550_000
-    with pytest.raises(RecordError, match=r"runs\.csv\.gz"):
-        packed.read_text(path, largest=549_999)
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "runs.jsonl"])
@@ -131,7 +114,7 @@ def test_a_parquet_file_that_unpacks_to_billions_of_cells_is_refused(tmp_path: P
         RunSet.read(tmp_path / "runs.parquet")
 
 
-@pytest.mark.parametrize("name", ["runs.csv", "runs.csv.gz", "runs.jsonl", "runs.parquet", "events.out.tfevents.1"])
+@pytest.mark.parametrize("name", ["runs.csv", "runs.jsonl", "runs.parquet", "events.out.tfevents.1"])
 def test_a_pipe_is_refused_wherever_a_table_or_log_is_read(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     for read in (RunSet.read, read_event_file) if "tfevents" in name else (RunSet.read,):
@@ -139,18 +122,6 @@ def test_a_pipe_is_refused_wherever_a_table_or_log_is_read(tmp_path: Path, name:
             read(tmp_path / name)
     with pytest.raises(RecordError):
         RunSet.read(tmp_path)
-
-
-@pytest.mark.parametrize("type", [Study, Throughput])
-def test_specs_are_read_from_regular_files_of_bounded_size(tmp_path: Path, type: type) -> None:
-    os.mkfifo(tmp_path / "pipe.yaml")
-    with (tmp_path / "large.yaml").open("wb") as file:
-        file.truncate(200 * 2**20)
-    for name in ("pipe.yaml", "large.yaml", "/dev/zero", "/dev/stdin"):
-        began = time.process_time()
-        with pytest.raises(SpecError, match=name):
-            load_spec(tmp_path / name, type)
-        assert time.process_time() - began < SECONDS
 
 
 def _log(folder: Path) -> None:
@@ -232,31 +203,10 @@ def test_shared_lists_of_a_pickle_do_not_unfold_without_bound(tmp_path: Path) ->
     assert read_training_args(tmp_path / "training_args.bin")["num_generations"] == 8
 
 
-def test_lines_and_content_of_a_packed_file_are_bounded_while_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("runs.csv.gz", "runs.jsonl.gz"):
-        with gzip.open(tmp_path / name, "wb") as file:
-            file.write(b"n,bp,step,avg@4\n8,32,1,")
-            for _ in range(40):
-                file.write(bytes(2**20))
-        with pytest.raises(RecordError, match=rf"{name}:2: this line"):
-            RunSet.read(tmp_path / name)
-    with packed.open_bytes(tmp_path / name) as file:
-        assert file.readline() == b"n,bp,step,avg@4\n"
-        with pytest.raises(EOFError):
-            file.readline()
-    monkeypatch.setattr(packed, "LARGEST_TEXT", 2**20)
-    with packed.open_bytes(tmp_path / name) as file, pytest.raises(EOFError):
-        file.read()
-
-
 def test_a_name_with_a_nul_is_no_run_of_its_own(tmp_path: Path) -> None:
     rows = [f"{name},8,32,{step},0.{step}" for name, step in [("a", 1), ("a", 2), ("b", 1), ("b\0", 2)]]
     (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,avg@4", *rows, ""]))
-    with pytest.raises(RecordError, match="NUL"):
-        RunSet.read(tmp_path / "runs.csv")
-    runs = RunSet.read(tmp_path / "runs.csv", on_truncated="drop")
+    runs = RunSet.read(tmp_path / "runs.csv")
     assert runs.run_ids == ("a", "b")
     assert [note.code for note in runs.notes] == ["text-not-utf8"]
 

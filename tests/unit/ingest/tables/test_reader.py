@@ -37,13 +37,13 @@ texts = st.lists(st.lists(cells, min_size=1, max_size=4).map(",".join), max_size
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.sampled_from(["csv", "wandb", "jsonl"]), texts, st.booleans())
-def test_any_text_is_either_read_or_refused_with_a_hint(format: str, text: str, drop: bool):
+@given(st.sampled_from(["csv", "wandb", "jsonl"]), texts)
+def test_any_text_is_either_read_or_refused_with_a_hint(format: str, text: str):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "runs.txt")
         path.write_text(text, newline="")
         try:
-            outcome = RunSet.read(path, format, metric="avg@4", on_truncated="drop" if drop else "error")
+            outcome = RunSet.read(path, format, metric="avg@4")
         except RecordError as error:
             outcome = error
     if isinstance(outcome, RunSet):
@@ -156,8 +156,6 @@ def test_rename_and_ignore_need_not_fit_every_file(folder: Path):
 def test_a_misspelt_option_is_refused(folder: Path):
     with pytest.raises(RecordError, match=r"problem_per_batch(.|\n)*'problems_per_batch'"):
         RunSet.read(folder / "easy.csv", problem_per_batch=32)
-    with pytest.raises(RecordError, match=r"on_truncated.*'keep'"):
-        RunSet.read(folder / "easy.csv", on_truncated="keep")
 
 
 def test_a_plain_table_loads_no_log_format_and_no_backend(tmp_path: Path):

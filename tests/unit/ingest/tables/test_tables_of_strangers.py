@@ -28,7 +28,7 @@ def reward(step: int, n: int = 8) -> float:
 
 @pytest.mark.parametrize(
     "header",
-    ["Name,n,bp,update_step,avg@4", "Name,samples,bp,eval_step,avg@4", "run ,n ,bp,step , avg@4"],
+    ["Name,n,bp,update_step,avg@4", "Name,n,bp,eval_step,avg@4", "run ,n ,bp,step , avg@4"],
 )
 def test_known_names_are_read(tmp_path: Path, header: str) -> None:
     rows = [(f"r{n} ", n, 32, step, reward(step, n)) for n in (4, 8) for step in STEPS]
@@ -39,21 +39,10 @@ def test_known_names_are_read(tmp_path: Path, header: str) -> None:
     ]
 
 
-def test_samples_that_grow_are_no_group_size(tmp_path: Path) -> None:
-    rows = [("a", 256 * step, step, reward(step)) for step in STEPS]
-    with pytest.raises(RecordError, match="no column group_size"):
-        read(write(tmp_path / "t.csv", "run,samples,step,avg@4", rows))
-
-
 def test_two_data_sets_are_not_pooled(tmp_path: Path) -> None:
     rows = [(8, 32, step, where, reward(step)) for where in ("gsm8k", "math") for step in STEPS]
     runs = read(write(tmp_path / "t.csv", "n,bp,step,dataset,avg@4", rows))
     assert [context["train_data"] for context, _ in runs.context_groups()] == ["gsm8k", "math"]
-
-
-def test_several_data_sets_of_one_run_are_those_of_its_evaluations(tmp_path: Path) -> None:
-    rows = [("a", 8, 32, step, where, reward(step)) for step in STEPS for where in ("gsm8k", "math")]
-    assert read(write(tmp_path / "t.csv", "run,n,bp,step,dataset,avg@4", rows)).eval_sets == ("gsm8k", "math")
 
 
 def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
@@ -139,7 +128,7 @@ def test_a_run_that_was_exported_three_times_counts_once(tmp_path: Path, header:
     write(folder / "early.csv", header, [row for row in rows if int(row[3]) < 75])
     runs = read(folder)
     assert [len(one.value_T) for one in runs.series("avg@4")] == [len(STEPS)] * 2
-    assert len(RunSet.read(folder, on_truncated="drop", left_out={}).run_ids) == 2
+    assert len(RunSet.read(folder, left_out={}).run_ids) == 2
     found = diagnose(folder)
     assert sum(bool(one.problems) for one in found.runs) == 4
     assert found.next.startswith("isocompute doctor")

@@ -34,12 +34,6 @@ def test_a_chart_gives_one_run_per_column(tmp_path: Path):
     assert (other.run_id, other.seed, other.rollouts_T.tolist()) == ("a - b", 4, [5120.0])
 
 
-def test_a_metric_can_be_renamed_while_reading(tmp_path: Path):
-    path = write(tmp_path, CHART)
-    runs = RunSet.read(path, "wandb", runs=RUNS, rename={"eval/avg@4": "avg@4"}, metric="avg@4")
-    assert runs.metrics == ("avg@4",)
-
-
 def test_charts_of_several_metrics_join_by_run(tmp_path: Path):
     write(tmp_path, CHART)
     write(tmp_path, CHART.replace("avg@4", "best@4"), "chart2.csv")
@@ -54,11 +48,6 @@ def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
         RunSet.read(path)
     with pytest.raises(RecordError, match=r"'a - b - eval/avg@4'.*'sun-3'"):
         RunSet.read(path, runs={"sun-3": RUNS["sun-3"]})
-
-
-def test_a_column_that_is_not_wanted_can_be_ignored(tmp_path: Path):
-    runs = RunSet.read(write(tmp_path, CHART), runs={"sun-3": RUNS["sun-3"]}, ignore=["a - b - eval/avg@4"])
-    assert runs.run_ids == ("sun-3",)
 
 
 def test_a_column_that_fits_two_runs_is_ambiguous(tmp_path: Path):
@@ -127,7 +116,7 @@ def test_a_history_of_a_framework_counts_by_its_own_steps_and_has_our_names(tmp_
     entry = propose(path).runs["history"]
     assert entry.step_unit is None
     mapped = propose(path).replace(
-        runs={"history": entry.replace(group_size=8, problems_per_batch=32)}, confirmed=True, searched=(str(path),)
+        runs={"history": entry.replace(group_size=8, problems_per_batch=32)}, searched=(str(path),)
     )
     (again,) = read_mapped(tmp_path / "map.yaml", mapped).series("avg@4", "math")
     assert again.rollouts_T.tolist() == series.rollouts_T.tolist()
@@ -150,7 +139,7 @@ def test_a_step_that_counts_calls_is_a_question_and_never_taken_in_silence(tmp_p
 def test_a_cell_that_says_nan_was_measured_and_an_empty_one_was_not(tmp_path: Path):
     text = "Step,n8_bp32 - val-core/g/acc/mean@4\n0,0.5\n10,\n20,NaN\n30,0.6\n"
     path = write(tmp_path, text)
-    mapping = propose(path, set={"n": 8, "bp": 32}).replace(confirmed=True, searched=(str(path),))
+    mapping = propose(path, set={"n": 8, "bp": 32}).replace(searched=(str(path),))
     runs = read_mapped(tmp_path / "map.yaml", mapping)
     (note,) = [note for note in runs.notes if note.code == "values-not-finite"]
     assert note.data["step"] == 20

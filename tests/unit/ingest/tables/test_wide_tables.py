@@ -1,4 +1,4 @@
-"""A table without run ids holds one run, however its metrics lie in it, and two runs where its steps begin anew."""
+"""A table without run ids holds one run, however its metrics lie in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 
@@ -86,30 +87,44 @@ def test_one_run_is_one_run(tmp_path: Path, table: Any, ending: str) -> None:
     path = write(table(), tmp_path, ending)
     runs = RunSet.read(path, **SIZES)
     (info,) = runs.runs()
-    assert (info.rollouts, runs.run_ids) == (30 * 128, ("n8-bp16-seed0",))
+    assert info.rollouts == 30 * 128
     # Without n and B_p it is a log, of one attempt.
     assert [one.attempts for one in diagnose(path).runs] == [1]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
-def test_two_runs_one_below_the_other_stay_two(tmp_path: Path, table: Any) -> None:
+def test_two_runs_one_below_the_other_are_refused(tmp_path: Path, table: Any) -> None:
     again = table()
     values = [name for name in again if "step" not in name and name not in ("metric", "_runtime", "_timestamp")]
-    runs = RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
-    assert [info.rollouts for info in runs.runs()] == [30 * 128] * 2
-    for metric in {*runs.metrics} - {"step_seconds"}:
-        one, other = runs.filter(metric=metric).series(metric)
-        assert other.value_T.tolist() == pytest.approx((one.value_T / 2).tolist())
+    with pytest.raises(RecordError, match=r"repeats|begin anew"):
+        RunSet.read(write(pd.concat([again, again.assign(**again[values] / 2)]), tmp_path, "csv"), **SIZES)
 
 
-def test_values_that_an_earlier_start_measured_too_belong_to_their_own(tmp_path: Path) -> None:
-    """An evaluation at step 1 of both starts, as after a start that died before its second one."""
-    rows = [{"step": s, "loss": 0.1 * s, "eval_acc": 0.1 if s == 1 else None} for s in range(1, 6)]
-    rows += [{"step": s, "loss": 0.2 * s, "eval_acc": s / 40 if s % 10 == 1 else None} for s in STEPS]
-    path = write(pd.DataFrame(rows), tmp_path, "csv")
-    assert diagnose(path).verdict == "question"
-    first, second = RunSet.read(path, **SIZES).series("eval_acc")
-    assert (first.value_T.tolist(), second.value_T.tolist()) == ([0.1], [1 / 40, 11 / 40, 21 / 40])
+def test_two_runs_row_by_row_are_told_apart_by_their_settings_or_refused(tmp_path: Path) -> None:
+    other = trl().assign(reward=0.5 + trl()["reward"] / 9)
+    for name, runs in (("model", 2), ("seed", 2), (None, None)):
+        tables = (trl(), other) if name is None else (trl().assign(**{name: 1}), other.assign(**{name: 2}))
+        path = write(pd.concat(tables).sort_values("step", kind="stable"), tmp_path, "csv")
+        if runs is None:
+            with pytest.raises(RecordError, match="several values of reward"):
+                RunSet.read(path, **SIZES)
+            assert diagnose(path, set=SIZES).verdict == "unusable"
+        else:
+            assert len(RunSet.read(path, **SIZES).run_ids) == runs
+
+
+def test_evaluation_sets_of_rows_stay_apart(tmp_path: Path) -> None:
+    table = pd.concat([trl().assign(eval_set=name, **{"avg@4": value}) for name, value in (("a", 0.1), ("b", 0.2))])
+    assert RunSet.read(write(table, tmp_path, "csv"), **SIZES).filter(metric="avg@4").eval_sets == ("a", "b")
+
+
+def test_a_table_that_cannot_be_read_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    write(trl(), tmp_path, "csv")
+    again = pd.concat([trl(), trl().assign(reward=0.5)])
+    again.to_csv(tmp_path / "twice.csv", index=False)
+    left: dict[str, str] = {}
+    runs = RunSet.read(tmp_path, left_out=left, **SIZES)
+    assert (runs.run_ids, [Path(name).name for name in left]) == (("table",), ["twice.csv"])
 
 
 @pytest.mark.parametrize("order", ["backwards", "shuffled"])

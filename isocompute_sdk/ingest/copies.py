@@ -1,0 +1,190 @@
+"""One run in several logs or tables, which counts once: the same values at the same steps, as far as both go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import PER_RUN
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from isocompute_sdk.ingest.attempts import RunLog
+    from isocompute_sdk.ingest.log_runs import LoadedRun
+
+MIN_CHANGES = 6
+"""Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""
+RTOL = 1e-6
+"""Relative difference between copies: event files keep single precision."""
+_KEY = ("run_id", "metric", "eval_set")
+_NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch|runtime|per_second|total_flos)", re.I)
+Key = TypeVar("Key")
+Curves = Mapping[Any, NDArray[np.float64]]
+"""Measurement -> step and value, shape (evaluations, 2)."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What tells whether two runs are one."""
+
+    settings: Mapping[str, Any]
+    """n, B_p and what else is known of it."""
+    curves: Curves
+
+
+def alike(runs: Mapping[Key, Candidate]) -> Iterator[tuple[Key, Key, int]]:
+    """Pairs of runs that may be one, in order, and how many different fractions both have.
+
+    The settings of both agree where both are known, and every measurement of both has the same values at the same
+    steps, as far as both go. Fractions beyond the first of each measurement count: whole numbers and constants prove
+    nothing.
+    """
+    begun: dict[tuple[Any, ...], list[Key]] = {}
+    for name, one in runs.items():
+        for measurement, curve in one.curves.items():
+            if len(curve):
+                begun.setdefault((measurement, curve[0, 0], np.float32(curve[0, 1])), []).append(name)
+    order = {name: place for place, name in enumerate(runs)}
+    pairs = {pair for names in begun.values() for pair in combinations(names, 2)}
+    for first, second in sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]])):
+        one, other = runs[first], runs[second]
+        apart = (name for name in one.settings.keys() & other.settings.keys() if one.settings[name] is not None)
+        if any(other.settings[name] not in (None, one.settings[name]) for name in apart):
+            continue
+        shared = _shared_changes(one.curves, other.curves)
+        if shared is not None:
+            yield first, second, shared
+
+
+def _shared_changes(mine: Curves, theirs: Curves) -> int | None:
+    """Different fractions that two runs share; None if values or steps differ."""
+    count = 0
+    for name in mine.keys() & theirs.keys():
+        size = min(len(mine[name]), len(theirs[name]))
+        one, other = mine[name][:size], theirs[name][:size]
+        # TensorBoard keeps single precision, other logs every digit.
+        values = one[:, 1].astype(np.float32)
+        same = np.allclose(values, other[:, 1].astype(np.float32), rtol=RTOL, atol=0.0, equal_nan=True)
+        if not (same and np.array_equal(one[:, 0], other[:, 0])):
+            return None
+        count += max(0, len(np.unique(values[values != np.floor(values)])) - 1)
+    return count
+
+
+def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple[int, str], tuple[int, str]]]:
+    """Canonical tables without rows that an earlier one holds, some perhaps empty; and each copy with its original.
+
+    A run is named by the position of its table and its run_id.
+    """
+    import polars as pl
+
+    if len(tables) < 2:
+        return list(tables), {}
+    place = pl.coalesce("step", "rollouts").alias("_at")
+    runs: dict[tuple[int, str], Candidate] = {}
+    for i, table in enumerate(tables):
+        curves: dict[str, dict[Any, NDArray[np.float64]]] = {}
+        for (name, *measurement), rows in table.select(place, *_KEY, "value").partition_by(_KEY, as_dict=True).items():
+            curves.setdefault(name, {})[tuple(measurement)] = rows.select("_at", "value").to_numpy()
+        settings = table.group_by("run_id", maintain_order=True).first().rows_by_key("run_id", named=True, unique=True)
+        for name, own in settings.items():
+            runs[i, name] = Candidate({field: own[field] for field in PER_RUN if field != "seed"}, curves[name])
+    copies: dict[tuple[int, str], tuple[int, str]] = {}
+    for original, copy, shared in alike(runs):
+        apart = original[0] != copy[0] and copy not in copies and original not in copies
+        if apart and shared >= MIN_CHANGES:
+            copies[copy] = original
+    kept: list[pl.DataFrame] = []
+    for i, table in enumerate(tables):
+        names = {run: original for (part, run), (_, original) in copies.items() if part == i}
+        own = table.with_columns(pl.col("run_id").replace(names), place)
+        earlier = [one.select(*_KEY, "_at") for one in kept if names]
+        there = pl.col("run_id").is_in([*names.values()])
+        repeats = pl.concat(earlier) if earlier else own.clear().select(*_KEY, "_at")
+        kept.append(pl.concat([own.filter(~there), own.filter(there).join(repeats, on=[*_KEY, "_at"], how="anti")]))
+    return [one.drop("_at") for one in kept], copies
+
+
+def told(original: str) -> str:
+    """What is wrong with a copy, for people."""
+    return f"its evaluations are those of {original!r}, value for value: one run in two logs"
+
+
+def repeated(name: str, original: str) -> Note:
+    """That a run is left out, since it would count twice."""
+    message = f"run {name!r}: {told(original)}. It is left out, since it would count twice."
+    return Note("run-repeated", "warning", message, {"run_id": name, "same_as": original})
+
+
+@dataclass(frozen=True)
+class SameRuns:
+    """Runs that several logs hold."""
+
+    runs: dict[str, LoadedRun]
+    """Every run, with a configuration that one of several copies has for the one that stands for all."""
+    copies: dict[str, str]
+    """Run -> the run that it repeats."""
+    undecided: tuple[str, str] | None
+    """Two logs of one name by different loggers that hold too little to tell whether they are one run."""
+
+
+def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, Any]]) -> SameRuns:
+    """Which logs repeat another one; that with more attempts, then more steps, then more tags stands for all.
+
+    Args:
+        runs: every run.
+        given: run -> what a person said of it.
+    """
+    known, copies, undecided = dict(runs), dict[str, str](), None
+    if len(runs) < 2:
+        return SameRuns(known, copies, undecided)
+    order = sorted(runs, key=lambda name: _extent(runs[name].log), reverse=True)
+    candidates = {name: Candidate(_sizes(runs[name], given[name]), _curves(runs[name].log)) for name in order}
+    for kept, name, shared in alike(candidates):
+        one, other = runs[kept].log, runs[name].log
+        if kept in copies or name in copies or not _may_be_one(one, other, candidates[kept], candidates[name]):
+            continue
+        if shared >= MIN_CHANGES:
+            copies[name] = kept
+            mine, theirs = candidates[kept].settings.values(), candidates[name].settings.values()
+            if None in mine and None not in theirs:
+                known[kept] = replace(known[kept], config=known[name].config)
+        elif kept.rpartition("/")[2] == name.rpartition("/")[2] and one.format != other.format:
+            undecided = kept, name
+    return SameRuns(known, copies, undecided)
+
+
+def _extent(log: RunLog) -> tuple[int, float, int]:
+    return len(log.attempts), max((extent.last for extent in log.extents), default=0.0), len(log.tags)
+
+
+def _sizes(run: LoadedRun, given: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {} if run.config is None else {key: said.value for key, said in run.config.fields.items()}
+    values = {**fields, **run.log.said, **given}
+    return {name: values.get(name) for name in ("group_size", "problems_per_batch")}
+
+
+def _may_be_one(one: RunLog, other: RunLog, mine: Candidate, theirs: Candidate) -> bool:
+    """A state is saved again and again, a history exported; other logs of one kind are of different starts."""
+    from isocompute_sdk.ingest.stores import trainer_state
+    from isocompute_sdk.ingest.tables import TABLE_SUFFIXES
+
+    if one.format != other.format or all(log.source.suffix in TABLE_SUFFIXES for log in (one, other)):
+        return True
+    common = mine.curves.keys() & theirs.curves.keys()
+    return one.format == trainer_state.STORE.name and len(common) == min(len(mine.curves), len(theirs.curves))
+
+
+def _curves(log: RunLog) -> Curves:
+    """What a run measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
+    names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
+    series = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
+    return {name: np.column_stack((one.step_T, one.value_T)).astype(np.float64) for name, one in series.items()}
