@@ -24,11 +24,11 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.tables import DAMAGED, as_kept, first_object, open_bytes, read_objects, unpacked
+from isocompute_sdk.ingest.tables import first_object, open_bytes, read_objects
 
 MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
 _FIELDS = {"input", "output", "score", "step"}
-_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError, *DAMAGED)
+_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError)
 # Never written, cut off in the middle of a line, or a line of another form.
 _NAME = re.compile(r"\d+\.jsonl")
 _LONGEST_FIRST_LINE = 1 << 22
@@ -36,7 +36,7 @@ _LONGEST_FIRST_LINE = 1 << 22
 
 def is_dump_name(path: Path) -> bool:
     """Whether a file is named as dumps are."""
-    return _NAME.fullmatch(unpacked(path).name) is not None
+    return _NAME.fullmatch(path.name) is not None
 
 
 def looks_like_dump(path: Path) -> bool:
@@ -71,7 +71,7 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     # Only "\n" ends a line: responses may hold other line separators as they are, and bytes that are no text.
-    with io.TextIOWrapper(open_bytes(as_kept(path)), encoding="utf-8", errors="replace", newline="\n") as lines:
+    with io.TextIOWrapper(open_bytes(path), encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             if line.strip():
                 yield parse_json(line)
@@ -95,7 +95,7 @@ _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(
 
 def is_file_log(path: Path) -> bool:
     """Whether a file is named as JSON lines are and its first line is a record of veRL's file logger."""
-    if unpacked(path).suffix not in (".jsonl", ".ndjson"):
+    if path.suffix not in (".jsonl", ".ndjson"):
         return False
     first = first_object(path, _LONGEST_RECORD)
     return isinstance(first.get("data"), dict) and "step" in first
@@ -108,7 +108,7 @@ def run_of(path: Path) -> Path:
 
 def _split(path: Path) -> tuple[Path, int]:
     """What the files of one run have in common, and the number of the attempt that a file belongs to."""
-    bare = unpacked(path).with_suffix("")
+    bare = path.with_suffix("")
     found = _ATTEMPT.search(bare.name)
     if found is None:
         return bare, 0
@@ -137,7 +137,7 @@ def read_attempts(path: Path) -> tuple[Attempt, ...]:
     Raises:
         RecordError: a whole line is no record of the logger.
     """
-    rows, lines, notes = read_objects(path, "drop")
+    rows, lines, notes = read_objects(path)
     for row, line in zip(rows, lines, strict=True):
         step, data = row.get("step"), row.get("data")
         if isinstance(step, bool) or not isinstance(step, int | float) or step < 0 or not isinstance(data, dict):

@@ -1,7 +1,7 @@
 """What stands in a line of `metrics.jsonl`, the journal of a run, and of `attempts.jsonl`, its starts.
 
-Declared once for writers, readers and schemas. `run_journal.Journal` writes lines of the journal. Fields that are not declared are kept: context in the record of a run, and
-whatever else a writer wants to note.
+Declared once for writers, readers and schemas. `run_journal.Journal` writes lines of the journal. Fields that are not
+declared are kept: context in the record of a run, and whatever else a writer wants to note.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 class Start(BaseModel):
     """One line of attempts.jsonl: a start of the training.
 
-    The built-in runner and `training/payload/claim_folder.py`, which has no package but the standard library, append it.
+    The built-in runner and `training/payload/claim_folder.py`, which needs the standard library alone, append it.
     """
 
     model_config = CONFIG

@@ -143,7 +143,7 @@ def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
     if not script.is_file() or script.suffix not in (*_SHELL, ".py"):
         return read_config(script) if script.is_file() else None, []
     try:
-        text, _ = read_text(script, "drop", largest=LARGEST_CONFIG)
+        text, _ = read_text(script, largest=LARGEST_CONFIG)
     except RecordError as error:
         return None, [error.message]
     if script.suffix == ".py":
@@ -176,7 +176,7 @@ def _files(own: Mapping[str, Any], script: Path, gaps: list[str]) -> dict[str, A
             gaps.append(f"--{flag} {name}: no such file here, so what it says is not shown")
             continue
         try:
-            content = dict(flat(document(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0])))
+            content = dict(flat(document(path, read_text(path, largest=LARGEST_CONFIG)[0])))
         except (RecordError, ValueError, RecursionError) as error:
             gaps.append(f"{path}: {error}")
             continue
