@@ -277,7 +277,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues in going]
+    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues and run.continues in going]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
