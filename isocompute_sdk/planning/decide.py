@@ -88,7 +88,8 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(planner, resolved, choice, sizes, verdict, search, is_open=is_open)
     plan = replace(plan, verdict=_with_first(verdict, first, is_open=is_open), next_runs=first, notes=unique(notes))
-    return replace(plan, gain=_gain(plan), approval=_approval(plan), other_metrics=best_for_others)
+    plan = replace(plan, gain=_gain(plan))
+    return replace(plan, approval=_approval(plan), other_metrics=best_for_others)
 
 
 def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
@@ -564,7 +565,7 @@ def _approval(plan: Plan) -> Approval:
 
 
 def _against(plan: Plan) -> str:
-    """Why a plan is not to be approved: no rise, a borrowed n, a run worth making first, nothing that settles n."""
+    """Why a plan is not to be approved: no rise, a borrowed n, a run worth making first, no gain, nothing settles n."""
     fits, first = plan.fits, plan.next_runs
     if fits is not None and fits.flat_runs is not None:
         return "no run rises beyond its noise"
@@ -574,6 +575,8 @@ def _against(plan: Plan) -> str:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         worth = f"expected to save {small(first.saving)} of {plan.metric}"
         return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
+    if plan.gain is not None and plan.gain.gain <= Tolerances(plan.span).nothing:
+        return f"the best run so far is at least as good, fitted {plan.gain.reward:.3f}: nothing would be gained"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if plan.verdict.kind == "undecided" and first is None:
         refused.append(plan.verdict.sentence)

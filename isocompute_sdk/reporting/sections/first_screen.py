@@ -13,8 +13,8 @@ from isocompute_sdk.tolerances import Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 RULE = (
-    "Rule: do not approve while a run worth its cost should come first, rewards do not rise, n is borrowed, or nothing "
-    "settles n; approve with a check beyond twice the largest run; else approve."
+    "Rule: do not approve while a run worth its cost should come first, rewards do not rise, the best run so far is as "
+    "good, n is borrowed, or nothing settles n; approve with a check beyond twice the largest run; else approve."
 )
 INTERVALS = (
     "Every interval here is an 80 % interval of the expected reward: the best checkpoint, averaged over seeds. One "

@@ -365,3 +365,11 @@ def test_runs_that_measured_another_average_have_their_rewards_and_their_framewo
     assert "--backend trl" in missing.command
     traces = traces_of(runs, "avg@4")
     assert all(REWARD in one.traces for one in traces)
+
+
+def test_a_plan_that_gains_nothing_over_the_best_run_is_not_approved(fits: Fits) -> None:
+    reach = fits.largest_compute or 0
+    plan = Planner(fits).allocate(0.4 * reach, spend="all", slots=0)
+    assert plan.gain is not None
+    assert plan.gain.gain <= 0
+    assert answer(gather(plan, Asked())).label == "Do not approve yet"
