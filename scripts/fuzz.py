@@ -176,7 +176,9 @@ def tried(read: Callable[[Path], Any], path: Path) -> tuple[str, Any]:
         return "slow", None
     except MemoryError:
         return "too much memory", None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # panics of Rust are no Exception
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno} {str(error)[:80]}", None
     finally:

@@ -188,7 +188,7 @@ def read_parquet(path: Path) -> RawTable:
         rows: int = pl.scan_parquet(path).select(pl.len()).collect().item()
         check_size(path, len(pl.read_parquet_schema(path)), rows)
         frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise RecordError(
             f"{path} is not a whole Parquet file: {error}",
             "It may have been cut while it was written or copied: copy it again.",
