@@ -22,7 +22,15 @@ from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, no_rise, no_rise_note, undecided
+from isocompute_sdk.records.rewards import (
+    TRAIN_SET,
+    headline,
+    is_training_reward,
+    measured_in,
+    no_rise,
+    no_rise_note,
+    undecided,
+)
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import build
 
@@ -383,9 +391,8 @@ def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
     frame = runs.to_polars()
     if asked in runs.metrics:
         return asked, int((frame["metric"] == asked).sum())
-    names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
-    found = headline(names)
-    return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
+    found = headline(measured_in(frame))
+    return (None, 0) if found is None else (found[0], int((frame["metric"] == found[0]).sum()))
 
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
