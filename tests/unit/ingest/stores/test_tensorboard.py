@@ -13,7 +13,6 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.stores.event_files import read_tensorboard
 
 
@@ -47,25 +46,6 @@ def test_every_value_comes_back_however_many_there_are(tmp_path: Path) -> None:
     np.testing.assert_array_equal(series.step_T, np.arange(12_000))
     np.testing.assert_array_equal(series.wall_time_T, np.arange(12_000) + 0.5)
     np.testing.assert_array_equal(series.value_T, values.astype(np.float64))
-
-
-def test_after_a_resume_the_later_attempt_counts_and_the_earlier_one_stays_available(tmp_path: Path) -> None:
-    write(tmp_path, [scalar("reward", step, 1.0) for step in range(1, 58)])
-    write(tmp_path, [scalar("reward", step, 2.0) for step in range(51, 101)])
-    run = read_tensorboard(tmp_path)
-    series = run.series("reward")
-    assert series.step_T.tolist() == list(range(1, 101))
-    assert series.value_T.tolist() == [1.0] * 50 + [2.0] * 50
-    assert [(s.step_T.min(), s.step_T.max(), len(s.step_T)) for s in (a.series["reward"] for a in run.attempts)] == [
-        (1, 57, 57),
-        (51, 100, 50),
-    ]
-
-
-def test_values_of_a_lost_branch_do_not_outlive_the_resume_that_gave_them_up(tmp_path: Path) -> None:
-    write(tmp_path, [scalar("reward", step, 1.0) for step in range(1, 58)])
-    write(tmp_path, [scalar("reward", step, 2.0) for step in range(51, 54)])
-    assert read_tensorboard(tmp_path).series("reward").step_T.tolist() == list(range(1, 54))
 
 
 def test_writers_with_different_tags_in_one_folder_do_not_cut_each_other(tmp_path: Path) -> None:
@@ -134,16 +114,3 @@ def test_where_the_chain_of_records_breaks_everything_before_it_is_kept(tmp_path
     run = read_tensorboard(tmp_path)
     assert len(run.series("reward").step_T) == 100
     assert [(note.code, note.severity, note.data["offset"]) for note in run.notes] == [("log-damaged", "warning", size)]
-
-
-def test_a_file_that_was_never_written_to_is_no_attempt(tmp_path: Path) -> None:
-    write(tmp_path, [scalar("reward", 1, 1.0)])
-    (tmp_path / "events.out.tfevents.1.host").touch()
-    assert len(read_tensorboard(tmp_path).attempts) == 1
-
-
-def test_a_folder_without_events_is_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / name, [scalar("reward", 1, 1.0)])
-    with pytest.raises(RecordError, match="no event files"):
-        read_tensorboard(tmp_path)
