@@ -389,21 +389,6 @@ def with_exact(one: Attempt, steps: Mapping[int, Mapping[Measure, float]]) -> At
     return replace(one, exact=exact)
 
 
-def filled(one: Attempt, other: Attempt) -> tuple[Attempt, int]:
-    """A record with the values of another one of the same attempt at the steps that it lacks, and their number."""
-    series = dict(one.series)
-    added: set[float] = set()
-    for tag, theirs in other.series.items():
-        mine = series.get(tag)
-        lacking = ~np.isin(theirs.step_T, [] if mine is None else mine.step_T)
-        if lacking.any():
-            more = theirs.where(lacking)
-            series[tag] = more if mine is None else one_per_step([mine, more])
-            added.update(more.step_T.tolist())
-    logged = {step for mine in one.series.values() for step in mine.step_T.tolist()}
-    return replace(one, series=series), len(added - logged)
-
-
 def scalar_series(steps: Any, values: Any) -> ScalarSeries:
     """Values without a clock; steps may be fractional."""
     step_T = np.asarray(steps, dtype=np.float64)

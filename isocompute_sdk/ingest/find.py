@@ -321,7 +321,12 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     ]
     free = [file for file in files if launched.keys().isdisjoint(file.parents)]
     others = _unlaunched(root, free, base, format)
-    if runs or others or format not in ("auto", CONSOLE) or (root.is_dir() and any(map(_is_table, free))):
+    if (
+        runs
+        or others
+        or format not in ("auto", CONSOLE)
+        or (root.is_dir() and any(file.suffix.lower() in TABLE_SUFFIXES for file in free))
+    ):
         consoles = [file for file in free if is_console(file)]
         return [*runs, *(replace(one, consoles=_own_consoles(one, others, consoles)) for one in others)]
     # A console tells less than any log, and is read where there is nothing else.
@@ -347,10 +352,6 @@ def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Seq
 
 def _may_be_console(path: Path) -> bool:
     return is_console(path) or path.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(path.suffix) is not None
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in TABLE_SUFFIXES
 
 
 def _in_console(file: Path, base: Path) -> Iterator[LogSource]:

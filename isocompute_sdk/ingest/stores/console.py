@@ -142,8 +142,29 @@ def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) ->
 
 
 def read_console(path: Path, console: Console) -> list[Steps]:
-    """What a captured console says, one entry per attempt; empty if it has no line of the framework."""
-    return parse_console(_marked(path, console), console)
+    """What a captured console says, one entry per attempt; empty if it has no line of the framework.
+
+    Another attempt began where the steps begin anew. A line that repeats the one before it, as in a console that is
+    captured twice, says nothing new.
+    """
+    attempts: list[Steps] = []
+    last, before = -1, dict[str, float]()
+    for line in _marked(path, console):
+        found = console.parse(line)
+        if found is None:
+            continue
+        values = dict(found.values)
+        if found.update:
+            if found.step == last and str(values) == str(before):
+                continue
+            if not attempts or found.step <= last:
+                attempts.append({})
+            last, before = found.step, values
+        elif not attempts:
+            attempts.append({})
+        if values:
+            attempts[-1].setdefault(found.step, {}).update(values)
+    return [attempt for attempt in attempts if attempt]
 
 
 def _marked(path: Path, console: Console) -> Iterator[str]:
@@ -162,31 +183,6 @@ def _marked(path: Path, console: Console) -> Iterator[str]:
             # The last word of a line without an end may be cut inside a number.
             whole = line[:-1] if line.endswith(b"\n") else re.sub(rb"\S+\s*$", b"", line[:MAX_STEP])
             yield whole.decode(errors="replace")
-
-
-def parse_console(lines: Iterable[str], console: Console) -> list[Steps]:
-    """As `read_console`, for lines in memory: another attempt began where the steps begin anew.
-
-    A line that repeats the one before it, as in a console that is captured twice, says nothing new.
-    """
-    attempts: list[Steps] = []
-    last, before = -1, dict[str, float]()
-    for line in lines:
-        found = console.parse(line)
-        if found is None:
-            continue
-        values = dict(found.values)
-        if found.update:
-            if found.step == last and str(values) == str(before):
-                continue
-            if not attempts or found.step <= last:
-                attempts.append({})
-            last, before = found.step, values
-        elif not attempts:
-            attempts.append({})
-        if values:
-            attempts[-1].setdefault(found.step, {}).update(values)
-    return [attempt for attempt in attempts if attempt]
 
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")

@@ -32,8 +32,6 @@ from isocompute_sdk.notes import Note
 MAGIC = b":W&B\xe1\xbe\x00"
 """A file starts with this; it is part of the first block."""
 ENDING = ".wandb"
-FOLDER = re.compile(r"(?:offline-)?run-(?P<started>\d{8}_\d{6})-(?P<id>.+)")
-"""Name of the folder of one start of a run."""
 _BLOCK = 1 << 15
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -184,22 +182,8 @@ class _Found:
         try:
             self._add(name, float(value))
         except ValueError:
-            if value[:1] == b"{":
-                self._nested(name, value)
-            elif value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
+            if value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
                 self._add(name, float(value.strip(b'"')))
-
-    def _nested(self, name: str, value: bytes) -> None:
-        """A dictionary that was logged: its numbers under their joined keys."""
-        try:
-            content: Any = parse_json(value.decode())
-        except ValueError:
-            return
-        # W&B's own objects, such as tables and histograms, say what they are.
-        if not isinstance(content, dict) or "_type" in content:
-            return
-        for key, number in _flat(name, content):
-            self._add(key, number)
 
     def _add(self, name: str, number: float) -> None:
         rows, values = self.columns.setdefault(name, (array("q"), array("d")))
@@ -243,14 +227,6 @@ class _Found:
                 self.arguments.append(_text(value))
             elif number == 19 and isinstance(value, int):
                 self.gpus = value
-
-
-def _flat(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for key, value in content.items():
-        if isinstance(value, dict) and "_type" not in value:
-            yield from _flat(f"{name}.{key}", value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{name}.{key}", float(value)
 
 
 _GLOBAL_STEP = r"(.+/)?global_step"
