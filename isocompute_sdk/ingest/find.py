@@ -321,12 +321,8 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     ]
     free = [file for file in files if launched.keys().isdisjoint(file.parents)]
     others = _unlaunched(root, free, base, format)
-    if (
-        runs
-        or others
-        or format not in ("auto", CONSOLE)
-        or (root.is_dir() and any(file.suffix.lower() in TABLE_SUFFIXES for file in free))
-    ):
+    tables = root.is_dir() and any(file.suffix.lower() in TABLE_SUFFIXES for file in free)
+    if runs or others or tables or format not in ("auto", CONSOLE):
         consoles = [file for file in free if is_console(file)]
         return [*runs, *(replace(one, consoles=_own_consoles(one, others, consoles)) for one in others)]
     # A console tells less than any log, and is read where there is nothing else.

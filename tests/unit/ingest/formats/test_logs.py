@@ -19,17 +19,6 @@ def codes(runs: RunSet) -> set[str]:
     return {note.code for note in runs.notes}
 
 
-def test_openrlhf_events_get_our_names_and_exact_best_at_k(tmp_path: Path) -> None:
-    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    runs = RunSet.read(tmp_path, n=8, bp=32)
-    assert runs.run_ids == ("a",)
-    assert runs.metrics == ("avg@4", "best@4", "entropy", "learning_rate", "loss", "step_seconds", "train_reward")
-    (series,) = runs.series("avg@4", "math")
-    assert series.step_T.tolist() == [10, 20, 30]
-    assert series.rollouts_T.tolist() == [2560, 5120, 7680]
-    assert series.value_T == pytest.approx([0.501, 0.502, 0.503], abs=1e-7)
-
-
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
     with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output"):
