@@ -366,7 +366,10 @@ def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> R
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
     infos = runs.runs()
-    metric, count = _headline(runs, asked)
+    frame = runs.to_polars()
+    likely = headline(measured_in(frame))
+    metric = asked if asked in runs.metrics else None if likely is None else likely[0]
+    count = int((frame["metric"] == metric).sum()) if metric is not None else 0
     problems, advice = _looks(runs, metric, count)
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
@@ -384,15 +387,6 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         advice=advice,
         runs=runs,
     )
-
-
-def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
-    """The metric that was asked for, or that a fit would most likely take, and its number of values."""
-    frame = runs.to_polars()
-    if asked in runs.metrics:
-        return asked, int((frame["metric"] == asked).sum())
-    found = headline(measured_in(frame))
-    return (None, 0) if found is None else (found[0], int((frame["metric"] == found[0]).sum()))
 
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -13,6 +13,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -365,29 +366,23 @@ class _Block:
 
     def content(self) -> Iterator[dict[str, Any]]:
         """The configuration, if it can be read."""
-        found: dict[str, Any] = {}
+        text = "\n".join(self.lines)
+        found: Any = None
         if self.kind == "table":
             matches = (match for line in self.lines if (match := _DOTTED.match(line)) is not None)
             found = {match[1]: _value(match[2].strip()) for match in matches}
         elif self.kind == "yaml":
-            found = _yaml(self.lines)
+            with suppress(ValueError):
+                found = document(Path("printed.yaml"), text)
         elif self.kind == "dict":
-            found = _literal("\n".join(self.lines))
+            found = _value(text.strip())
+            with suppress(ValueError, RecursionError):
+                found = found if isinstance(found, dict) else parse_json(text)
         else:
             words = (line.strip().rstrip(",") for line in self.lines[1:] if line.strip() != ")")
             found = _words(" ".join(map(shlex.quote, words)))
-        if found:
-            yield found
-
-
-def _literal(text: str) -> dict[str, Any]:
-    for read in (ast.literal_eval, parse_json):
-        try:
-            found: Any = read(text.strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    return {}
+        if isinstance(found, dict) and found:
+            yield cast("dict[str, Any]", found)
 
 
 def _fields(text: str) -> dict[str, Any]:
@@ -403,14 +398,6 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-
-
-def _yaml(lines: Sequence[str]) -> dict[str, Any]:
-    try:
-        found = document(Path("printed.yaml"), "\n".join(lines))
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _words(text: str) -> dict[str, Any]:
