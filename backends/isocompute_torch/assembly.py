@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Literal
 
@@ -88,22 +88,9 @@ def assemble(
         keep_freed_memory()
     policy = load_policy(run.model, device, dtype, options.stop_texts())
 
-    def encoded(name: str, chosen: Sequence[Problem]) -> PromptSet:
-        return PromptSet.encode(policy.codec, chosen, max_tokens=run.recipe.max_prompt_tokens, name=name)
-
-    sets = {name: encoded(name, chosen) for name, chosen in problems.items()}
-    ppo = run.recipe.algorithm == "ppo"
-    learner = Learner(
-        policy,
-        run.recipe,
-        run.group_size,
-        reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
-        value_model=load_value_model(run.model, device, dtype) if ppo else None,
-        n_train=options.n_train,
-        token_budget=sizing.token_budget,
-        merge=options.merge_duplicates,
-        checkpointing=checkpoints(options, device),
-    )
+    longest = run.recipe.max_prompt_tokens
+    sets = {name: PromptSet.encode(policy.codec, one, max_tokens=longest, name=name) for name, one in problems.items()}
+    learner = _learner(configuration, policy, sizing.token_budget)
     sampler: Sampler | None = None
     if chosen == "vllm":
         try:
@@ -114,23 +101,29 @@ def assemble(
             note = fallback(error.message)
     sampler = sampler or TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates)
     stack.callback(sampler.close)
-    notes = list(sizing.notes)
-    if note is not None:
-        notes.append(note)
+    notes = [*sizing.notes, *([note] if note is not None else [])]
     if device.type == "cpu" and options.dtype == "auto" and dtype == torch.bfloat16:
         message = (
             "The processor computes in bfloat16: weights have 16 bits, with 32 in the optimiser. For 32 bits "
             "throughout set options.dtype to float32."
         )
         notes.append(Note("bfloat16-on-cpu", "info", message))
-    return Parts(
-        train=sets.pop("train"),
-        evaluations=sets,
-        order=order,
-        sampler=sampler,
-        reward=reward,
-        learner=learner,
-        notes=tuple(notes),
+    return Parts(sets.pop("train"), sets, order, sampler, reward, learner, tuple(notes))
+
+
+def _learner(configuration: Configuration, policy: Policy, token_budget: int) -> Learner:
+    run, options, device, dtype = configuration.run, configuration.options, policy.device, policy.dtype
+    ppo = run.recipe.algorithm == "ppo"
+    return Learner(
+        policy,
+        run.recipe,
+        run.group_size,
+        reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
+        value_model=load_value_model(run.model, device, dtype) if ppo else None,
+        n_train=options.n_train,
+        token_budget=token_budget,
+        merge=options.merge_duplicates,
+        checkpointing=checkpoints(options, device),
     )
 
 

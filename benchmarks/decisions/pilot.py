@@ -38,7 +38,6 @@ import polars as pl
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
-from isocompute_sdk.fitting.surface.answers import group_size_odds
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface, surface_curves
@@ -289,8 +288,7 @@ def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, 
         steps = [int((ratio * world.pilot + pilot.continued(n)) / (n * world.floor)) for n in sizes]
         able = [(n, m * n * world.floor) for n, m in zip(sizes, steps, strict=True) if m >= MIN_UPDATE_STEPS]
         names, spent = [n for n, _ in able], [float(c) for _, c in able]
-        odds = group_size_odds(surface, max(spent), names, float(world.floor), levels[-1], spent)
-        found[ratio] = names[odds.best()]
+        found[ratio] = names[int(np.argmax(np.round(surface.predict(spent, names, float(world.floor)), 12)))]
     return found
 
 

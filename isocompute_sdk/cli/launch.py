@@ -224,8 +224,8 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
         for row in compared.rows:
             # What stands in the script itself needs no path.
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
-            values = ("not said" if one is None else _shown(one) for one in (row.script, row.plan))
-            lines.append((" " if row.same else "!", row.name, *map(printable, values), where))
+            theirs, ours = ("not said" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
+            lines.append((" " if row.same else "!", row.name, theirs, ours, where))
         say("\n".join(_aligned(lines)))
         different = sum(not row.same for row in compared.rows)
         say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default holds.")

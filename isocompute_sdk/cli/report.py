@@ -180,6 +180,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
     from isocompute_sdk.fitting.fits import FITS, Fits
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.planning.plan import DOCUMENT
+    from isocompute_sdk.plots.problems import base_passes
 
     if kind not in FIGURES:
         raise SpecError(f"--figure {kind!r}; accepted: {', '.join(FIGURES)}", "Use one of these.")
@@ -199,7 +200,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
             )
         if kind == "pass-rates":
             return plots.pass_rates(source, eval_set=fitting.eval_set)
-        return plots.difficulty(*plots.problems.base_passes(source, fitting.eval_set))
+        return plots.difficulty(*base_passes(source, fitting.eval_set))
     if first is not None and first.suffix == ".json" and first.is_file():
         for document, kept in ((DOCUMENT, Plan), (FITS, Fits)):
             if document.holds(first):

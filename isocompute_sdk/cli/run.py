@@ -22,7 +22,6 @@ from isocompute_sdk.errors import BackendError, RecordError, SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
-    from isocompute_sdk.notes import Note
     from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
@@ -152,6 +151,8 @@ def _run_sweep(
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.following import write_page
     from isocompute_sdk.cli.shared.whole_campaign import note_changes
+    from isocompute_sdk.notes import unique
+    from isocompute_sdk.run_folders import journal_records, store
     from isocompute_sdk.training import registry
     from isocompute_sdk.training.backend import needs_of, run_folder
 
@@ -185,7 +186,8 @@ def _run_sweep(
     health = health_of(backend, [one for one in folders if one.name not in given_up])
     idle = learned_nothing(health)
     statuses = [watch.status() for watch in registry.watches(folders)]
-    notes = _notes_of(folders) + health.notes
+    logged = unique(note for one in folders for note in journal_records.notes(one / store.METRICS_FILE))
+    notes = logged + health.notes
     if json:
         told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in notes]}
         told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)[0]}
@@ -200,18 +202,11 @@ def _run_sweep(
             *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
             *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
         ]
-        raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
+        check = "Check the reward function on responses of the run; then start a changed study under another name."
+        retry = f"Start again to retry them, or go on without them: {_fit(folder, runs)}"
+        raise RecordError("; ".join(parts), check if idle else retry)
     if not json:
         say(f"next: {_fit(folder, runs)}")
-
-
-def _notes_of(folders: Sequence[Path]) -> tuple[Note, ...]:
-    """What the runs noted of themselves while they trained."""
-    from isocompute_sdk.notes import unique
-    from isocompute_sdk.run_folders import journal_records
-    from isocompute_sdk.run_folders.store import METRICS_FILE
-
-    return unique(note for folder in folders for note in journal_records.notes(folder / METRICS_FILE))
 
 
 def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -> list[RunSpec]:
@@ -229,16 +224,6 @@ def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -
     return [one for one in every if not only or one.run_id in only]
 
 
-def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
-    """Name the command that writes missing problem files, unless all runs are finished."""
-    from isocompute_sdk.run_folders.store import is_finished
-    from isocompute_sdk.training.backend import run_folder
-
-    missing, command = missing_files(study, path)
-    if missing and not all(is_finished(run_folder(one)) for one in runs):
-        raise BackendError(f"no such file: {', '.join(missing)}", f"Write them from the study's data set: {command}")
-
-
 def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:
     """The executor of the command line, else of the study, else this machine."""
     from isocompute_sdk.campaigns.executors.local import LocalSpec
@@ -252,14 +237,14 @@ def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorS
     return spec if parallel is None else spec.replace(parallel=parallel)
 
 
-def _advice(folder: Path, runs: Sequence[RunSpec], idle: bool) -> str:
-    if idle:
-        return "Check the reward function on responses of the run; then start a changed study under another name."
-    return f"Start again to retry them, or go on without them: {_fit(folder, runs)}"
+def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
+    """Name the command that writes missing problem files, unless all runs are finished."""
+    from isocompute_sdk.run_folders.store import is_finished
+    from isocompute_sdk.training.backend import run_folder
 
-
-def _fit(folder: Path, runs: Sequence[RunSpec]) -> str:
-    return f"isocompute fit {quote(str(folder))} --eval-set validation{_pooled(runs)}"
+    missing, command = missing_files(study, path)
+    if missing and not all(is_finished(run_folder(one)) for one in runs):
+        raise BackendError(f"no such file: {', '.join(missing)}", f"Write them from the study's data set: {command}")
 
 
 def _slots(slots: Slots) -> str:
@@ -270,9 +255,10 @@ def _slots(slots: Slots) -> str:
     return f"{slots.count} slot(s) of {slots.gpus_each} GPU(s); visible GPUs: {names}"
 
 
-def _pooled(runs: Sequence[RunSpec]) -> str:
-    """The option that lets `fit` pool learning rates set by batch, where too few batches show the rule."""
+def _fit(folder: Path, runs: Sequence[RunSpec]) -> str:
+    """The command that fits the runs; it pools learning rates set by batch where few batches show the rule."""
     from isocompute_sdk.records.comparable import BATCHES_FOR_A_RULE
 
     few = len({run.rollouts_per_batch for run in runs}) < BATCHES_FOR_A_RULE
-    return " --pool learning_rate" if few and len({run.learning_rate for run in runs}) > 1 else ""
+    pooled = " --pool learning_rate" if few and len({run.learning_rate for run in runs}) > 1 else ""
+    return f"isocompute fit {quote(str(folder))} --eval-set validation{pooled}"

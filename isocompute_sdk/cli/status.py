@@ -70,6 +70,7 @@ def status(
 
         isocompute status wandb.csv --watch --once --json
     """
+    from isocompute_sdk.campaigns.overview import overview
     from isocompute_sdk.cli.shared.following import follow_study
     from isocompute_sdk.run_folders import store
 
@@ -82,7 +83,7 @@ def status(
     else:
         nothing = None
     if watch:
-        ours = folder is not None and (bool(folders) or _of_study(folder))
+        ours = folder is not None and (bool(folders) or overview(folder) is not None)
         seconds = interval or (SECONDS_OF_OURS if ours else SECONDS_OF_LOGS)
         watcher = alerts.watcher(logs or (), reading, seconds, json=json)
         if ours and folder is not None and not alerts.once:
@@ -131,25 +132,21 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
 
 
-def _of_study(folder: Path) -> bool:
-    """Whether a folder is that of a study or a campaign, although no run has begun."""
-    from isocompute_sdk.campaigns.overview import overview
-
-    return overview(folder) is not None
-
-
 def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:
     """Say how far runs are that only their logs or tables tell of.
 
     Raises:
         RecordError: there are no logs either; the error of the folder, which is what was asked about.
     """
+    from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
+
     options: dict[str, Any] = {"without_sizes": True} if paths else {}
     try:
         runs = reading.read(paths, reading.metric, **options)
     except RecordError as error:
         # A folder without anything to read is one without runs; whatever can be read says itself what it lacks.
-        if nothing is not None and paths and not (paths[0].is_file() or _holds_logs(paths[0])):
+        there = Listing.of(paths[0]).files if paths else []
+        if nothing is not None and paths and not (paths[0].is_file() or tables_among(there) or any(map(is_log, there))):
             raise nothing from error
         raise
     rows = _rows(runs, reading.metric)
@@ -162,13 +159,6 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
         n, problems = _or_unknown(row["group_size"]), _or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"
         say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
-
-
-def _holds_logs(folder: Path) -> bool:
-    from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
-
-    listing = Listing.of(folder)
-    return bool(tables_among(listing.files)) or any(map(is_log, listing.files))
 
 
 def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
@@ -249,7 +239,10 @@ def describe(status: RunStatus) -> str:
         state += f" on GPU {', '.join(status.devices)}"
     best = _best(status)
     if best is not None:
-        state += f"; best {best.metric} {best.reward:.3f}{_honest(best)} at step {best.step:,}: {best.checkpoint}"
+        noise = " (the largest of several noisy values, so above the true one)"
+        if best.reported is not None:
+            noise = f" ({best.reported:.3f} on samples that did not choose it)"
+        state += f"; best {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
     n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
@@ -268,13 +261,6 @@ def _best(status: RunStatus) -> BestCheckpoint | None:
     from isocompute_sdk.run_folders.store import read_best
 
     return read_best(status.folder)
-
-
-def _honest(best: BestCheckpoint) -> str:
-    """What samples that did not choose the checkpoint say."""
-    if best.reported is None:
-        return " (the largest of several noisy values, so above the true one)"
-    return f" ({best.reported:.3f} on samples that did not choose it)"
 
 
 def _or_unknown(value: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -48,7 +49,8 @@ class Prediction(NamedTuple):
         return frame_of({**beside, **self._asdict()})
 
 
-class SurfacePoints(NamedTuple):
+@dataclass(frozen=True)
+class SurfacePoints:
     """Evaluations of one configuration of a surface; its curve follows from them and the surface."""
 
     group_size: Count

@@ -125,12 +125,14 @@ class Fits(Saved):
         assert points is not None
         if (surface.layout.floor, surface.layout.top) != self.bounds:
             raise FieldError("bounds", self.bounds, f"{(surface.layout.floor, surface.layout.top)}, as of the surface")
-        if len({one[:2] for one in points}) < len(points):
-            raise FieldError("surface_points", [one[:2] for one in points], "each configuration once")
+        by_key = {(one.group_size, one.problems_per_batch): one for one in points}
+        if len(by_key) < len(points):
+            keys = [(one.group_size, one.problems_per_batch) for one in points]
+            raise FieldError("surface_points", keys, "each configuration once")
         for one in points:
             check_evaluations(one.compute_T, one.reward_T)
         if not self.curves or any(getattr(c, "surface", None) is not surface for c in self.curves.values()):
-            curves = {one[:2]: curve_of(surface, one[:2], *one[2:]) for one in points}
+            curves = {key: curve_of(surface, key, one.compute_T, one.reward_T) for key, one in by_key.items()}
             object.__setattr__(self, "curves", curves)
 
     @property

@@ -69,6 +69,11 @@ class Options(TypedDict, total=False):
     powers_of_two: bool
     evaluation_share: float
     continued: Mapping[tuple[int, int], float] | None
+
+
+class AllocateOptions(Options, total=False):
+    """The same, with those of `allocate` alone."""
+
     slots: int
 
 
@@ -114,7 +119,7 @@ class Request:
             )
 
     @classmethod
-    def of(cls, budget: Budget | float | str, **options: Unpack[Options]) -> Request:
+    def of(cls, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Request:
         """The request of the arguments of `Planner.allocate`.
 
         Raises:

@@ -237,31 +237,33 @@ def metrics_disagree(n: int, others: dict[str, int]) -> Iterator[Note]:
     )
 
 
+def gpus(throughput: Throughput, offered: tuple[int, ...]) -> Iterator[Note]:
+    """Numbers of GPUs for which the throughput gives no speed; none are offered where they do not matter."""
+    if offered and throughput.gpu_exponent is None and offered != (throughput.gpus,):
+        yield Note(
+            "throughput-extrapolated",
+            "info",
+            f"The hardware offers {', '.join(map(str, offered))} GPUs, and the throughput is for {throughput.gpus}: "
+            f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
+            {"gpus": list(offered), "throughput_gpus": throughput.gpus},
+        )
+
+
 def speed(
     throughput: Throughput,
     budget: Budget,
     size: tuple[int, int],
     stated: Throughput | None,
-    gpus: tuple[int, ...],
 ) -> Iterator[Note]:
-    """What the throughput leaves open.
+    """What the throughput leaves open at this batch and this far into training.
 
     Args:
         throughput: that of the plan.
         budget: its budget.
         size: its rollouts per batch, and in all.
         stated: the throughput that a person gave.
-        gpus: numbers of GPUs that a person offered; none where they do not matter.
     """
     batch, rollouts = size
-    if gpus and throughput.gpu_exponent is None and gpus != (throughput.gpus,):
-        yield Note(
-            "throughput-extrapolated",
-            "info",
-            f"The hardware offers {', '.join(map(str, gpus))} GPUs, and the throughput is for {throughput.gpus}: "
-            f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
-            {"gpus": list(gpus), "throughput_gpus": throughput.gpus},
-        )
     seen = throughput.measured
     if budget.unit == "tokens" and (stated is None or stated.tokens_per_rollout is None):
         yield Note(

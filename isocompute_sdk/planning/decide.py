@@ -317,7 +317,8 @@ def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> 
     if throughput is not None:
         offered = planner.hardware.gpu_counts if "gpus" in planner.hardware.model_fields_set and timed else ()
         size = plan.rollouts_per_batch, plan.rollouts
-        notes += caveats.speed(throughput, pricing.budget, size, planner.throughput, tuple(offered))
+        notes += caveats.gpus(throughput, tuple(offered))
+        notes += caveats.speed(throughput, pricing.budget, size, planner.throughput)
     notes += [
         caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
         for a in plan.alternatives

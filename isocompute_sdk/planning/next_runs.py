@@ -277,7 +277,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues in going]
+    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues and run.continues in going]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
@@ -294,6 +294,12 @@ def ask(question: Question, search: Search) -> NextRuns:
     if min(total, regret) < (tolerances.nothing if going else tolerances.small):
         reason = f"{now}; of the runs that could be made first, {NONE_WORTH_IT}"
         return NextRuns.none(budget, fits.metric, question.plan, regret, reason)
+    return _advice(question, outlook, picks, regret, now)
+
+
+def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret: float, now: str) -> NextRuns:
+    """The picks with costs and reasons."""
+    choices, budget, metric = outlook.choices, question.pricing.budget, question.fits.metric
     runs, total, chance_J = list[NextRun](), 0.0, np.arange(len(choices.group_size_J)) == outlook.now
     for pick in picks:
         saved = max(min(pick.saving, regret - total), 0.0)
@@ -307,7 +313,7 @@ def ask(question: Question, search: Search) -> NextRuns:
         runs=tuple(runs),
         unit=budget.unit,
         budget=float(budget.available),
-        metric=fits.metric,
+        metric=metric,
         group_size_now=question.plan[0],
         problems_per_batch_now=question.plan[1],
         regret_now=regret,

@@ -148,47 +148,53 @@ def design_pilot(
             break
     saved = {share: outlook.saving(trials) if trials else 0.0 for share, trials in sets.items()}
     regret = max(outlook.regret_now, 0.0)
-    # A pilot that costs more than it saves need not be made.
-    table = [
-        ShareRegret(
-            float(share),
-            min(max(regret - saved[share], 0.0), 1.0),
-            tuple(t.group_size for t in trials),
-            tuple(t.rollouts for t in trials),
-        )
-        for share, trials in sets.items()
-    ]
+    table = tuple(_row(share, trials, regret - saved[share]) for share, trials in sets.items())
     made = [share for share, trials in sets.items() if trials]
     most, share, first = max((saved[share] for share in made), default=0.0), 0.0, tuple[Trial, ...]()
     if made and (most > 0 or spend_all):
         share = min(one for one in made if saved[one] >= min(NEAR_BEST * most, most))
         first = sets[share]
     saving = min(max(saved.get(share, 0.0), 0.0), regret) if first else 0.0
-    runs = tuple(
-        advised(
-            t,
-            pricing.available,
-            saving / len(first),
-            f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}",
-        )
-        for t in first
-    )
     now = int(choices.group_size_J[outlook.now]) if now is None else now
+    advice = _first_round(pricing, first, float(share), (now, bp), float(regret), float(saving))
+    return PilotDesign(advice, float(share), table)
+
+
+def _row(share: float, trials: Sequence[Trial], regret: float) -> ShareRegret:
+    """The worth of one share. A pilot that costs more than it saves need not be made."""
+    sizes, lengths = tuple(t.group_size for t in trials), tuple(t.rollouts for t in trials)
+    return ShareRegret(float(share), min(max(regret, 0.0), 1.0), sizes, lengths)
+
+
+def _first_round(
+    pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], regret: float, saving: float
+) -> NextRuns:
+    """The runs of a pilot of this share of the budget, none of them where none is worth it.
+
+    Args:
+        pricing: the budget, with its prices.
+        first: the runs.
+        share: their share of the budget.
+        now: n and B_p that are planned without them.
+        regret: what that plan is expected to lose.
+        saving: what the runs together are expected to save of it.
+    """
+    unit, available = pricing.budget.unit, float(pricing.available)
+    settles = [f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}" for t in first]
+    runs = tuple(advised(t, available, saving / len(first), why) for t, why in zip(first, settles, strict=True))
     reason = (
-        f"nothing was run: published laws say n = {now}; without runs {regret:.3f} is expected to be lost against the "
-        "best n"
+        f"nothing was run: published laws say n = {now[0]}; without runs {regret:.3f} is expected to be lost against "
+        "the best n"
     )
     if runs:
         cost = sum(run.cost for run in runs)
         reason += (
-            f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, budget.unit)}, "
-            f"{cost / pricing.available:.1%} of the budget), fit, and ask again"
+            f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
+            f"{cost / available:.1%} of the budget), fit, and ask again"
         )
     else:
         reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"
-    left = float(pricing.available)
-    advice = NextRuns(runs, budget.unit, left, METRIC, now, bp, float(regret), float(saving), reason)
-    return PilotDesign(advice, float(share), tuple(table))
+    return NextRuns(runs, unit, available, METRIC, *now, regret, saving, reason)
 
 
 def _round(

@@ -412,7 +412,7 @@ DOCUMENT = Document(
 )
 
 
-def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Array:
+def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch: int | None) -> Array:
     """Predicted rewards of a configuration by draw; a single one if the fits have no paired draws.
 
     Raises:

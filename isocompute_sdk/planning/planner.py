@@ -11,7 +11,7 @@ import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
-from isocompute_sdk.planning.allocate import SLOTS, Options, Request, whole_number
+from isocompute_sdk.planning.allocate import SLOTS, AllocateOptions, Options, Request, whole_number
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
 from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
@@ -185,7 +185,7 @@ class Planner:
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         return planner
 
-    def allocate(self, budget: Budget | float | str, **options: Unpack[Options]) -> Plan:
+    def allocate(self, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Plan:
         """The best executable allocation within the budget.
 
         For a budget in GPU-hours or money, or with a deadline, n, B_p and the number of GPUs are chosen together, by

@@ -221,7 +221,8 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
         return found
     # A file does not keep the options of its plan: those asked for, and the whole budget, are tried.
     planner, made = Planner.of(plan), (plan.group_size, plan.problems_per_batch, plan.update_steps)
-    for options in (dict(asked.options), {"spend": "all"}, {"n_problems": plan.n_problems}):
+    tried: tuple[dict[str, Any], ...] = (dict(asked.options), {"spend": "all"}, {"n_problems": plan.n_problems})
+    for options in tried:
         with suppress(IsoComputeError):
             same = planner.allocate(plan.budget, slots=0, **options)
             if (same.group_size, same.problems_per_batch, same.update_steps) == made:

@@ -67,10 +67,10 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     assert len(scripts) == len(commands) - 1
     for script in scripts:
         # Without several evaluations no curve can be fitted to a run.
-        last, every = (re.search(rf"--{name}=(\d+)", script.read_text()) for name in ("last", "save-every"))
-        assert last is not None
-        assert every is not None
-        assert int(last[1]) / int(every[1]) > 6
+        text = script.read_text()
+        (steps,) = re.findall(r"there are (\d+) update steps", text)
+        (every,) = re.findall(r"--eval\.steps (\d+)", text)
+        assert int(steps) / int(every) > 6
     # Once these runs exist, the command for the next round reads them.
     (again,) = re.findall(r": isocompute (next .*next-1.*)$", result.stdout, re.MULTILINE)
     for number, line in enumerate(commands[1:], start=1):

@@ -375,7 +375,7 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     wait_until_measured(tmp_path, first, 1)
     shown = tmp_path / "shown.txt"
     with shown.open("w") as file:
-        watch = start("status", "runs/small", "--watch", "--interval", 0.2, stdout=file)
+        watch = start("status", "runs/small", "--watch", "--interval", 0.2, prelude=REAL, stdout=file)
     _, err = finish(start("run", "study.yaml"), 1)
     assert str(first.pid) in err
     page, versions = tmp_path / "runs" / "small" / "report.html", list[str]()

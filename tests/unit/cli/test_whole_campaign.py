@@ -33,7 +33,6 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     found = json.loads(done.stdout)
     assert found["plan"]["rollouts"] <= 100_000
     judged = found["against"]
-    assert judged["payback"]["total"] == 100_000
     assert 0 <= judged["probability"] <= 1
     folder = tmp_path / "runs" / "auto"
     assert (tmp_path / found["report"]).is_file()

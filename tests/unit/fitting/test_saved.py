@@ -76,7 +76,7 @@ def test_saved_fits_are_read_to_the_last_bit_and_answer_alike(
         ("surface", ("passport",), None),
         ("surface", ("surface",), None),
         ("surface", ("surface_points",), []),
-        ("surface", ("surface_points", 0, 0), 32),
+        ("surface", ("surface_points", 0, "group_size"), 32),
         ("surface", ("surface", "shapes", 0), "straight"),
         ("surface", ("surface", "shapes"), ["hill"]),
         ("surface", ("surface", "layout", "knots_K", 1), 9.0),

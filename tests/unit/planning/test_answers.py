@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,9 +45,15 @@ def test_without_data_the_answer_is_a_range_over_all_published_pairs_with_a_pilo
 
 
 def test_a_law_without_curves_predicts_no_reward_and_names_the_neighbour() -> None:
-    plan = iso.Planner(iso.published(f"{EASY}:joint")).allocate("1.2M")
-    assert plan.predicted_reward is None
-    assert {a.kind for a in plan.alternatives} <= {"next-power-of-two", "conservative", "other"}
+    law, found = iso.published(f"{EASY}:joint").law(), set[bool]()
+    for budget in np.geomspace(5e5, 3e6, 12):
+        plan = iso.Planner(iso.published(f"{EASY}:joint")).allocate(float(budget), slots=0)
+        assert plan.predicted_reward is None
+        octaves = np.log2(float(law.predict(plan.rollouts)))
+        near = {2**i for i in range(3, 12) if abs(i - octaves) <= 0.75} - {plan.group_size}
+        assert {a.group_size for a in plan.alternatives if a.kind == "next-power-of-two"} == near
+        found.add(bool(near))
+    assert found == {True, False}
 
 
 def test_fewer_steps_than_twice_the_warm_up_need_consent() -> None:

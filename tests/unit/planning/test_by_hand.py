@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Fits, Hardware, Planner, RunSet, Throughput
+from isocompute_sdk import Budget, Fits, Hardware, Planner, Recipe, RunSet, Throughput
 
 Make = Callable[..., RunSet]
 EQUAL, NOTHING = 0.01, 0.0005
@@ -163,3 +163,16 @@ def test_what_ends_the_batch_of_a_fixed_number_of_steps_is_named(two_batches: Fi
         assert n * problems <= limit
         assert not pays(problems + 1) or n * (problems + 1) > limit
         assert binding in plan.binding
+
+
+def test_in_hours_a_batch_grows_to_at_most_an_octave_above_those_that_were_run(make_runs: Make) -> None:
+    def reward(n: int, bp: int, c: float) -> float:
+        return float(0.3 + (0.05 * np.log2(n)) * -np.expm1(-c / (2e4 * n)))
+
+    levels = [(n, bp) for n in (8, 16, 32) for bp in (32, 48)]
+    fits = iso.fit(make_runs(reward, levels, np.geomspace(2e4, 1e6, 12)), draws=40)
+    slow = Throughput(step_overhead_seconds=600.0, rollouts_per_second=1000.0, gpus=8)
+    recipe = Recipe(min_problems_per_batch=32)
+    plan = Planner(fits, recipe=recipe, throughput=slow).allocate("100 gpu_hours", slots=0, min_update_steps=1)
+    # In octaves from the floor of 32: 64 lies below 2 x 48, and 128 above it.
+    assert plan.problems_per_batch == 64

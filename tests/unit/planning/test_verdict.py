@@ -133,6 +133,7 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     odds = plan.fits.group_size_odds(plan.compute)
     most = odds.group_size[int(np.argmax(odds.probability_best))]
     assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.sentence
+    assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
 
 
 def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
