@@ -123,7 +123,11 @@ def headline(runs_with: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """
     counts = dict(runs_with) if isinstance(runs_with, Mapping) else dict.fromkeys(runs_with, 1)
     ranked = {one: place for one in counts if (place := rank(*one)) is not None}
-    return min(ranked, key=lambda one: (_CLASS[ranked[one]], -counts[one], ranked[one], *_tie(*one)), default=None)
+
+    def order(one: tuple[str, str]) -> tuple[object, ...]:
+        return (_CLASS[ranked[one]], -counts[one], ranked[one], *_tie(*one))
+
+    return min(ranked, key=order, default=None)
 
 
 def measured_in(table: pl.DataFrame) -> dict[tuple[str, str], int]:
