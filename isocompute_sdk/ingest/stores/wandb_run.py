@@ -176,7 +176,7 @@ class _Found:
             elif number == _INTEGER and isinstance(value, int):
                 self._add(".".join(keys), float(value - (1 << 64) if value >> 63 else value))
             elif number == _NUMBER and isinstance(value, bytes):
-                self._add(".".join(keys), _float64(value))
+                self._add(".".join(keys), float(_FLOAT64.unpack(value)[0]))
 
     def _value(self, name: str, value: bytes) -> None:
         try:
@@ -217,9 +217,9 @@ class _Found:
             elif number == 4 and isinstance(value, bytes):
                 self._configure(value)
             elif number == 17 and isinstance(value, bytes):
-                seconds, nanoseconds = _first(value, 1), _first(value, 2)
-                if isinstance(seconds, int):
-                    self.started = seconds + (nanoseconds * 1e-9 if isinstance(nanoseconds, int) else 0.0)
+                # Seconds and nanoseconds.
+                parts = {key: part for key, part in _message(value) if isinstance(part, int)}
+                self.started = parts.get(1, 0) + parts.get(2, 0) * 1e-9
 
     def _environment(self, message: bytes) -> None:
         for number, value in _message(message):
@@ -420,25 +420,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError(f"no whole number at byte {at}")
 
 
-def _first(message: bytes, *path: int) -> int | bytes | None:
-    """The first field under a path of field numbers; None if it is absent.
-
-    Raises:
-        ValueError: a message on the way is not whole.
-    """
-    value: int | bytes | None = message
-    for number in path:
-        if not isinstance(value, bytes):
-            return None
-        value = next((found for key, found in _message(value) if key == number), None)
-    return value
-
-
 def _text(value: int | bytes | None) -> str:
     """A field that holds text; empty if it is absent."""
     return value.decode(errors="replace") if isinstance(value, bytes) else ""
-
-
-def _float64(value: bytes) -> float:
-    """A field that holds a double."""
-    return float(_FLOAT64.unpack(value)[0])
