@@ -36,6 +36,7 @@ from isocompute_sdk.records.rewards import (
     TRAIN_SET,
     headline,
     is_training_reward,
+    measured_in,
     no_rise,
     no_rise_note,
     training_reward_note,
@@ -224,8 +225,7 @@ def _refuse_absent(runs: RunSet, metric: str) -> None:
     """
     if metric in runs.metrics:
         return
-    table = runs.to_polars()
-    likely = headline(zip(table["metric"].to_list(), table["eval_set"].to_list(), strict=True))
+    likely = headline(measured_in(runs.to_polars()))
     raise RecordError(
         f"metric: received {metric!r}; accepted: {', '.join(runs.metrics)}",
         f"{did_you_mean(metric, runs.metrics)}Use one of the accepted names"

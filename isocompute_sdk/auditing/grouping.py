@@ -18,7 +18,7 @@ from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, rule_note
-from isocompute_sdk.records.rewards import TRAIN_SET, choose, headline, training_reward_note
+from isocompute_sdk.records.rewards import TRAIN_SET, choose, headline, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunInfo
 
 BASE_GAP = 5.0
@@ -189,10 +189,8 @@ def choose_measure(
     Raises:
         RecordError: the runs do not have the metric, or not on this set.
     """
-    import polars as pl
 
-    table = runs.to_polars().group_by("metric", "eval_set").agg(pl.col("run_id").n_unique().alias("runs"))
-    found = {(row["metric"], row["eval_set"]): row["runs"] for row in table.iter_rows(named=True)}
+    found = measured_in(runs.to_polars())
     fitting = {one: count for one, count in found.items() if eval_set in (None, one[1]) and metric in (None, one[0])}
     if not fitting:
         have = ", ".join(sorted(f"{name} on {where}" for name, where in found))

@@ -204,10 +204,6 @@ class RunLog:
         found = tuple(tag for tag, meaning in self.meanings().items() if meaning.eval_set == TRAIN_SET)
         return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
 
-    @cached_property
-    def _logs_updates(self) -> bool:
-        return any(tag in attempt.series for attempt in self.attempts for tag in self._update_tags)
-
     def _extent(self, attempt: Attempt, reached: float) -> Extent:
         if not attempt.series:
             # It died before it logged anything.
@@ -219,7 +215,8 @@ class RunLog:
         every = known or [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
-        if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
+        elsewhere = any(tag in one.series for one in self.attempts for tag in self._update_tags)
+        if not updates and elsewhere and all(float(step.max()) == first_any for step in every):
             # It evaluated the checkpoint that it went on from, and died before its first update.
             return Extent(first_any, first_any, attempt.sampled)
         last = max(float(step.max()) for step in every)
@@ -287,7 +284,8 @@ def attempts_from_rows(
         rows: tag -> value, for each row.
         notes: what could not be read; they go with the last attempt.
     """
-    bounds = [*split_attempts(np.array(steps, dtype=np.float64)), len(steps)]
+    falls = np.flatnonzero(np.diff(np.array(steps, dtype=np.float64)) < 0) + 1
+    bounds = [0, *falls.tolist(), len(steps)]
     found: list[Attempt] = []
     for begin, end in pairwise(bounds):
         columns: dict[str, tuple[list[float], list[float]]] = {}
@@ -387,21 +385,6 @@ def with_exact(one: Attempt, steps: Mapping[int, Mapping[Measure, float]]) -> At
         more = scalar_series(at, [steps[step][measure] for step in at])
         exact[measure] = one_per_step([exact[measure], more]) if measure in exact else more
     return replace(one, exact=exact)
-
-
-def filled(one: Attempt, other: Attempt) -> tuple[Attempt, int]:
-    """A record with the values of another one of the same attempt at the steps that it lacks, and their number."""
-    series = dict(one.series)
-    added: set[float] = set()
-    for tag, theirs in other.series.items():
-        mine = series.get(tag)
-        lacking = ~np.isin(theirs.step_T, [] if mine is None else mine.step_T)
-        if lacking.any():
-            more = theirs.where(lacking)
-            series[tag] = more if mine is None else one_per_step([mine, more])
-            added.update(more.step_T.tolist())
-    logged = {step for mine in one.series.values() for step in mine.step_T.tolist()}
-    return replace(one, series=series), len(added - logged)
 
 
 def scalar_series(steps: Any, values: Any) -> ScalarSeries:
@@ -536,11 +519,6 @@ def attempt_at(step_T: Array, attempts: Sequence[Extent]) -> NDArray[np.intp]:
     for i, attempt in enumerate(attempts):
         found[step_T > attempt.start] = i
     return found
-
-
-def split_attempts(step_T: Array) -> NDArray[np.intp]:
-    """Where in a log that was appended to a new attempt begins: wherever the step goes down. The first entry is 0."""
-    return np.concatenate([[0], np.flatnonzero(np.diff(step_T) < 0) + 1]).astype(np.intp)
 
 
 MIN_STRETCHES, LONG_STRETCH = 3, 3.0

@@ -22,7 +22,15 @@ from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.rewards import TRAIN_SET, headline, is_training_reward, no_rise, no_rise_note, undecided
+from isocompute_sdk.records.rewards import (
+    TRAIN_SET,
+    headline,
+    is_training_reward,
+    measured_in,
+    no_rise,
+    no_rise_note,
+    undecided,
+)
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import build
 
@@ -358,7 +366,10 @@ def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> R
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
     infos = runs.runs()
-    metric, count = _headline(runs, asked)
+    frame = runs.to_polars()
+    likely = headline(measured_in(frame))
+    metric = asked if asked in runs.metrics else None if likely is None else likely[0]
+    count = int((frame["metric"] == metric).sum()) if metric is not None else 0
     problems, advice = _looks(runs, metric, count)
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
@@ -376,16 +387,6 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         advice=advice,
         runs=runs,
     )
-
-
-def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
-    """The metric that was asked for, or that a fit would most likely take, and its number of values."""
-    frame = runs.to_polars()
-    if asked in runs.metrics:
-        return asked, int((frame["metric"] == asked).sum())
-    names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
-    found = headline(names)
-    return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
 
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

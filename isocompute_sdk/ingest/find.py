@@ -166,6 +166,7 @@ def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
     return replace(log, rollouts=generated)
 
 
+_OF_LATER_RELEASES = {"completions/mean_length", "num_tokens", "clip_ratio", "frac_reward_zero_std"}
 _OF_RELEASES = ("reward_weights", "num_iterations", "loss_type", "generation_batch_size", "steps_per_generation")
 
 
@@ -177,7 +178,9 @@ def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
     if found is None or size is None or problems is None or log.framework is None or log.framework.name != "trl":
         return found
     whole = "adam_beta1" in found.keys and "max_grad_norm" in found.keys
-    if whole or _counts_completions(log) or any(name in found.keys for name in _OF_RELEASES):
+    # What later releases measure, whose batches count completions.
+    measured = {tag.removeprefix("train/") for tag in log.tags} & _OF_LATER_RELEASES
+    if whole or measured or any(name in found.keys for name in _OF_RELEASES):
         return found
     meant = (
         Said(problems.value, f"{problems.evidence}; TRL from 0.15 on, whose batches count completions"),
@@ -185,12 +188,6 @@ def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
     )
     fields = {name: said for name, said in found.fields.items() if name != "problems_per_batch"}
     return replace(found, fields=fields, disagreements={**found.disagreements, "problems_per_batch": meant})
-
-
-def _counts_completions(log: RunLog) -> bool:
-    """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
-    names = {tag.removeprefix("train/") for tag in log.tags}
-    return bool(names & {"completions/mean_length", "num_tokens", "clip_ratio", "frac_reward_zero_std"})
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
@@ -321,7 +318,8 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     ]
     free = [file for file in files if launched.keys().isdisjoint(file.parents)]
     others = _unlaunched(root, free, base, format)
-    if runs or others or format not in ("auto", CONSOLE) or (root.is_dir() and any(map(_is_table, free))):
+    tables = root.is_dir() and any(file.suffix.lower() in TABLE_SUFFIXES for file in free)
+    if runs or others or tables or format not in ("auto", CONSOLE):
         consoles = [file for file in free if is_console(file)]
         return [*runs, *(replace(one, consoles=_own_consoles(one, others, consoles)) for one in others)]
     # A console tells less than any log, and is read where there is nothing else.
@@ -347,10 +345,6 @@ def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Seq
 
 def _may_be_console(path: Path) -> bool:
     return is_console(path) or path.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(path.suffix) is not None
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in TABLE_SUFFIXES
 
 
 def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
@@ -480,7 +474,9 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
                 LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths, notes=beside.notes)
             )
     if format in ("auto", TENSORBOARD):
-        found += [_of_launch(_name(run, base), run, one) for run, every in started.items() for one in every]
+        for run, one in ((run, one) for run, every in started.items() for one in every):
+            name = "/".join(filter(None, (_name(run, base), one.label)))
+            found.append(LogSource(name, TENSORBOARD, run, one.paths, notes=one.notes, shares=bool(one.label)))
     return found
 
 
@@ -495,19 +491,10 @@ class _Launch:
     notes: tuple[Note, ...] = ()
 
 
-def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
-    label = f"/{launch.label}" if launch.label else ""
-    return LogSource(f"{name}{label}", TENSORBOARD, run, launch.paths, notes=launch.notes, shares=bool(label))
-
-
 def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
     """The event files of a folder by run: one that was started anew with other arguments is another run."""
     files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
-    starts = (
-        []
-        if len(files) < 2
-        else sorted(_starts(files), key=lambda one: (_second(one.attempt.path), one.attempt.path.name))
-    )
+    starts = _starts(files) if len(files) > 1 else []
     if not any(one.arguments for one in starts):
         yield _Launch(tuple(parts))
         return
@@ -530,19 +517,16 @@ def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
         notes = ()
 
 
-def _starts(files: Sequence[Path]) -> Iterator[EventFile]:
-    """How each file begins; one that cannot be read is reported where it is read."""
+def _starts(files: Sequence[Path]) -> list[EventFile]:
+    """How each file begins, in the order of the seconds in their names; what cannot be read is reported elsewhere."""
+    found: list[tuple[float, str, EventFile]] = []
     for file in files:
         with suppress(RecordError):
             start = read_event_file(file, only_beginning=True)
+            second = re.search(r"tfevents\.(\d+)", file.name)
             if start is not None:
-                yield start
-
-
-def _second(path: Path) -> float:
-    """When an event file was begun, by its name; 0 if the name does not say."""
-    found = re.search(r"tfevents\.(\d+)", path.name)
-    return float(found[1]) if found else 0.0
+                found.append((float(second[1]) if second else 0.0, file.name, start))
+    return [start for *_, start in sorted(found, key=lambda one: one[:2])]
 
 
 def _empty_launches(run: Path, empty: Sequence[Path]) -> tuple[Note, ...]:
@@ -568,14 +552,12 @@ def _run_of_events(folder: Path) -> Path:
         above = here.parent if here.name in _WRAPPERS else here
         if not ((above / STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
             return folder
-    while here.name in _WRAPPERS and here.parent != here and (started or _holds_events(here)):
+    # A folder such as `tensorboard` holds the events of one run itself, or the folders of many.
+    while here.name in _WRAPPERS and here.parent != here:
+        if not (started or any(EVENT_MARK in entry.name for entry in here.iterdir())):
+            break
         here = here.parent
     return here
-
-
-def _holds_events(folder: Path) -> bool:
-    """Whether a folder such as `tensorboard` holds the events of one run itself, not the folders of many."""
-    return any(EVENT_MARK in entry.name for entry in folder.iterdir())
 
 
 def _name(run: Path, base: Path) -> str:

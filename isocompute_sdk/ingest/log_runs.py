@@ -132,23 +132,6 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
     return FoundLogs(sources, rest, tuple(notes))
 
 
-def read_logs(
-    sources: Mapping[str, LogSource], request: LogRequest, unreadable: dict[str, RecordError] | None = None
-) -> RunSet:
-    """Read every log; see `read`. A log that repeats another one is left out.
-
-    Args:
-        sources: the logs by run.
-        request: what was asked of them.
-        unreadable: takes down why a run cannot be read, which then keeps no other from being read.
-
-    Raises:
-        RecordError: a log cannot be read, or nothing says its n or B_p; with `unreadable` only if that holds for all.
-    """
-    losses = Losses(unreadable)
-    return read_loaded(load_logs(sources, losses), request, losses)
-
-
 def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, LoadedRun]:
     """Every log that can be read, with its configuration."""
     runs: dict[str, LoadedRun] = {}
@@ -161,7 +144,16 @@ def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, Loa
 
 
 def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses) -> RunSet:
-    """The evaluations of runs whose logs were read; arguments and errors as `read_logs`."""
+    """The evaluations of runs whose logs were read. A log that repeats another one is left out.
+
+    Args:
+        runs: the logs, see `load_logs`.
+        request: what was asked of them.
+        losses: takes down why a run cannot be read, which then keeps no other from being read.
+
+    Raises:
+        RecordError: nothing says the n or B_p of a run; with `losses.unreadable` only if that holds for all.
+    """
     check_described(request.runs, runs)
     same = same_runs(runs, {name: request.given(name) for name in runs})
     runs, copies = same.runs, same.copies
@@ -534,7 +526,8 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
             f"{folder} holds no run that a launch script of backend {name!r} started",
             "Start the run with its launch.sh. Logs of other runs: `isocompute doctor`.",
         )
-    return read_logs({one.name: one for one in sources}, LogRequest())
+    losses = Losses()
+    return read_loaded(load_logs({one.name: one for one in sources}, losses), LogRequest(), losses)
 
 
 def _on_set(frame: Any, eval_set: str) -> Any:

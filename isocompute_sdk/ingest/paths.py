@@ -34,14 +34,9 @@ def accepted_formats() -> tuple[str, ...]:
     runner (`isocompute`), by their first line, and logs of frameworks by their contents.
     """
     from isocompute_sdk.ingest.find import log_formats
-
-    return (*TABLE_FORMATS, *_journal_names(), *log_formats())
-
-
-def _journal_names() -> tuple[str, ...]:
     from isocompute_sdk.ingest.formats.registry import journals
 
-    return tuple(one.name for one in journals())
+    return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
 
 
 def may_be_log(file: Path) -> bool:

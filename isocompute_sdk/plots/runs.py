@@ -17,7 +17,7 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import MANY, reward_curves, split
 from isocompute_sdk.records import RunSeries, RunSet
-from isocompute_sdk.records.rewards import headline
+from isocompute_sdk.records.rewards import headline, measured_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,8 +58,7 @@ def evaluations(
 def _metric(runs: RunSet, metric: str | None, eval_set: str | None) -> tuple[str, str | None]:
     if metric is not None:
         return metric, eval_set
-    frame = runs.to_polars()
-    chosen = headline(zip(frame["metric"], frame["eval_set"], strict=True))
+    chosen = headline(measured_in(runs.to_polars()))
     if chosen is None:
         raise FitError(
             f"no reward among the metrics {', '.join(runs.metrics)}; needed: a column such as avg@4", "Name the metric."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
@@ -116,19 +115,27 @@ def _is_diagnostic(metric: str) -> bool:
     return any(kind.fullmatch(metric) for kind in (_NO_REWARD, _LENGTH, _COMPONENT))
 
 
-def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """The reward among (metric, evaluation set) pairs, one for every value; None without a reward.
+def headline(runs_with: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+    """The reward among (metric, evaluation set) pairs, or among a mapping of them to numbers of runs; None without any.
 
-    Ties go to the most frequent one, then to a name that says what is measured and no part of it, then to the most
-    samples, then to `validation`, then to the alphabet.
+    Held-out problems come first, then what most runs have, then an average, then a name that says what is measured and
+    no part of it, then the most samples, then `validation`, then the alphabet.
     """
-    counts = Counter(measured)
-    found = [one for one in counts if rank(*one) is not None]
-    return min(
-        found,
-        key=lambda one: (rank(*one), -counts[one], *_tie(*one)),
-        default=None,
-    )
+    counts = dict(runs_with) if isinstance(runs_with, Mapping) else dict.fromkeys(runs_with, 1)
+    ranked = {one: place for one in counts if (place := rank(*one)) is not None}
+
+    def order(one: tuple[str, str]) -> tuple[object, ...]:
+        return (_CLASS[ranked[one]], -counts[one], ranked[one], *_tie(*one))
+
+    return min(ranked, key=order, default=None)
+
+
+def measured_in(table: pl.DataFrame) -> dict[tuple[str, str], int]:
+    """(Metric, evaluation set) of canonical rows -> number of runs that have it."""
+    import polars as pl
+
+    counts = table.group_by("metric", "eval_set").agg(pl.col("run_id").n_unique())
+    return {(metric, where): runs for metric, where, runs in counts.iter_rows()}
 
 
 def _tie(metric: str, eval_set: str) -> tuple[bool, bool, int, bool, str, str]:
@@ -164,10 +171,9 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     Raises:
         RecordError: no reward, or several measurements with unknown names.
     """
-    asked = undecided(runs_with)
-    ranked = {one: place for one in runs_with if (place := rank(*one)) is not None}
+    asked, best = undecided(runs_with), headline(runs_with)
     have = sorted({metric for metric, _ in runs_with})
-    if not ranked:
+    if best is None:
         raise RecordError(
             f"no reward was measured: these runs have {', '.join(have)}, which are diagnostics, settings or parts of a "
             "reward; accepted: an evaluation, or the training reward",
@@ -179,15 +185,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
             f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
             f"Name it, e.g. metric={asked[0]!r}.",
         ).in_shell(f"Name it: {' or '.join(f'--metric {quote(name)}' for name in asked[:8])}.")
-    return min(
-        ranked,
-        key=lambda one: (
-            _CLASS[ranked[one]],
-            -runs_with[one],
-            ranked[one],
-            *_tie(*one),
-        ),
-    )
+    return best
 
 
 def training_reward_note(metric: str, *, asked: bool) -> Note:
@@ -225,8 +223,7 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
         table = table.filter(pl.col("eval_set") == eval_set)
     if (table["metric"] == "avg@4").any():
         return "avg@4", []
-    counts = table.group_by("metric", "eval_set").agg(pl.col("run_id").n_unique())
-    name, where = choose({(metric, place): count for metric, place, count in counts.iter_rows()})
+    name, where = choose(measured_in(table))
     if where == TRAIN_SET:
         return name, [training_reward_note(name, asked=False)]
     message = f"no metric was asked for, and no run has avg@4: {name} was taken."

@@ -32,7 +32,7 @@ from isocompute_sdk.records.columns import (
     without_blanks,
     wrong_column,
 )
-from isocompute_sdk.records.rewards import headline, to_rows
+from isocompute_sdk.records.rewards import headline, measured_in, to_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,7 +87,7 @@ def _without_repeats(rows: pl.DataFrame, asked: str | None, source: Source) -> t
     place = [*KEY, _place()]
     if not rows.select(place).is_duplicated().any():
         return rows, ()
-    likely = headline(zip(rows["metric"].to_list(), rows["eval_set"].to_list(), strict=True))
+    likely = headline(measured_in(rows))
     decides = asked or (likely[0] if likely is not None else None)
     kept = rows.with_columns(_place()).unique([*KEY, _PLACE, "value"], keep="first", maintain_order=True)
     kept = pl.concat(

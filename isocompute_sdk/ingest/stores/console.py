@@ -13,6 +13,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -142,8 +143,29 @@ def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) ->
 
 
 def read_console(path: Path, console: Console) -> list[Steps]:
-    """What a captured console says, one entry per attempt; empty if it has no line of the framework."""
-    return parse_console(_marked(path, console), console)
+    """What a captured console says, one entry per attempt; empty if it has no line of the framework.
+
+    Another attempt began where the steps begin anew. A line that repeats the one before it, as in a console that is
+    captured twice, says nothing new.
+    """
+    attempts: list[Steps] = []
+    last, before = -1, dict[str, float]()
+    for line in _marked(path, console):
+        found = console.parse(line)
+        if found is None:
+            continue
+        values = dict(found.values)
+        if found.update:
+            if found.step == last and str(values) == str(before):
+                continue
+            if not attempts or found.step <= last:
+                attempts.append({})
+            last, before = found.step, values
+        elif not attempts:
+            attempts.append({})
+        if values:
+            attempts[-1].setdefault(found.step, {}).update(values)
+    return [attempt for attempt in attempts if attempt]
 
 
 def _marked(path: Path, console: Console) -> Iterator[str]:
@@ -162,31 +184,6 @@ def _marked(path: Path, console: Console) -> Iterator[str]:
             # The last word of a line without an end may be cut inside a number.
             whole = line[:-1] if line.endswith(b"\n") else re.sub(rb"\S+\s*$", b"", line[:MAX_STEP])
             yield whole.decode(errors="replace")
-
-
-def parse_console(lines: Iterable[str], console: Console) -> list[Steps]:
-    """As `read_console`, for lines in memory: another attempt began where the steps begin anew.
-
-    A line that repeats the one before it, as in a console that is captured twice, says nothing new.
-    """
-    attempts: list[Steps] = []
-    last, before = -1, dict[str, float]()
-    for line in lines:
-        found = console.parse(line)
-        if found is None:
-            continue
-        values = dict(found.values)
-        if found.update:
-            if found.step == last and str(values) == str(before):
-                continue
-            if not attempts or found.step <= last:
-                attempts.append({})
-            last, before = found.step, values
-        elif not attempts:
-            attempts.append({})
-        if values:
-            attempts[-1].setdefault(found.step, {}).update(values)
-    return [attempt for attempt in attempts if attempt]
 
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
@@ -369,29 +366,23 @@ class _Block:
 
     def content(self) -> Iterator[dict[str, Any]]:
         """The configuration, if it can be read."""
-        found: dict[str, Any] = {}
+        text = "\n".join(self.lines)
+        found: Any = None
         if self.kind == "table":
             matches = (match for line in self.lines if (match := _DOTTED.match(line)) is not None)
             found = {match[1]: _value(match[2].strip()) for match in matches}
         elif self.kind == "yaml":
-            found = _yaml(self.lines)
+            with suppress(ValueError):
+                found = document(Path("printed.yaml"), text)
         elif self.kind == "dict":
-            found = _literal("\n".join(self.lines))
+            found = _value(text.strip())
+            with suppress(ValueError, RecursionError):
+                found = found if isinstance(found, dict) else parse_json(text)
         else:
             words = (line.strip().rstrip(",") for line in self.lines[1:] if line.strip() != ")")
             found = _words(" ".join(map(shlex.quote, words)))
-        if found:
-            yield found
-
-
-def _literal(text: str) -> dict[str, Any]:
-    for read in (ast.literal_eval, parse_json):
-        try:
-            found: Any = read(text.strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    return {}
+        if isinstance(found, dict) and found:
+            yield cast("dict[str, Any]", found)
 
 
 def _fields(text: str) -> dict[str, Any]:
@@ -407,14 +398,6 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-
-
-def _yaml(lines: Sequence[str]) -> dict[str, Any]:
-    try:
-        found = document(Path("printed.yaml"), "\n".join(lines))
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _words(text: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ those of the `tensorboard` package.
 
 from __future__ import annotations
 
-import os
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -258,20 +257,11 @@ EVENT_MARK = "tfevents"
 """What the name of every event file contains."""
 
 
-def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
-    """The log in the event files of one folder (not those of its subfolders), or in one file.
-
-    Raises:
-        RecordError: there is none, or one cannot be opened.
-    """
-    return read_events(Path(path).name, Path(path), [Path(path)])
-
-
 def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:
     """The log of a run whose event files are `parts`, or lie in them, with the arguments that the newest of them holds.
 
     Raises:
-        RecordError: as `read_tensorboard`.
+        RecordError: a file cannot be opened.
         NothingMeasured: there is no file with a whole scalar.
     """
     files = [file for part in parts for file in event_files(part)]

@@ -258,20 +258,16 @@ def read_config(path: Path) -> SavedConfig | None:
         if path.name == trainer_state.ARGUMENTS_FILE:
             return translate(path, trainer_state.read_training_args(path))
         text, _ = read_text(path, largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
-        raw = _content(path, text)
+        raw = flags(text) if path.suffix == ".sh" else document(path, text)
     except (RecordError, ValueError, RecursionError):
         return None
     if isinstance(raw, list):
-        raw = _overrides(cast("list[object]", raw))
+        # Hydra's list of `key=value`.
+        pairs = (str(word).lstrip("+~").partition("=") for word in cast("list[object]", raw))
+        raw = {key: scalar(value) for key, equals, value in pairs if equals}
     if path.name == METADATA and isinstance(raw, dict):
         raw = command_line(cast("dict[str, Any]", raw).get("args"))
     return _run_spec(path, raw) or translate(path, raw)
-
-
-def _content(path: Path, text: str) -> object:
-    if path.suffix == ".sh":
-        return flags(text)
-    return document(path, text)
 
 
 METADATA = "wandb-metadata.json"
@@ -280,12 +276,6 @@ METADATA = "wandb-metadata.json"
 def command_line(words: object) -> dict[str, Any]:
     """Arguments of a program, word by word, as a mapping; empty if they are none."""
     return flags(shlex.join(map(str, cast("list[object]", words)))) if isinstance(words, list) else {}
-
-
-def _overrides(words: Sequence[object]) -> dict[str, Any]:
-    """Hydra's list of `key=value`."""
-    pairs = (str(word).lstrip("+~").partition("=") for word in words)
-    return {key: scalar(value) for key, equals, value in pairs if equals}
 
 
 def translate(path: Path, raw: object) -> SavedConfig | None:

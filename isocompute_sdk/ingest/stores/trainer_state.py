@@ -105,7 +105,7 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
     while True:
         path = latest(remaining)
         try:
-            attempts = _history(path)
+            attempts, batch = _history(path)
         except RecordError as error:
             remaining.remove(path)
             if not remaining:
@@ -113,12 +113,13 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
             message = f"{error.message}. An earlier state was read instead."
             notes.append(Note("log-damaged", "warning", message, {"file": str(path)}))
         else:
-            return RunLog(name, path, "trl", attempts, tuple(notes), device_batch=_device_batch(path))
+            return RunLog(name, path, "trl", attempts, tuple(notes), device_batch=batch)
 
 
-def _history(path: Path) -> tuple[Attempt, ...]:
+def _history(path: Path) -> tuple[tuple[Attempt, ...], int | None]:
+    """The attempts, and `train_batch_size`, the batch of one process over all its GPUs; None if the file lacks it."""
     if path.suffix == ".jsonl" and read_text(path, longest=LONGEST_LINE)[0].lstrip().startswith("{"):
-        return _attempts(path, read_objects(path)[0])
+        return _attempts(path, read_objects(path)[0]), None
     try:
         state: Any = parse_json(read_text(path, largest=LARGEST_DOCUMENT)[0])
     except json.JSONDecodeError as error:
@@ -132,17 +133,9 @@ def _history(path: Path) -> tuple[Attempt, ...]:
             f"{path} has no log_history, a list of entries with a step; accepted: the state that a Trainer saves",
             "Give a trainer_state.json of the Hugging Face Trainer.",
         )
-    return _attempts(path, cast("list[dict[str, Any]]", history))
-
-
-def _device_batch(path: Path) -> int | None:
-    """`train_batch_size` of a state, the batch of one process over all its GPUs."""
-    try:
-        state: Any = parse_json(read_text(path, largest=LARGEST_DOCUMENT)[0])
-    except ValueError:
-        return None
-    found = state.get("train_batch_size") if isinstance(state, dict) else None
-    return found if isinstance(found, int) and found >= 1 else None
+    batch = state.get("train_batch_size") if isinstance(state, dict) else None
+    whole = batch if isinstance(batch, int) and batch >= 1 else None
+    return _attempts(path, cast("list[dict[str, Any]]", history)), whole
 
 
 def _attempts(path: Path, history: Sequence[dict[str, Any]]) -> tuple[Attempt, ...]:

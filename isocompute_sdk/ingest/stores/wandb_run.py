@@ -32,8 +32,6 @@ from isocompute_sdk.notes import Note
 MAGIC = b":W&B\xe1\xbe\x00"
 """A file starts with this; it is part of the first block."""
 ENDING = ".wandb"
-FOLDER = re.compile(r"(?:offline-)?run-(?P<started>\d{8}_\d{6})-(?P<id>.+)")
-"""Name of the folder of one start of a run."""
 _BLOCK = 1 << 15
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -178,28 +176,14 @@ class _Found:
             elif number == _INTEGER and isinstance(value, int):
                 self._add(".".join(keys), float(value - (1 << 64) if value >> 63 else value))
             elif number == _NUMBER and isinstance(value, bytes):
-                self._add(".".join(keys), _float64(value))
+                self._add(".".join(keys), float(_FLOAT64.unpack(value)[0]))
 
     def _value(self, name: str, value: bytes) -> None:
         try:
             self._add(name, float(value))
         except ValueError:
-            if value[:1] == b"{":
-                self._nested(name, value)
-            elif value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
+            if value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
                 self._add(name, float(value.strip(b'"')))
-
-    def _nested(self, name: str, value: bytes) -> None:
-        """A dictionary that was logged: its numbers under their joined keys."""
-        try:
-            content: Any = parse_json(value.decode())
-        except ValueError:
-            return
-        # W&B's own objects, such as tables and histograms, say what they are.
-        if not isinstance(content, dict) or "_type" in content:
-            return
-        for key, number in _flat(name, content):
-            self._add(key, number)
 
     def _add(self, name: str, number: float) -> None:
         rows, values = self.columns.setdefault(name, (array("q"), array("d")))
@@ -233,9 +217,9 @@ class _Found:
             elif number == 4 and isinstance(value, bytes):
                 self._configure(value)
             elif number == 17 and isinstance(value, bytes):
-                seconds, nanoseconds = _first(value, 1), _first(value, 2)
-                if isinstance(seconds, int):
-                    self.started = seconds + (nanoseconds * 1e-9 if isinstance(nanoseconds, int) else 0.0)
+                # Seconds and nanoseconds.
+                parts = {key: part for key, part in _message(value) if isinstance(part, int)}
+                self.started = parts.get(1, 0) + parts.get(2, 0) * 1e-9
 
     def _environment(self, message: bytes) -> None:
         for number, value in _message(message):
@@ -243,14 +227,6 @@ class _Found:
                 self.arguments.append(_text(value))
             elif number == 19 and isinstance(value, int):
                 self.gpus = value
-
-
-def _flat(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for key, value in content.items():
-        if isinstance(value, dict) and "_type" not in value:
-            yield from _flat(f"{name}.{key}", value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{name}.{key}", float(value)
 
 
 _GLOBAL_STEP = r"(.+/)?global_step"
@@ -444,25 +420,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError(f"no whole number at byte {at}")
 
 
-def _first(message: bytes, *path: int) -> int | bytes | None:
-    """The first field under a path of field numbers; None if it is absent.
-
-    Raises:
-        ValueError: a message on the way is not whole.
-    """
-    value: int | bytes | None = message
-    for number in path:
-        if not isinstance(value, bytes):
-            return None
-        value = next((found for key, found in _message(value) if key == number), None)
-    return value
-
-
 def _text(value: int | bytes | None) -> str:
     """A field that holds text; empty if it is absent."""
     return value.decode(errors="replace") if isinstance(value, bytes) else ""
-
-
-def _float64(value: bytes) -> float:
-    """A field that holds a double."""
-    return float(_FLOAT64.unpack(value)[0])

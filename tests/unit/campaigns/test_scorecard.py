@@ -13,7 +13,6 @@ import pytest
 from isocompute_sdk import Planner, RecordError, RunSet, fit
 from isocompute_sdk.campaigns.scorecard import Comparison, keep_score, read_scorecard
 from isocompute_sdk.errors import DocumentError
-from isocompute_sdk.records.checkpoints import choose_checkpoint
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -97,12 +96,3 @@ def test_the_command_fails_where_nothing_has_an_outcome(isocompute: Command, pla
     said = isocompute("report", "--predictions", tmp_path, "--json")
     assert said.returncode == 1
     assert str(tmp_path) in said.stderr
-
-
-def test_a_chosen_checkpoint_is_reported_where_it_was_not_chosen() -> None:
-    columns = {"run_id": ["a"] * 6, "n": [8] * 6, "C": [1, 2, 3] * 2, "avg@4": [0.1, 0.5, 0.4, 0.2, 0.3, 0.9]}
-    runs = RunSet.from_columns({**columns, "eval_set": ["validation"] * 3 + ["test"] * 3})
-    chosen = choose_checkpoint(runs, "a", "avg@4")
-    assert (chosen.rollouts, chosen.maximum, chosen.reported_on, chosen.reported) == (2.0, 0.5, "test", 0.3)
-    alone = choose_checkpoint(runs.filter(eval_set="validation"), "a", "avg@4")
-    assert (alone.maximum, alone.reported_on, alone.reported) == (0.5, None, None)

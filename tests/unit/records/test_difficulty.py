@@ -1,5 +1,7 @@
 """Problems land in the paper's bands by exact pass rate, and validation problems are never trained on."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,40 +10,37 @@ from hypothesis import strategies as st
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.records.difficulty import BANDS, GAPS, DifficultySplit, split_by_difficulty
 
+SIXTEEN = (
+    *["hard"] * 2,
+    *["between_hard_and_easy"] * 3,
+    *["easy"] * 5,
+    *["very_easy"] * 5,
+    *["above_very_easy"] * 2,
+)
 
-def bands_of(passes: list[int], samples: int) -> list[str]:
-    """Band or gap of each problem, by position."""
+
+@pytest.mark.parametrize(
+    ("passes", "samples", "bands"),
+    [
+        (list(range(17)), 16, SIXTEEN),
+        # Edges are exact where floating point is not.
+        ([3, 6, 9, 10], 10, ("easy", "easy", "very_easy", "above_very_easy")),
+        ([8, 9], 128, ("hard", "between_hard_and_easy")),
+        ([0, 1], 127, ("hard", "hard")),
+        ([0, 1], 128, ("extremely_hard", "hard")),
+        ([0], 1000, ("extremely_hard",)),
+    ],
+)
+def test_every_count_lands_in_its_band(passes: list[int], samples: int, bands: tuple[str, ...]) -> None:
     split = split_by_difficulty(passes, samples, rng=0, validation=0)
     name_of = {int(p): str(band) for band in BANDS for p in split[band].train_P}
     name_of |= {int(p): str(gap) for gap in GAPS for p in split.unstudied[gap]}
-    return [name_of[p] for p in range(len(passes))]
+    assert tuple(name_of[p] for p in range(len(passes))) == bands
 
 
 def a_split(samples: int = 16, problems: int = 4000) -> DifficultySplit:
     passes = np.random.default_rng(7).integers(0, samples + 1, problems)
     return split_by_difficulty(passes, samples, rng=1, validation=50)
-
-
-def test_every_count_of_sixteen_lands_in_its_band() -> None:
-    expected = [
-        *["hard"] * 2,
-        *["between_hard_and_easy"] * 3,
-        *["easy"] * 5,
-        *["very_easy"] * 5,
-        *["above_very_easy"] * 2,
-    ]
-    assert bands_of(list(range(17)), 16) == expected
-
-
-def test_band_edges_are_exact_where_floating_point_is_not() -> None:
-    assert bands_of([3, 6, 9, 10], 10) == ["easy", "easy", "very_easy", "above_very_easy"]
-    assert bands_of([8, 9], 128) == ["hard", "between_hard_and_easy"]
-
-
-def test_no_pass_is_extremely_hard_from_128_samples_on_only() -> None:
-    assert bands_of([0, 1], 127) == ["hard", "hard"]
-    assert bands_of([0, 1], 128) == ["extremely_hard", "hard"]
-    assert bands_of([0], 1000) == ["extremely_hard"]
 
 
 @settings(deadline=None)
@@ -78,16 +77,6 @@ def test_sixteen_samples_cannot_tell_extremely_hard_and_the_note_says_how_unsure
     assert (1 - upper) ** 16 == pytest.approx(0.05)
     assert "extremely-hard-unidentified" not in codes([1, 8], 16)
     assert not codes([0, 8], 128)
-
-
-def test_unstudied_bands_are_counted() -> None:
-    assert codes([3, 4, 16, 8], 16) == {"band-not-studied": {"between_hard_and_easy": 2, "above_very_easy": 1}}
-    assert codes([8, 1], 16) == {}
-
-
-def test_few_samples_and_small_bands_are_noted() -> None:
-    assert codes([2], 4) == {"pass-rates-coarse": {"samples": 4}}
-    assert codes([8] * 10, 16, validation=300) == {"validation-set-small": {"validation": 300, "easy": 5}}
 
 
 @settings(deadline=None)
@@ -133,32 +122,35 @@ def test_wrong_shares_are_refused(shares: dict[str, float], why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passes", "why"),
+    ("passes", "samples", "validation", "expected"),
     [
-        ([], r"\(0,\)"),
-        ([[1, 2]], r"\(1, 2\)"),
-        (3, r"\(\)"),
-        ([1, 17], r"passes_P\[1\]: .*17;.*16"),
-        ([-1], r"passes_P\[0\].*-1"),
-        ([0.5], r"passes_P\[0\].*0\.5"),
-        ([float("nan")], r"passes_P\[0\].*nan"),
-        ([True, False], "bool"),
-        (["3"], "str"),
+        ([3, 4, 16, 8], 16, 0, {"band-not-studied": {"between_hard_and_easy": 2, "above_very_easy": 1}}),
+        ([8, 1], 16, 0, {}),
+        ([2], 4, 0, {"pass-rates-coarse": {"samples": 4}}),
+        ([8] * 10, 16, 300, {"validation-set-small": {"validation": 300, "easy": 5}}),
     ],
 )
-def test_wrong_pass_counts_are_named(passes: object, why: str) -> None:
-    with pytest.raises(RecordError, match=why):
-        split_by_difficulty(passes, 16, rng=0)  # pyright: ignore[reportArgumentType]
+def test_what_a_split_lacks_is_noted(
+    passes: list[int], samples: int, validation: int, expected: dict[str, dict[str, object]]
+) -> None:
+    assert codes(passes, samples, validation) == expected
 
 
-@pytest.mark.parametrize("samples", [0, -1, 1.5, True, None])
-def test_samples_is_a_whole_number_from_one(samples: object) -> None:
-    with pytest.raises(SpecError, match="samples"):
-        split_by_difficulty([1], samples, rng=0)  # pyright: ignore[reportArgumentType]
-
-
-def test_validation_cannot_be_negative_and_bands_have_known_names() -> None:
-    with pytest.raises(SpecError, match=r"validation.*-1"):
-        split_by_difficulty([1], 16, rng=0, validation=-1)
-    with pytest.raises(SpecError, match="'medium'"):
-        a_split()["medium"]  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize(
+    ("passes", "samples", "validation", "error", "why"),
+    [
+        ([], 16, 0, RecordError, r"\(0,\)"),
+        ([[1, 2]], 16, 0, RecordError, r"\(1, 2\)"),
+        ([1, 17], 16, 0, RecordError, r"passes_P\[1\]: .*17;.*16"),
+        ([-1], 16, 0, RecordError, r"passes_P\[0\].*-1"),
+        ([0.5], 16, 0, RecordError, r"passes_P\[0\].*0\.5"),
+        ([float("nan")], 16, 0, RecordError, r"passes_P\[0\].*nan"),
+        ([True, False], 16, 0, RecordError, "bool"),
+        (["3"], 16, 0, RecordError, "str"),
+        *[([1], samples, 0, SpecError, "samples") for samples in (0, 1.5, True, None)],
+        ([1], 16, -1, SpecError, r"validation.*-1"),
+    ],
+)
+def test_wrong_counts_are_named(passes: Any, samples: Any, validation: int, error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        split_by_difficulty(passes, samples, rng=0, validation=validation)

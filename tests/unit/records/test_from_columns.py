@@ -1,5 +1,7 @@
 """What `RunSet.from_columns` understands."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,48 @@ import pytest
 from isocompute_sdk.records import RunSet
 
 WIDE = {"n": [8, 8, 16], "bp": [32, 32, 32], "step": [0, 10, 10], "avg@4": [0.4, 0.5, 0.55]}
+ONE: dict[str, Any] = {"n": [8], "C": [512], "avg@4": [0.5]}
+ROWS = {"run_id": ["a", "b", "a"], "n": [4, 4, 4], "C": [10, 20, 30], "avg@4": [0.1, 0.2, 0.3]}
+SAME: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "texts and whole floats": (
+        {"n": ["8", " 8.0 "], "bp": [32.0, 32.0], "step": ["1e1", "20"], "avg@4": ["0.5", ""]},
+        {},
+        {"n": [8], "bp": [32], "step": [10], "avg@4": [0.5]},
+    ),
+    "masked cells": (
+        {**WIDE, "avg@4": np.ma.array(WIDE["avg@4"], mask=[False, True, False])},
+        {},
+        {**WIDE, "avg@4": [0.4, None, 0.55]},
+    ),
+    **{f"index {names}": (pd.DataFrame(ROWS).set_index(names), {}, ROWS) for names in (["run_id"], ["n", "run_id"])},
+    "a counter as index": (pd.DataFrame(ROWS, index=pd.RangeIndex(3, name="row")), {}, ROWS),
+    "constants": (
+        ONE,
+        {"bp": 32, "model": "qwen", "learning_rate": "1e-6"},
+        {**ONE, "step": [2], "problems_per_batch": [32], "model": ["qwen"], "learning_rate": [1e-6]},
+    ),
+    "the last of repeated values": (
+        {"n": [8, 8], "C": [512, 512], "avg@4": [0.9, 0.5]},
+        {"on_duplicate": "last"},
+        ONE,
+    ),
+    "a lone reward": (
+        {"n": [8], "C": [512], "reward": [0.5], "entropy": [1.5]},
+        {"metric": "avg@4"},
+        {**ONE, "entropy": [1.5]},
+    ),
+    "one row per metric": (
+        {"n": [8], "C": [512], "metric": [" Val/Avg@4"], "value": [0.5]},
+        {},
+        {"n": [8], "C": [512], "Val/Avg@4 ": [0.5]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_tables_that_mean_the_same_are_equal(case: str):
+    table, options, plain = SAME[case]
+    assert RunSet.from_columns(table, **options) == RunSet.from_columns(plain)
 
 
 def test_wide_table_gives_one_row_per_measured_cell():
@@ -49,35 +93,11 @@ def test_without_problems_per_batch_the_step_is_unknown():
     assert np.isnan(run.step_T).all()
 
 
-def test_constants_fill_every_row():
-    runs = RunSet.from_columns({"n": [8], "C": [512], "avg@4": [0.1]}, bp=32, model="qwen", learning_rate="1e-6")
-    (info,) = runs.runs()
-    assert (info.problems_per_batch, info.context["model"], info.context["learning_rate"]) == (32, "qwen", 1e-6)
-    assert runs.series("avg@4")[0].step_T.tolist() == [2.0]
-
-
-def test_a_lone_reward_column_takes_the_name_given_and_leaves_other_metrics_alone():
-    runs = RunSet.from_columns({"n": [8], "C": [1], "reward": [0.5], "entropy": [1.5]}, metric="avg@4")
-    assert runs.metrics == ("avg@4", "entropy")
-
-
 @pytest.mark.parametrize("name", ["step", "rollouts", "value", "n"])
 def test_a_metric_may_bear_the_name_of_a_column(name: str):
     runs = RunSet.from_columns({"n": [8], "C": [5], "reward": [0.5]}, metric=name)
     (run,) = runs.series(name)
     assert (run.group_size, run.rollouts_T.tolist(), run.value_T.tolist()) == (8, [5.0], [0.5])
-
-
-def test_metric_names_are_kept_as_written():
-    assert RunSet.from_columns({"n": [8], "C": [1], "Val/Avg@4 ": [0.5]}).metrics == ("Val/Avg@4",)
-    long = {"n": [8], "C": [1], "metric": [" Val/Avg@4"], "value": [0.5]}
-    assert RunSet.from_columns(long).metrics == ("Val/Avg@4",)
-
-
-def test_text_and_whole_floats_are_read_as_numbers():
-    texts = {"n": ["8", " 8.0 "], "bp": [32.0, 32.0], "step": ["1e1", "20"], "avg@4": ["0.5", ""]}
-    plain = {"n": [8], "bp": [32], "step": [10], "avg@4": [0.5]}
-    assert RunSet.from_columns(texts) == RunSet.from_columns(plain)
 
 
 def test_whole_numbers_beyond_float_precision_stay_exact():
@@ -87,27 +107,11 @@ def test_whole_numbers_beyond_float_precision_stay_exact():
         assert info.seed == seed
 
 
-def test_masked_cells_of_an_array_were_not_measured():
-    masked = np.ma.array(WIDE["avg@4"], mask=[False, True, False])
-    assert len(RunSet.from_columns({**WIDE, "avg@4": masked})) == 2
-
-
 def test_later_changes_to_the_arrays_do_not_reach_the_runs():
     values = np.array(WIDE["avg@4"])
     runs = RunSet.from_columns({**WIDE, "avg@4": values})
     values[:] = 0
     assert runs == RunSet.from_columns(WIDE)
-
-
-@pytest.mark.parametrize("index", [["run_id"], ["n", "run_id"], ["run_id", "C"]])
-def test_the_index_of_a_pandas_frame_is_read_where_it_holds_what_is_known(index: list[str]):
-    rows = {"run_id": ["a", "b", "a"], "n": [4, 4, 4], "C": [10, 20, 30], "avg@4": [0.1, 0.2, 0.3]}
-    assert RunSet.from_columns(pd.DataFrame(rows).set_index(index)) == RunSet.from_columns(rows)
-
-
-def test_a_counter_in_the_index_of_a_pandas_frame_is_no_metric():
-    frame = pd.DataFrame({"n": [4, 4], "C": [10, 20], "avg@4": [0.1, 0.2]}, index=pd.RangeIndex(2, name="row"))
-    assert RunSet.from_columns(frame).metrics == ("avg@4",)
 
 
 def test_nan_in_a_pandas_frame_means_not_measured():
@@ -122,12 +126,6 @@ def test_eval_sets_are_kept_apart_and_default_to_validation():
     runs = RunSet.from_columns({**base, "eval_set": ["aime24", None]})
     assert runs.eval_sets == ("aime24", "validation")
     assert RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]}, eval_set="aime24").eval_sets == ("aime24",)
-
-
-def test_last_of_a_repeated_evaluation_is_kept_when_asked_for():
-    columns = {"n": [8, 8], "bp": [32, 32], "step": [1, 1], "avg@4": [0.9, 0.1]}
-    (run,) = RunSet.from_columns(columns, on_duplicate="last").series("avg@4")
-    assert run.value_T.tolist() == [0.1]
 
 
 def test_a_configuration_given_once_holds_for_the_whole_run():

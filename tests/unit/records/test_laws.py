@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -114,26 +113,6 @@ def test_splitting_by_run_and_joining_gives_the_table_back(table: list[Row]):
     for part in rest:
         stepwise = stepwise.concat(part)
     assert stepwise == joined
-
-
-@examples
-@given(rows(), values)
-def test_filters_are_idempotent_and_commute(table: list[Row], threshold: float):
-    runs = build(table)
-    runs = runs.concat(RunSet.from_columns({"n": [1], "C": [1], "avg@4": [2e6]}, run_id="kept"))
-    above = {"value": lambda value: value >= threshold}
-    once = runs.filter(**above)
-    assert once.filter(**above) == once
-    assert once.filter(metric="avg@4") == runs.filter(metric="avg@4").filter(**above)
-    kept = runs.to_polars().filter(pl.col("value") >= threshold)
-    assert len(once) == kept.height
-
-
-@examples
-@given(rows())
-def test_taking_the_same_table_again_changes_nothing(table: list[Row]):
-    runs = build(table)
-    assert runs.concat(runs, on_duplicate="last") == runs
 
 
 @examples

@@ -24,17 +24,6 @@ def answered(path: Path, answers: dict[str, object]) -> None:
     path.write_text(text)
 
 
-def test_saved_configurations_are_certain_and_need_no_confirmation(tmp_path: Path) -> None:
-    write_hydra(tmp_path / "exp", n=16)
-    write_verl(tmp_path / "exp" / "log.jsonl", range(31))
-    mapping = propose(tmp_path)
-    (entry,) = mapping.runs.values()
-    assert (entry.group_size, entry.problems_per_batch, entry.context["kl_coef"]) == (16, 32, 0.001)
-    assert entry.evidence["group_size"].endswith("actor_rollout_ref.rollout.n = 16")
-    assert not mapping.questions
-    assert read_mapped(tmp_path / "map.yaml", mapping.replace(searched=(".",))).runs()[0].group_size == 16
-
-
 def test_samples_in_a_logged_batch_settle_it(tmp_path: Path) -> None:
     write_events(tmp_path / "n8_b64", range(1, 31), {**OPENRLHF, "train/rollout/num_samples": lambda step: 64.0})
     entry = propose(tmp_path, set={"n": 8}).runs["n8_b64"]
@@ -92,13 +81,6 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
         ("n16 - bp32", 4, 16),
     }
     assert runs.series("eval/acc")[0].step_T.tolist() == [0, 10, 30, 40]
-
-
-def test_a_password_in_a_table_does_not_reach_a_mapping(tmp_path: Path) -> None:
-    rows = "\n".join(f"a,https://user:hunter2@host/m,8,{step},0.{step}" for step in range(1, 9))
-    (tmp_path / "runs.csv").write_text(f"run,model,n,step,avg@4\n{rows}\n")
-    (run,) = propose(tmp_path / "runs.csv").runs.values()
-    assert run.context["model"] == "https://host/m"
 
 
 def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_path: Path) -> None:
@@ -187,15 +169,6 @@ def test_configurations_are_read_in_the_words_of_their_framework(tmp_path: Path,
     else:
         assert found is not None
         assert {field: found.fields[field].value for field in expected} == expected
-
-
-def test_devices_that_are_not_said_leave_the_batch_of_trl_open(tmp_path: Path) -> None:
-    (tmp_path / "args.json").write_text('{"num_generations": 4, "per_device_train_batch_size": 16}')
-    found = read_config(tmp_path / "args.json")
-    assert found is not None
-    assert "problems_per_batch" not in found.fields
-    assert found.batch is not None
-    assert found.batch.value == 16
 
 
 def test_a_column_that_follows_a_schedule_says_nothing_of_the_whole_run(tmp_path: Path) -> None:

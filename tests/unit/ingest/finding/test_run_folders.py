@@ -108,7 +108,3 @@ def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> 
     assert runs.run_ids == ("ours",)
     (note,) = [note for note in runs.notes if note.code == "files-not-read"]
     assert {Path(name).name for name in note.data["files"]} == {"a", "b", "waiting"}
-
-
-def test_reading_runs_of_launch_scripts_gives_the_names_of_their_folders(folder: Path) -> None:
-    assert RunSet.read(folder / "a").run_ids == ("a",)

@@ -12,7 +12,6 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
-from isocompute_sdk.ingest.stores.console import printed_configurations
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 from tests.unit.ingest.stores.test_console_logs import HISTORY, trainer_console
@@ -34,16 +33,6 @@ def test_arguments_as_programs_print_them(tmp_path: Path, kind: str) -> None:
     console.write_text(f"starting\n{PRINTED[kind]}\n" * 4 + trainer_console(range(1, 11), 10))
     (found,) = diagnose(tmp_path).runs
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
-
-
-def test_yaml_that_a_console_shows(tmp_path: Path) -> None:
-    console = tmp_path / "slurm-123.out"
-    lines = ["INFO cfg:", "data:", "  train_data:", "  - a.parquet", "trainer:", "  train_batch_size: 64"]
-    lines += ["generator:", "  n_samples_per_prompt: 6", "", "done"]
-    console.write_text("".join(f"(entrypoint pid=7) {line}\n" for line in lines))
-    (found,) = printed_configurations(console)
-    assert found["generator"] == {"n_samples_per_prompt": 6}
-    assert found["trainer"] == {"train_batch_size": 64}
 
 
 def test_the_command_line_of_a_wandb_run_is_used(tmp_path: Path) -> None:

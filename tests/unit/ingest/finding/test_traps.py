@@ -13,20 +13,13 @@ from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.finding.test_strangers_folders import GENERATION, SIZES, write_state
 from tests.unit.ingest.formats.test_other_frameworks import write_rows
-from tests.unit.ingest.log_files import write_events, write_verl
+from tests.unit.ingest.log_files import write_verl
 from tests.unit.ingest.stores.test_console_logs import trainer_console
-from tests.unit.ingest.stores.test_saved_arguments import EVERY, arguments, launch, save, verl_configuration
+from tests.unit.ingest.stores.test_saved_arguments import EVERY, arguments, launch, save
 
 
 def sizes(folder: Path) -> list[tuple[str, str, float | None]]:
     return sorted((one.group_size, one.problems_per_batch, one.rollouts) for one in diagnose(folder).runs)
-
-
-def test_a_configuration_beside_launches_is_that_of_the_last_one(tmp_path: Path) -> None:
-    launch(tmp_path, arguments(4), range(1, 21), 1000)
-    launch(tmp_path, arguments(8), range(1, 31), 2000)
-    (tmp_path / "config.json").write_text(json.dumps(arguments(8)))
-    assert sizes(tmp_path) == [("4", "4", 320.0), ("8", "4", 960.0)]
 
 
 def test_a_resume_may_train_for_longer_and_save_at_other_times(tmp_path: Path) -> None:
@@ -76,15 +69,6 @@ def test_a_row_may_lack_its_reward_where_it_was_evaluated_too(tmp_path: Path) ->
     save(path.with_name("training_args.bin"), **EVERY, **SIZES, **GENERATION)
     (training,) = RunSet.read(tmp_path).series("train_reward")
     assert training.rollouts_T.tolist() == [32 * step for step in (1, 2, 4, 5, 6)]
-
-
-def test_rewards_whose_names_say_accuracy_are_components(tmp_path: Path) -> None:
-    write_state(tmp_path / "checkpoint-6", 6)
-    save(tmp_path / "checkpoint-6" / "training_args.bin", **EVERY, **SIZES, **GENERATION)
-    runs = RunSet.read(tmp_path)
-    assert "train_reward" in runs.metrics
-    assert not any("accuracy" in metric for metric in runs.metrics)
-    assert diagnose(tmp_path).runs[0].metric == "train_reward"
 
 
 def test_a_console_that_was_appended_to_holds_launches_of_their_own(tmp_path: Path) -> None:
@@ -159,15 +143,6 @@ def test_one_sample_of_each_prompt_is_what_ppo_is_trained_with() -> None:
     assert "group_size" not in grpo.fields
 
 
-def test_small_batches_of_ppo_are_more_updates_and_no_more_rollouts(tmp_path: Path) -> None:
-    write_verl(tmp_path / "run.jsonl", range(1, 11))
-    (tmp_path / ".hydra").mkdir()
-    text = verl_configuration(8, 64, "run").replace("ppo_mini_batch_size: 64", "ppo_mini_batch_size: 16")
-    (tmp_path / ".hydra" / "config.yaml").write_text(text)
-    (info,) = RunSet.read(tmp_path).runs()
-    assert (info.rollouts, info.context["updates_per_batch"]) == (10 * 512, 4)
-
-
 def test_presets_for_several_machines_are_no_source(tmp_path: Path) -> None:
     write_state(tmp_path, 10)
     (tmp_path / "presets.ini").write_text("[a100]\nnum_generations = 8\n[t4]\nnum_generations = 4\n")
@@ -180,19 +155,6 @@ def test_other_training_of_tinker_is_said_to_be_that(tmp_path: Path, row: dict[s
     assert not diagnose(tmp_path).usable
     with pytest.raises(RecordError, match="no reward"):
         RunSet.read(tmp_path)
-
-
-def test_supervised_training_in_event_files_is_said_to_be_that(tmp_path: Path) -> None:
-    tags = {
-        "train/loss": lambda step: 2 / step,
-        "train/learning_rate": lambda step: 1e-5,
-        "eval/loss": lambda step: 1.0,
-    }
-    write_events(tmp_path / "sft", range(1, 20), tags)
-    assert not diagnose(tmp_path).usable
-    write_state(tmp_path / "grpo" / "checkpoint-6", 6)
-    save(tmp_path / "grpo" / "checkpoint-6" / "training_args.bin", **EVERY, **SIZES, **GENERATION)
-    assert RunSet.read(tmp_path).run_ids == ("grpo",)
 
 
 def test_a_table_of_supervised_training_is_said_to_be_that(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
-from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import Tags, write_events, write_hydra, write_verl
 
 VERL: Tags = {
@@ -32,13 +31,6 @@ def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice:
     assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
     (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
     assert said.startswith("its evaluations are those of 'n8_bp32'")
-
-
-def test_reading_two_logs_of_one_run_is_noted(logged_twice: Path) -> None:
-    files = [logged_twice / "n8_bp32.jsonl", logged_twice / "tensorboard_log"]
-    runs = RunSet.read(files, group_size=8, problems_per_batch=32)
-    (note,) = [note for note in runs.notes if note.code == "run-repeated"]
-    assert note.severity == "warning"
 
 
 @pytest.mark.parametrize(("n", "problems"), [(16, 32), (8, 64)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +18,12 @@ from isocompute_sdk.ingest.attempts import (
     attempt_of_steps,
     limits,
     running_total,
-    split_attempts,
     wasted_before,
 )
 
 
 def constant(rate: int) -> Counter:
     return Counter.of_totals(np.zeros(0), np.zeros(0), rate)
-
-
-@given(st.integers(1, 10_000), st.lists(st.integers(1, 500), min_size=80, max_size=80), st.data())
-def test_logged_rates_count_where_they_were_logged(rate: int, logged: list[int], data: st.DataObject) -> None:
-    first, last = sorted(data.draw(st.lists(st.integers(1, 80), min_size=2, max_size=2, unique=True)))
-    step_T = np.arange(first, last + 1, dtype=np.float64)
-    counter = constant(rate).refined(step_T, np.array(logged[: len(step_T)], dtype=np.float64))
-    total = 0
-    for step in range(1, 90):
-        total += logged[step - first] if first <= step <= last else rate
-        assert counter.at(np.array([float(step)]))[0] == total
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 30)), min_size=1, max_size=5), st.integers(1, 20))
@@ -88,15 +75,6 @@ def test_a_sum_along_the_updates_is_unknown_from_the_first_gap_on(amounts: list[
         expected.append(expected[-1] + (np.nan if amount is None else amount))
     np.testing.assert_allclose(running_total(step_T, amount_T, at_T), expected)
     assert np.isnan(running_total(step_T, amount_T, np.array([0.5])))
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
-def test_attempts_are_the_longest_parts_in_which_steps_do_not_go_down(steps: list[int]) -> None:
-    bounds = [*split_attempts(np.array(steps, dtype=np.float64)), len(steps)]
-    parts = [steps[a:b] for a, b in pairwise(bounds)]
-    assert [step for part in parts for step in part] == steps
-    assert all(part == sorted(part) for part in parts)
-    assert all(one[-1] > other[0] for one, other in pairwise(parts))
 
 
 def test_an_attempt_that_logged_nothing_begins_where_the_one_before_it_ended() -> None:

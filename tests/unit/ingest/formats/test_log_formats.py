@@ -10,7 +10,7 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats import registry
-from isocompute_sdk.ingest.formats.log_format import METRICS, STEP_UNITS, TRAIN_REWARD, TRAIN_SET, LogFormat
+from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_REWARD, TRAIN_SET, LogFormat
 from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Keys
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN
@@ -36,11 +36,6 @@ def test_one_tag_or_more_hold_the_training_reward_and_none_of_them_is_a_componen
     rewards = [row for row in form.tags if (row.metric, row.eval_set) == (TRAIN_REWARD, TRAIN_SET)]
     assert rewards
     assert not any(re.fullmatch(form.components, row.pattern) for row in form.tags)
-
-
-def test_what_a_step_counts_is_one_of_the_known_units(form: LogFormat) -> None:
-    assert form.step in STEP_UNITS
-    assert form.unit_of("tensorboard", "step") == form.step
 
 
 def test_a_configuration_that_says_nothing_gives_nothing_and_only_columns_of_a_run(form: LogFormat) -> None:
@@ -121,16 +116,3 @@ def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
         registry.load("vrl")
     assert caught.value.hint is not None
     assert "verl" in caught.value.hint
-
-
-def test_an_audit_reads_the_logs_of_frameworks_too(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_events(tmp_path / name, range(1, 31), OPENRLHF)
-    (tmp_path / "b" / "config.json").write_text('{"n_samples_per_prompt": 8, "rollout_batch_size": 32}')
-    left: dict[str, str] = {}
-    runs = RunSet.read(tmp_path, left_out=left)
-    assert runs.run_ids == ("b",)
-    assert list(left) == [str(tmp_path / "a")]
-    left = {}
-    runs = RunSet.read(tmp_path, left_out=left, n=8, bp=32)
-    assert (runs.run_ids, left) == (("a", "b"), {})

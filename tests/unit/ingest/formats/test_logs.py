@@ -19,17 +19,6 @@ def codes(runs: RunSet) -> set[str]:
     return {note.code for note in runs.notes}
 
 
-def test_openrlhf_events_get_our_names_and_exact_best_at_k(tmp_path: Path) -> None:
-    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    runs = RunSet.read(tmp_path, n=8, bp=32)
-    assert runs.run_ids == ("a",)
-    assert runs.metrics == ("avg@4", "best@4", "entropy", "learning_rate", "loss", "step_seconds", "train_reward")
-    (series,) = runs.series("avg@4", "math")
-    assert series.step_T.tolist() == [10, 20, 30]
-    assert series.rollouts_T.tolist() == [2560, 5120, 7680]
-    assert series.value_T == pytest.approx([0.501, 0.502, 0.503], abs=1e-7)
-
-
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
     with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output"):
@@ -192,13 +181,6 @@ def test_events_of_runs_without_a_name_stay_apart(tmp_path: Path) -> None:
     assert len(RunSet.read(tmp_path, n=8, bp=32).run_ids) == 2
 
 
-def test_runs_in_two_kinds_of_logs_are_read_together(tmp_path: Path) -> None:
-    write_events(tmp_path / "other", range(1, 31), OPENRLHF)
-    write_verl(tmp_path / "exp.jsonl", range(31))
-    assert set(RunSet.read(tmp_path, n=8, bp=32).run_ids) == {"other", "exp"}
-    assert RunSet.read(tmp_path, "verl", n=8, bp=32).run_ids == ("exp",)
-
-
 def test_two_short_logs_of_one_name_need_a_choice(tmp_path: Path) -> None:
     write_events(tmp_path / "tb" / "exp", range(1, 3), {"critic/score/mean": lambda step: 0.5})
     write_verl(tmp_path / "exp.jsonl", range(1, 3))
@@ -235,16 +217,6 @@ def test_counted_rollouts_survive_saving_and_reading_again(tmp_path: Path) -> No
     again = RunSet.read(tmp_path / "runs.parquet")
     assert again == runs
     assert RunSet.from_dict(json.loads(json.dumps(runs.to_dict()))).notes == runs.notes
-
-
-def test_tags_of_known_frameworks_get_our_names_in_a_wandb_chart(tmp_path: Path) -> None:
-    tags = ("val-core/gsm/acc/mean@4", "val-core/gsm/acc/best@4/mean")
-    header = ["Step", *(f"run - 1 - {tag}{bound}" for tag in tags for bound in ("", "__MIN", "__MAX"))]
-    lines = [",".join(f'"{cell}"' for cell in row) for row in (header, ["10"] + ["0.5"] * 3 + ["0.75"] * 3)]
-    (tmp_path / "chart.csv").write_text("\n".join(lines) + "\n")
-    runs = RunSet.read(tmp_path / "chart.csv", runs={"run - 1": {"n": 8, "bp": 32}})
-    assert runs.metrics == ("avg@4", "best@4:bootstrap")
-    assert runs.eval_sets == ("gsm",)
 
 
 def test_times_of_optimiser_steps_are_not_taken_for_times_of_updates(tmp_path: Path) -> None:

@@ -30,28 +30,6 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def check_tinker(folder: Path, attempts: int, lost: int) -> None:
-    (found,) = diagnose(folder).runs
-    assert (found.group_size, found.problems_per_batch, found.attempts) == ("16", "8", attempts)
-    assert "--output" in diagnose(folder).next
-    runs = RunSet.read(folder)
-    (training,) = runs.series("train_reward")
-    # Row i holds what update i + 1 measured; an evaluation in it was made before that update.
-    assert training.rollouts_T.tolist() == [128 * (i + 1) for i in range(20)]
-    (series,) = runs.series(next(name for name in runs.metrics if name.startswith("avg@")))
-    assert series.rollouts_T.tolist() == [0, 5 * 128, 10 * 128, 15 * 128]
-    assert runs.runs()[0].rollouts_spent == 20 * 128 + lost
-
-
-def test_a_resume_of_tinker_keeps_what_was_paid_for(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(TINKER))
-    rows = [{"step": step, **tinker_row(step)} for step in range(20)]
-    write_rows(tmp_path / "metrics.jsonl", rows)
-    check_tinker(tmp_path, attempts=1, lost=0)
-    write_rows(tmp_path / "metrics.jsonl.pre_resume_000010", rows[:15])
-    check_tinker(tmp_path, attempts=2, lost=5 * 128)
-
-
 def test_batches_of_several_sizes_are_counted_by_their_episodes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINKER))
     write_rows(tmp_path / "metrics.jsonl", [{"step": i, **tinker_row(i, 128 - i)} for i in range(4)])

@@ -102,21 +102,6 @@ SKYRL = {
 }
 
 
-def check_skyrl(folder: Path) -> None:
-    (found,) = diagnose(folder).runs
-    assert (found.group_size, found.problems_per_batch, found.metric) == ("6", "64", "avg@4")
-    runs = RunSet.read(folder)
-    (series,) = runs.series("avg@4", "validation")
-    assert series.rollouts_T.tolist() == [0, 4 * 384, 8 * 384, 12 * 384]
-    (training,) = runs.series("train_reward")
-    assert training.rollouts_T.tolist() == [384 * step for step in range(1, 13)]
-
-
-def test_skyrls_event_files_say_their_sizes_themselves(tmp_path: Path) -> None:
-    write_events(tmp_path, range(13), SKYRL)
-    check_skyrl(tmp_path)
-
-
 def test_a_configuration_that_contradicts_what_was_logged_is_asked_about(tmp_path: Path) -> None:
     write_events(tmp_path, range(13), SKYRL)
     words = "uv run -m skyrl.train.entrypoints.main_base generator.n_samples_per_prompt=5 trainer.train_batch_size=64"

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.auditing.grouping import choose_measure
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.ingest.doctor import diagnose_map
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import unasked
 
 COMPLETIONS, TOKENS, PROMPT = 128, 200, 60
 
@@ -50,11 +48,6 @@ def table(sweep: Path, tmp_path: Path) -> Path:
     sizes = {f"run-n{n}": {"group_size": n} for n in (4, 8, 32)}
     RunSet.read(sweep, rollouts_per_batch=COMPLETIONS, runs=sizes).to_polars().write_parquet(saved)
     return saved
-
-
-def test_an_evaluation_of_unknown_k_beats_the_training_reward(table: Path) -> None:
-    runs = RunSet.read(table)
-    assert unasked(runs, None)[0] == choose_measure(runs).metric == "avg@?"
 
 
 @pytest.mark.parametrize("given", [{"set": {"eval_samples": 8}}, {"metric": "avg@8"}])

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, counted_from_one, scalar_series
-from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.records import RunSet
 
 ARGUMENTS = {
@@ -92,25 +88,3 @@ def test_what_cannot_be_counted_is_asked(tmp_path: Path) -> None:
     answered = diagnose(folder, set={"n": 12, "bp": 2, "updates_per_batch": 1.5})
     assert answered.verdict == "ready"
     assert answered.runs[0].rollouts == 40 * 24
-
-
-def test_a_wandb_run_that_ended_before_its_trainer_logged_counts_generations() -> None:
-    """Every row has the step 0; TRL times the rewards of each generation, before which a reward function logs."""
-    clock = np.arange(4) * 20.0
-    named = {
-        "train/avg_reward": (clock, [0.1, 0.3, 0.2, 0.4]),
-        "train/accuracy": (clock, [0.5, 0.6, 0.7, 0.8]),
-        "profiling/Time taken: OwnGRPOTrainer._calculate_rewards": (clock[:3] + 0.1, [0.1, 0.1, 0.1]),
-        "profiling/Time taken: OwnGRPOTrainer.compute_loss": (clock[:3] + 5, [3.0, 3.0, 3.0]),
-    }
-    series = {
-        tag: replace(scalar_series(np.zeros(len(values)), values), wall_time_T=wall)
-        for tag, (wall, values) in named.items()
-    }
-    path = Path("run-1.wandb")
-    attempts = (Attempt(path, series, 0.0, None, ()),)
-    log = RunLog("run", path, "wandb", attempts, step_name="train/global_step", settings=((path, ARGUMENTS),))
-    frame, _ = tabulate(counted_from_one(log), Reading(12, 2, steps_per_batch=1.5))
-    assert frame["metric"].unique().to_list() == ["train_reward"]
-    assert frame["value"].to_list() == [0.1, 0.3, 0.2, 0.4]
-    assert frame["rollouts"].to_list() == [24, 48, 72, 96]

@@ -91,28 +91,6 @@ def test_arguments_that_a_console_prints_are_used(tmp_path: Path, printed: str) 
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
 
 
-def test_verls_console_with_its_configuration_needs_nothing_else(tmp_path: Path) -> None:
-    def said(text: str, worker: str = "TaskRunner pid=77") -> str:
-        return f"\x1b[36m({worker})\x1b[0m {text}\n"
-
-    lines = [
-        said("{'actor_rollout_ref': {'actor': {'ppo_mini_batch_size': 16},"),
-        said("{'noise': of another worker", "WorkerDict pid=78"),
-        said("                       'rollout': {'n': 8, 'val_kwargs': {'n': 4}}},"),
-        said(" 'data': {'train_batch_size': 32, 'seed': None}}"),
-        said("step:0 - val-core/gsm8k/acc/mean@4:0.25"),
-        *(said(f"step:{i} - critic/score/mean:np.float64({i / 10}) - training/global_step:{i}") for i in range(1, 11)),
-    ]
-    (tmp_path / "verl.log").write_text("".join(lines))
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch) == ("8", "32")
-    runs = RunSet.read(tmp_path)
-    (training,) = runs.series("train_reward")
-    assert training.rollouts_T.tolist() == [256 * i for i in range(1, 11)]
-    (series,) = runs.series("avg@4")
-    assert (series.rollouts_T.tolist(), series.value_T.tolist()) == ([0], [0.25])
-
-
 def test_openrlhfs_console_alone_is_read(tmp_path: Path) -> None:
     command = "+ python -m openrlhf.cli.train_ppo_ray --n_samples_per_prompt 8 --rollout_batch_size 16\n"
     lines = [

@@ -109,14 +109,6 @@ def test_the_same_run_resumed_is_one_run_and_a_changed_setting_is_not(tmp_path: 
         RunSet.read(tmp_path)
 
 
-def test_flat_json_lines_of_the_same_name_stay_plain_json_lines(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"n": 4, "C": 10, "avg@4": 0.5}\n')
-    assert RunSet.read(tmp_path).metrics == ("avg@4",)
-    with pytest.raises(RecordError, match=r"metrics\.jsonl:1:.*None"):
-        RunSet.read(path, "isocompute")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -81,14 +81,6 @@ def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
     assert target.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"no zip at all"])
-def test_a_file_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "training_args.bin"
-    path.write_bytes(content)
-    with pytest.raises(RecordError):
-        read_training_args(path)
-
-
 RELEASES: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {
     "0.14 counts prompts": (
         {**EVERY, "gradient_accumulation_steps": 2, "num_processes": 3},
@@ -168,22 +160,6 @@ def state(folder: Path, steps: range, **more: Any) -> Path:
     path = folder / "trainer_state.json"
     path.write_text(json.dumps({"log_history": rows, "global_step": steps[-1], **more}))
     return path
-
-
-def test_rollouts_follow_generations_where_their_updates_are_no_whole_number(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "run" / "checkpoint-30"
-    state(checkpoint, range(1, 31))
-    save(
-        checkpoint / "training_args.bin",
-        **{**EVERY, "num_generations": 12, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
-        steps_per_generation=12,
-        generation_batch_size=12,
-    )
-    runs = RunSet.read(tmp_path)
-    (series,) = runs.series("train_reward")
-    # Each update takes 8 completions, of which 12 are generated at a time.
-    assert series.rollouts_T[-1] == 30 * 8
-    assert diagnose(tmp_path).next.endswith("--output runs.parquet")
 
 
 def test_sources_that_disagree_are_asked_about(tmp_path: Path) -> None:
@@ -286,13 +262,3 @@ def test_a_configuration_beside_the_log_is_used(tmp_path: Path, name: str, text:
     (tmp_path / "run" / name).write_text(text)
     (found,) = diagnose(tmp_path / "run").runs
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("8", "16", 1280)
-
-
-def test_the_console_of_a_run_gives_what_its_log_lacks(tmp_path: Path) -> None:
-    from tests.unit.ingest.log_files import write_verl
-
-    write_verl(tmp_path / "run.jsonl", range(1, 21))
-    words = "verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=16"
-    (tmp_path / "run.log").write_text(f"+ python3 -m {words}\n")
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch) == ("8", "16")

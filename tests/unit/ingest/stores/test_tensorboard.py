@@ -13,8 +13,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.stores.event_files import read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import read_events
 
 
 def scalar(tag: str, step: int, value: float, wall_time: float = 0.0) -> Event:
@@ -43,35 +42,16 @@ def write(folder: Path, events: Sequence[Event]) -> Path:
 def test_every_value_comes_back_however_many_there_are(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=12_000).astype(np.float32)
     write(tmp_path, [scalar("reward", step, float(v), step + 0.5) for step, v in enumerate(values)])
-    series = read_tensorboard(tmp_path).series("reward")
+    series = read_events("run", tmp_path, [tmp_path]).series("reward")
     np.testing.assert_array_equal(series.step_T, np.arange(12_000))
     np.testing.assert_array_equal(series.wall_time_T, np.arange(12_000) + 0.5)
     np.testing.assert_array_equal(series.value_T, values.astype(np.float64))
 
 
-def test_after_a_resume_the_later_attempt_counts_and_the_earlier_one_stays_available(tmp_path: Path) -> None:
-    write(tmp_path, [scalar("reward", step, 1.0) for step in range(1, 58)])
-    write(tmp_path, [scalar("reward", step, 2.0) for step in range(51, 101)])
-    run = read_tensorboard(tmp_path)
-    series = run.series("reward")
-    assert series.step_T.tolist() == list(range(1, 101))
-    assert series.value_T.tolist() == [1.0] * 50 + [2.0] * 50
-    assert [(s.step_T.min(), s.step_T.max(), len(s.step_T)) for s in (a.series["reward"] for a in run.attempts)] == [
-        (1, 57, 57),
-        (51, 100, 50),
-    ]
-
-
-def test_values_of_a_lost_branch_do_not_outlive_the_resume_that_gave_them_up(tmp_path: Path) -> None:
-    write(tmp_path, [scalar("reward", step, 1.0) for step in range(1, 58)])
-    write(tmp_path, [scalar("reward", step, 2.0) for step in range(51, 54)])
-    assert read_tensorboard(tmp_path).series("reward").step_T.tolist() == list(range(1, 54))
-
-
 def test_writers_with_different_tags_in_one_folder_do_not_cut_each_other(tmp_path: Path) -> None:
     write(tmp_path, [scalar("train/reward", step, 1.0) for step in range(1, 58)])
     write(tmp_path, [scalar("eval/reward", step, 2.0) for step in (10, 20)])
-    run = read_tensorboard(tmp_path)
+    run = read_events("run", tmp_path, [tmp_path])
     assert run.tags == ("eval/reward", "train/reward")
     assert len(run.series("train/reward").step_T) == 57
 
@@ -80,12 +60,12 @@ def test_a_writer_that_declares_earlier_values_void_is_believed(tmp_path: Path) 
     write(tmp_path, [scalar("eval", step, 1.0) for step in (10, 20, 30)])
     void = Event(step=15, session_log=SessionLog(status=SessionLog.START))
     write(tmp_path, [void, scalar("train", 16, 2.0)])
-    assert read_tensorboard(tmp_path).series("eval").step_T.tolist() == [10]
+    assert read_events("run", tmp_path, [tmp_path]).series("eval").step_T.tolist() == [10]
 
 
 def test_of_a_step_written_twice_in_one_file_the_last_value_counts(tmp_path: Path) -> None:
     write(tmp_path, [scalar("x", 2, 1.0), scalar("x", 1, 5.0), scalar("x", 2, 3.0)])
-    series = read_tensorboard(tmp_path).series("x")
+    series = read_events("run", tmp_path, [tmp_path]).series("x")
     assert (series.step_T.tolist(), series.value_T.tolist()) == ([1, 2], [5.0, 3.0])
 
 
@@ -98,7 +78,7 @@ def test_scalars_of_new_writers_are_read_and_texts_are_not(tmp_path: Path) -> No
         scalar("bad", 1, math.nan),
     ]
     write(tmp_path, events)
-    run = read_tensorboard(tmp_path)
+    run = read_events("run", tmp_path, [tmp_path])
     assert run.tags == ("bad", "loss")
     assert run.series("loss").value_T.tolist() == [0.25, 0.125]
     assert math.isnan(run.series("bad").value_T[0])
@@ -108,7 +88,7 @@ def test_scalars_of_new_writers_are_read_and_texts_are_not(tmp_path: Path) -> No
 def test_a_file_cut_inside_its_last_record_loses_that_record_only(tmp_path: Path, missing: int) -> None:
     file = write(tmp_path, [scalar("reward", step, 1.0) for step in range(100)])
     file.write_bytes(file.read_bytes()[:-missing])
-    run = read_tensorboard(tmp_path)
+    run = read_events("run", tmp_path, [tmp_path])
     assert run.series("reward").step_T.tolist() == list(range(99))
     assert [(note.code, note.severity) for note in run.notes] == [("log-cut-off", "info")]
     assert run.notes[0].data["values_kept"] == 99
@@ -121,7 +101,7 @@ def test_a_damaged_record_is_left_out_and_the_ones_behind_it_are_read(tmp_path: 
     record = len(content) // 101
     content[-50 * record + 20] ^= 0xFF
     file.write_bytes(content)
-    run = read_tensorboard(tmp_path)
+    run = read_events("run", tmp_path, [tmp_path])
     assert len(run.series("reward").step_T) == 99
     assert [(note.code, note.data["records"]) for note in run.notes] == [("log-damaged", 1)]
 
@@ -131,19 +111,6 @@ def test_where_the_chain_of_records_breaks_everything_before_it_is_kept(tmp_path
     size = file.stat().st_size
     with file.open("ab") as grown:
         grown.write(bytes(4096))
-    run = read_tensorboard(tmp_path)
+    run = read_events("run", tmp_path, [tmp_path])
     assert len(run.series("reward").step_T) == 100
     assert [(note.code, note.severity, note.data["offset"]) for note in run.notes] == [("log-damaged", "warning", size)]
-
-
-def test_a_file_that_was_never_written_to_is_no_attempt(tmp_path: Path) -> None:
-    write(tmp_path, [scalar("reward", 1, 1.0)])
-    (tmp_path / "events.out.tfevents.1.host").touch()
-    assert len(read_tensorboard(tmp_path).attempts) == 1
-
-
-def test_a_folder_without_events_is_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / name, [scalar("reward", 1, 1.0)])
-    with pytest.raises(RecordError, match="no event files"):
-        read_tensorboard(tmp_path)

@@ -22,18 +22,6 @@ def read_shipped(name: str, **options) -> RunSet:
         return RunSet.read(path, **options)
 
 
-def test_reward_curves_give_one_run_per_configuration_with_fractional_steps():
-    runs = read_shipped("sweeps/qwen2.5-7b-easy.csv")
-    assert [(info.problems_per_batch, info.group_size) for info in runs.runs()] == [
-        (32, n) for n in (8, 32, 128, 256, 512)
-    ]
-    for run in runs.series("avg@4"):
-        assert len(run.value_T) == 60
-        assert run.step_T == pytest.approx(run.rollouts_T / (run.group_size * 32))
-    first = runs.series("avg@4")[0]
-    assert (first.rollouts_T[0], first.value_T[0], first.step_T[0]) == (39792.0, 0.45784, 39792 / 256)
-
-
 def test_cells_stay_text_until_their_column_is_known(tmp_path: Path):
     path = write(tmp_path, "run_id,n,C,avg@4\n007,8.0,1e3,.5\n")
     runs = RunSet.read(path)

@@ -11,7 +11,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunFinding, diagnose
 from isocompute_sdk.records import RunSet
 from isocompute_verl.files import dumped_rewards, looks_like_dump
-from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
+from tests.unit.ingest.log_files import write_hydra, write_verl
 
 
 def table(run: str) -> str:
@@ -52,14 +52,6 @@ def test_tables_that_are_not_read_are_named(tmp_path: Path, name: str) -> None:
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(RecordError, match=name):
             RunSet.read(path)
-
-
-def test_tables_beside_the_logs_that_a_glob_matches_are_named(tmp_path: Path) -> None:
-    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    (tmp_path / "runs.csv.gz").write_bytes(b"\x1f\x8b")
-    runs = RunSet.read(tmp_path / "*", n=8, bp=32)
-    (note,) = [note for note in runs.notes if note.code == "files-not-read"]
-    assert note.data["files"] == [str(tmp_path / "runs.csv.gz")]
 
 
 def test_bytes_that_are_no_text_are_never_replaced_in_silence(tmp_path: Path) -> None:

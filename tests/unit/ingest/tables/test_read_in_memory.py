@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,17 +69,6 @@ def test_every_form_of_a_table_gives_the_runs_of_its_file(kind: str, tmp_path: P
         mine, theirs = (one.to_polars().drop("run_id") for one in (iso.read(frame, **options), expected))
         assert mine.equals(theirs)
     assert iso.RunSet.read(path, **options) == expected
-
-
-def test_read_guesses_what_the_command_guesses(
-    isocompute: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    path = tmp_path / "runs.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in own()))
-    said = json.loads(isocompute("doctor", path, "--json", "--output", "out.jsonl").stdout)
-    runs = iso.read(own())
-    assert list(runs.metrics) == said["metrics"] == ["reward"]
-    assert {note.code for note in runs.notes} == {note["code"] for note in said["notes"]}
 
 
 def test_what_is_no_table_is_refused_with_what_is(tmp_path: Path) -> None:

@@ -153,11 +153,6 @@ def test_rename_and_ignore_need_not_fit_every_file(folder: Path):
     assert runs.metrics == ("avg@4",)
 
 
-def test_a_misspelt_option_is_refused(folder: Path):
-    with pytest.raises(RecordError, match=r"problem_per_batch(.|\n)*'problems_per_batch'"):
-        RunSet.read(folder / "easy.csv", problem_per_batch=32)
-
-
 def test_a_plain_table_loads_no_log_format_and_no_backend(tmp_path: Path):
     path = tmp_path / "runs.csv"
     path.write_text("n,B_p,C,avg@4\n8,32,0,0.3\n8,32,2560,0.4\n")

@@ -11,7 +11,7 @@ import pytest
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, read
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import headline, rank, unasked
+from isocompute_sdk.records.rewards import rank, unasked
 
 STEPS = range(0, 80, 10)
 
@@ -50,11 +50,6 @@ def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
     runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))
     name, notes = unasked(runs, None)
     assert (name, runs.eval_sets, [note.code for note in notes]) == ("reward", ("train",), ["training-reward-only"])
-
-
-def test_the_whole_reward_is_preferred_to_its_parts() -> None:
-    names = ("eval/accuracy_reward", "eval/format_reward", "eval/reward")
-    assert headline((name, "validation") for name in names) == ("eval/reward", "validation")
 
 
 @pytest.mark.parametrize(
