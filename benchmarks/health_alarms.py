@@ -31,8 +31,8 @@ from isocompute_simulator.truth import Array, Truth
 from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 SEED = 7
-MOST_UPDATES = 600
-FEWEST_UPDATES = 40
+MAX_UPDATES = 600
+MIN_UPDATES = 40
 """Runs shorter than that get no planted fault of the vitals."""
 BEGIN = (0.3, 0.7)
 """Share of the run after which planted faults begin."""
@@ -95,7 +95,7 @@ def validation(one: Simulated, rng: np.random.Generator, **faults: float) -> pl.
 
 def logged_updates(one: Simulated) -> Array:
     """Updates that are logged: all of them, or evenly spaced ones of a long run."""
-    return np.unique(np.linspace(1, one.run.update_steps, min(one.run.update_steps, MOST_UPDATES)).round())
+    return np.unique(np.linspace(1, one.run.update_steps, min(one.run.update_steps, MAX_UPDATES)).round())
 
 
 def rows(metric: str, eval_set: str, steps: Array, values: Array) -> pl.DataFrame:
@@ -153,7 +153,7 @@ def sick(count: int, rng: np.random.Generator) -> None:
         tried = 0
         for one in draws(rng, count):
             at, vitals = vital_rows(one, rng)
-            if len(at) < FEWEST_UPDATES:
+            if len(at) < MIN_UPDATES:
                 continue
             tried += 1
             begin = int(rng.uniform(*BEGIN) * len(at))

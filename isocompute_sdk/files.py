@@ -17,7 +17,7 @@ from isocompute_sdk.errors import IsoComputeError
 LARGEST_DOCUMENT = 64 * 2**20
 """Bytes of the largest saved document that is read."""
 
-MOST_NODES, DEEPEST = 100_000, 100
+MAX_NODES, DEEPEST = 100_000, 100
 """Values of the largest YAML text that is read, and levels of the deepest."""
 
 _SPECIAL = {
@@ -231,7 +231,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text of at most `MOST_NODES` values, those behind an alias counted every time.
+    """The value of a YAML text of at most `MAX_NODES` values, those behind an alias counted every time.
 
     Raises:
         ValueError: not YAML, more values, nested too deep, or an alias inside of what it names.
@@ -253,14 +253,14 @@ def parse_yaml(text: str) -> Any:
             anchor, before = opened.pop()
             sizes[anchor] = nodes - before
         elif isinstance(event, NodeEvent):
-            nodes += sizes.get(event.anchor, MOST_NODES) if isinstance(event, AliasEvent) else 1
+            nodes += sizes.get(event.anchor, MAX_NODES) if isinstance(event, AliasEvent) else 1
             if isinstance(event, CollectionStartEvent):
                 opened.append((event.anchor, nodes - 1))
                 sizes.pop(event.anchor, None)
             elif not isinstance(event, AliasEvent):
                 sizes[event.anchor] = 1
-        if nodes > MOST_NODES or len(opened) > DEEPEST:
-            raise ValueError(f"more than {MOST_NODES:,} values, those behind aliases included, or nested too deep")
+        if nodes > MAX_NODES or len(opened) > DEEPEST:
+            raise ValueError(f"more than {MAX_NODES:,} values, those behind aliases included, or nested too deep")
         return event
 
     yaml.parser.get_event = counted

@@ -7,7 +7,7 @@ from html import escape
 
 from isocompute_sdk.notes import Note, by_severity
 
-MOST_ROWS = 30
+MAX_ROWS = 30
 """Rows of a table; more are counted below it."""
 _LEFT = "text-align:left"
 
@@ -22,11 +22,11 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> str:
-    """A table with a header, of its first `MOST_ROWS` rows."""
+    """A table with a header, of its first `MAX_ROWS` rows."""
     head = "".join(f"<th style='{_LEFT}'>{escape(name)}</th>" for name in header)
-    lines = ("".join(f"<td style='{_LEFT}'>{escape(text)}</td>" for text in row) for row in rows[:MOST_ROWS])
+    lines = ("".join(f"<td style='{_LEFT}'>{escape(text)}</td>" for text in row) for row in rows[:MAX_ROWS])
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    more = f"<p>and {len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
+    more = f"<p>and {len(rows) - MAX_ROWS:,} more</p>" if len(rows) > MAX_ROWS else ""
     return heading(title) + f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 

@@ -17,12 +17,12 @@ EVERY_SO_MANY_STEPS_SHARE = 0.6
 others evaluate every run as often."""
 LOG_SPACED_SHARE = 0.35
 """Share of sweeps that evaluate evenly in ln C."""
-FEWEST_EVALUATIONS, MOST_EVALUATIONS = 10, 100
+MIN_EVALUATIONS, MAX_EVALUATIONS = 10, 100
 EARLY_STOP_RATE = 0.05
 """Share of runs that end before their time."""
 SMALLEST_EXPONENTS = (2, 3, 3, 3, 4, 4)
 LARGEST_EXPONENT = 10
-LEAST_STEPS = 8
+MIN_STEPS = 8
 LARGE = (26, 60)
 """Runs of a large sweep."""
 
@@ -63,7 +63,7 @@ class SweepDesign:
         count = self.evaluations
         if self.by_steps:
             fewest_steps = min(run.update_steps for run in self.runs)
-            count = min(round(count * update_steps / fewest_steps), MOST_EVALUATIONS)
+            count = min(round(count * update_steps / fewest_steps), MAX_EVALUATIONS)
         count = min(count, update_steps)
         spread = np.geomspace if self.log_spaced else np.linspace
         first = max(update_steps / 100, 1.0) if self.log_spaced else update_steps / count
@@ -91,8 +91,8 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
             compute = largest * (n / levels[-1]) ** lean
             for seed in range(seeds):
                 cut = rng.uniform(0.3, 0.8) if rng.random() < EARLY_STOP_RATE else rng.uniform(0.85, 1.0)
-                runs.append(PlannedRun(n, bp, seed, max(LEAST_STEPS, round(cut * compute / (n * bp)))))
-    evaluations = round(np.exp(rng.uniform(np.log(FEWEST_EVALUATIONS), np.log(MOST_EVALUATIONS))))
+                runs.append(PlannedRun(n, bp, seed, max(MIN_STEPS, round(cut * compute / (n * bp)))))
+    evaluations = round(np.exp(rng.uniform(np.log(MIN_EVALUATIONS), np.log(MAX_EVALUATIONS))))
     by_steps = bool(rng.random() < EVERY_SO_MANY_STEPS_SHARE)
     return SweepDesign(levels, problems, tuple(runs), evaluations, by_steps, bool(rng.random() < LOG_SPACED_SHARE))
 

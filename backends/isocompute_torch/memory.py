@@ -46,7 +46,7 @@ ENGINE_AWAKE = 2.0 * GIB
 billion parameters."""
 ENGINE_ASLEEP = 1.0 * GIB
 """What vLLM keeps while it sleeps: CUDA graphs and kernels. From the same logs."""
-MOST_TOKENS = {"cuda": 32_768, "cpu": 8_192}
+MAX_TOKENS = {"cuda": 32_768, "cpu": 8_192}
 """Tokens of a micro-batch that keep the device busy; more save no time."""
 UNKNOWN_SHARE = 0.4
 """vLLM's share beside a model whose memory cannot be estimated."""
@@ -238,7 +238,7 @@ def size_run(
         InputError: the run does not fit on the device even with one row at a time.
     """
     longest = recipe.max_prompt_tokens + recipe.max_response_tokens
-    most, asked = MOST_TOKENS[device.type], options.max_tokens_per_micro_batch
+    most, asked = MAX_TOKENS[device.type], options.max_tokens_per_micro_batch
     budget, engine = asked or max(most, longest), sampler == "vllm" and device.type == "cuda"
     try:
         needed = estimate(config, recipe, dtype, checkpointing=checkpoints(options, device), engine=engine)

@@ -193,7 +193,7 @@ CALLS_AT_ONCE = 64
 random numbers do not depend on the number of processes."""
 LONG_SECONDS = 1.0
 """A batch that takes longer is worth more processes."""
-MOST_PROCESSES = 16
+MAX_PROCESSES = 16
 
 
 class RewardPool:
@@ -211,7 +211,7 @@ class RewardPool:
     def __init__(self, target: str, *, timeout_seconds: float = 10.0, processes: int | None = None) -> None:
         self.target = target
         self.timeout_seconds = timeout_seconds
-        self.most = processes or min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        self.most = processes or min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
         self.functions = [RewardFunction(target, timeout_seconds=timeout_seconds)]
         """One per process."""
 

@@ -44,9 +44,9 @@ LONGEST_LINE = 16 * 2**20
 """Bytes that one line of a table or a log may have."""
 LARGEST_CONFIG = 8 * 2**20
 """Bytes of the largest saved configuration that is looked into."""
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 """Columns of the widest table that is read; a chart of W&B has three for every run."""
-MOST_CELLS = 50_000_000
+MAX_CELLS = 50_000_000
 """Cells of the largest table that is read, empty ones included: all of it is held in memory."""
 SETTINGS = ("config", "cfg", "args", "params", "hparams", "hyperparameters")
 """Keys of objects that hold settings; `columns.folded` leaves them out of names."""
@@ -106,14 +106,14 @@ def check_size(path: Path | str, columns: int, rows: int) -> None:
     Raises:
         RecordError: naming the file and both numbers.
     """
-    if columns > MOST_COLUMNS:
+    if columns > MAX_COLUMNS:
         raise RecordError(
-            f"{path} has {columns:,} columns; accepted: at most {MOST_COLUMNS:,}",
+            f"{path} has {columns:,} columns; accepted: at most {MAX_COLUMNS:,}",
             "Keep the columns of steps, configuration and metrics, or give one row per metric (columns metric, value).",
         )
-    if columns * rows > MOST_CELLS:
+    if columns * rows > MAX_CELLS:
         raise RecordError(
-            f"{path} has {rows:,} rows of {columns:,} columns; accepted: at most {MOST_CELLS:,} cells",
+            f"{path} has {rows:,} rows of {columns:,} columns; accepted: at most {MAX_CELLS:,} cells",
             "Split the file, or leave out columns that are no metrics.",
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MARKERS = {"best": "*", "level": "o", "behind": "v", "undecided": "D", "alone": "o", "not-judged": "o"}
 MEANING = {"best": "best known here", "level": "level with it", "behind": "behind it", "undecided": "cannot tell"}
-MOST_BARS = 30
+MAX_BARS = 30
 SMALLEST_SHARE = 0.01
 
 
@@ -130,7 +130,7 @@ def _compared(group: GroupAudit) -> list[RunAudit]:
     """Runs compared with another configuration, in order of rollouts lost, so that the largest loss is on top."""
     held = [run for run in group.runs if run.equal_reward is not None and run.standing not in ("best", "alone")]
     held.sort(key=lambda run: run.rollouts - (run.equal_reward.mean if run.equal_reward else 0.0))
-    return held[-MOST_BARS:]
+    return held[-MAX_BARS:]
 
 
 @style.styled

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PROBE, VALIDATION = "train_probe", "validation"
 TIMES = (0.0, 1 / 9, 1 / 3, 1.0)
 """Shares of the common compute at which distributions are drawn."""
-MOST_BINS = 11
+MAX_BINS = 11
 """Bins of a distribution over pass rates."""
 BANDS = {
     "hard": float(HARD_MAX),
@@ -151,7 +151,7 @@ def pass_rates(folders: str | PathLike[str] | Sequence[str | PathLike[str]], *, 
     axes = style.panels(len(sizes) + 1, columns=2 if len(sizes) in (1, 3) else 3)
     samples = int(max(run.samples_TP.max() for run in runs))
     # A bin for every possible rate of few samples.
-    bins = min(samples + 1, MOST_BINS)
+    bins = min(samples + 1, MAX_BINS)
     edges = (np.arange(bins + 1) - 0.5) / (bins - 1)
     shades = style.colours(len(TIMES))
     tallest = 0.0

@@ -22,7 +22,7 @@ from isocompute_sdk.records.rewards import headline, measured_in
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_PANELS = 12
+MAX_PANELS = 12
 """Groups of runs drawn side by side."""
 AT_END = 0.8
 """Values from this share of a run's compute on are averaged for the place of its label."""
@@ -243,9 +243,9 @@ def side_by_side(source: RunSet | Mapping[str, Fits | Plan | RunSet], metric: st
         FitError: a single group, more than 12, or nothing.
     """
     groups = _groups(source) if isinstance(source, RunSet) else dict(source)
-    if not 1 < len(groups) <= MOST_PANELS:
+    if not 1 < len(groups) <= MAX_PANELS:
         raise FitError(
-            f"{len(groups)} group(s) to set side by side; accepted: 2 to {MOST_PANELS}",
+            f"{len(groups)} group(s) to set side by side; accepted: 2 to {MAX_PANELS}",
             "Give runs that differ in a context column (model, train_data, algorithm, learning_rate, ...), or name the "
             "fits: {'Easy': fits, 'Hard': others}.",
         )

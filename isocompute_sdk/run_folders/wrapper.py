@@ -50,7 +50,7 @@ DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Set by the executor only, never by job.json."""
 OUT_OF_TIME = "reached its time limit"
 """Reason in exit.json of an attempt that ran into `limit_seconds`."""
-LEAST_DESCRIPTOR = 100
+MIN_DESCRIPTOR = 100
 """Least number of an inherited file descriptor."""
 _PROC = Path("/proc")
 _ENDED = frozenset("ZX")
@@ -263,7 +263,7 @@ def take_lock(folder: Path) -> int | None:
     folder.mkdir(parents=True, exist_ok=True)
     low = open_own(folder / LOCK_FILE)
     # Scripts use descriptors below 10 for files of their own, which would drop the lock that they have inherited.
-    descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+    descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR)
     os.close(low)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.notebook import MOST_ROWS, table
+from isocompute_sdk.notebook import MAX_ROWS, table
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -43,8 +43,8 @@ def test_the_numbers_of_a_plan_are_in_its_repr(results: dict[str, object]) -> No
 
 
 def test_long_tables_are_cut_and_counted() -> None:
-    html = table(["n"], [[str(i)] for i in range(MOST_ROWS + 5)])
-    assert html.count("<tr>") == MOST_ROWS + 1
+    html = table(["n"], [[str(i)] for i in range(MAX_ROWS + 5)])
+    assert html.count("<tr>") == MAX_ROWS + 1
     assert "5 more" in html
 
 

@@ -23,7 +23,7 @@ from typing_extensions import override
 from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Executor, Handle, Job, Seen, wrapper_command
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store, wrapper
-from isocompute_sdk.run_folders.wrapper import LEAST_DESCRIPTOR
+from isocompute_sdk.run_folders.wrapper import MIN_DESCRIPTOR
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.training.backend import Needs
@@ -342,7 +342,7 @@ def claim(gpus: Sequence[Gpu], count: int) -> tuple[tuple[Gpu, ...], tuple[socke
 
 def _out_of_the_way(claimant: socket.socket) -> socket.socket:
     """A copy with a number that scripts, which inherit it, do not use for files of their own."""
-    return socket.socket(fileno=fcntl.fcntl(claimant, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR))
+    return socket.socket(fileno=fcntl.fcntl(claimant, fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR))
 
 
 def _uuid(token: str, listed: Sequence[tuple[int, str]]) -> str | None:

@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, cur
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
-FEWEST_TO_COMPARE = 4
+MIN_TO_COMPARE = 4
 """Runs below which none can be told to be outlying."""
 NAMED = 4.5
 """Standard deviations from which such a run is named."""
@@ -321,7 +321,7 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     weight_R = (one_RJ**2).sum(axis=1)
     shift_R = -(one_RJ * residual).sum(axis=1) / weight_R
     unusual_R = np.abs(shift_R) * np.sqrt(weight_R / max(factor, 1.0))
-    if len(unusual_R) < FEWEST_TO_COMPARE:
+    if len(unusual_R) < MIN_TO_COMPARE:
         unusual_R = np.zeros(len(unusual_R))
     odd_R = unusual_R > OUTLYING
     common_R = np.where(odd_R, ((unusual_R / OUTLYING) ** 2 - 1.0) / weight_R, 0.0)

@@ -208,7 +208,7 @@ _DOTTED = re.compile(r"^\s*(\w+) \.{3,} (.*)$")
 """One argument in Megatron's table."""
 _YAML_BEGINS = re.compile(r"^(?:actor_rollout_ref|algorithm|data|generator|orchestrator|trainer|environment):\s*$")
 _YAML_LINE = re.compile(r"^\s*(?:- .*|-|[\w.@/-]+:(?: .*)?|\]|\})?$")
-_MOST_ARGUMENTS, _MOST_BETWEEN = 1000, 20_000
+_MAX_ARGUMENTS, _MAX_BETWEEN = 1000, 20_000
 _LARGEST_CONFIGURATION = 1 << 20
 _PROGRAMS = re.compile(
     r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo"
@@ -299,7 +299,7 @@ def printed_configurations(path: Path) -> Iterator[dict[str, Any]]:
         worker = line[: len(line) - len(text)]
         if block is not None:
             block.passed += 1
-            if worker != block.worker and block.passed < _MOST_BETWEEN:
+            if worker != block.worker and block.passed < _MAX_BETWEEN:
                 # Another worker printed in between.
                 continue
             if worker == block.worker and block.goes_on(text):
@@ -362,7 +362,7 @@ class _Block:
         if self.kind == "dict":
             return self.depth > 0
         # One argument on each line, up to the closing bracket.
-        return self.lines[-1].strip() != ")" and len(self.lines) <= _MOST_ARGUMENTS
+        return self.lines[-1].strip() != ")" and len(self.lines) <= _MAX_ARGUMENTS
 
     def content(self) -> Iterator[dict[str, Any]]:
         """The configuration, if it can be read."""

@@ -151,7 +151,7 @@ STORE = LogStore("trl", is_state, run_folder, read_trainer_state, with_events=Tr
 
 ARGUMENTS_FILE = "training_args.bin"
 _LARGEST = 1 << 20
-_MOST_VALUES = 100_000
+_MAX_VALUES = 100_000
 """Plain values of the largest arguments that are read, those of a shared list or dictionary every time."""
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -209,7 +209,7 @@ def read_training_args(path: Path) -> dict[str, Any]:
         values = getattr(state, "state", None)
         if not isinstance(values, dict):
             raise _refused(path, "it holds no object with a state")
-        left = iter(range(_MOST_VALUES))
+        left = iter(range(_MAX_VALUES))
         found = {str(key): _plain(value, left) for key, value in cast("dict[object, object]", values).items()}
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
@@ -234,7 +234,7 @@ def _plain(value: object, left: Iterator[int]) -> object:
         ValueError: more values than are left.
     """
     if next(left, None) is None:
-        raise ValueError(f"more than {_MOST_VALUES:,} values")
+        raise ValueError(f"more than {_MAX_VALUES:,} values")
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, list | tuple):

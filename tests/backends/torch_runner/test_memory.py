@@ -18,7 +18,7 @@ from isocompute_sdk.specs import Recipe
 from isocompute_torch import memory as memory_module
 from isocompute_torch.configuration import InputError, TorchOptions
 from isocompute_torch.learner import Optimiser
-from isocompute_torch.memory import GIB, MOST_TOKENS, Memory, Sizing, estimate, memory_of, size_run
+from isocompute_torch.memory import GIB, MAX_TOKENS, Memory, Sizing, estimate, memory_of, size_run
 from isocompute_torch.policy import Policy
 from tests.backends.torch_runner.test_learner import gradient, learner_for, rollouts
 
@@ -89,10 +89,10 @@ def test_a_7b_model_with_long_rows_is_refused_on_one_card_with_the_largest_that_
 def test_micro_batches_shrink_with_the_free_memory_and_a_note_says_so() -> None:
     config = transformers.Qwen2Config(**QWEN_1_5B)
     plenty = sized(config, H100)
-    assert plenty.token_budget == MOST_TOKENS["cuda"]
+    assert plenty.token_budget == MAX_TOKENS["cuda"]
     assert plenty.notes == ()
     tight = sized(config, Memory(80 * GIB, 42 * GIB, GIB), recipe={"max_response_tokens": 3072})
-    assert 4096 <= tight.token_budget < MOST_TOKENS["cuda"]
+    assert 4096 <= tight.token_budget < MAX_TOKENS["cuda"]
     assert tight.notes[0].data["peak_bytes"] <= 0.95 * 42 * GIB - GIB
     assert [(note.code, note.severity) for note in tight.notes] == [("micro-batches-smaller", "info")]
     assert tight.notes[0].data["tokens"] == tight.token_budget
@@ -131,7 +131,7 @@ def test_a_model_without_an_estimate_trains_with_the_usual_sizes() -> None:
             raise KeyError("no such architecture")
 
     found = sized(Unknown(), Memory(4 * GIB, 4 * GIB, 0), device="cpu", recipe={"max_response_tokens": 1024})
-    assert found.token_budget == MOST_TOKENS["cpu"]
+    assert found.token_budget == MAX_TOKENS["cpu"]
     assert [note.code for note in found.notes] == ["memory-not-estimated"]
 
 

@@ -49,7 +49,7 @@ def _ragged_jsonl(path: Path) -> None:
 
 def _wide_parquet(path: Path) -> None:
     # polars takes seconds to write as many as in the other files; it reads their names in one piece.
-    names = [f"m{i}" for i in range(packed.MOST_COLUMNS)]
+    names = [f"m{i}" for i in range(packed.MAX_COLUMNS)]
     pl.DataFrame({**{name: [value] for name, value in ROW.items()}, **{name: [0.5] for name in names}}).write_parquet(
         path
     )
@@ -106,7 +106,7 @@ def test_a_line_without_end_is_refused_in_little_memory(tmp_path: Path, name: st
 
 
 def test_a_parquet_file_that_unpacks_to_billions_of_cells_is_refused(tmp_path: Path) -> None:
-    rows = packed.MOST_CELLS // 4 + 1
+    rows = packed.MAX_CELLS // 4 + 1
     frame = pl.DataFrame({"n": [8], "bp": [32], "step": [1], "avg@4": [0.5]}).select(pl.all().repeat_by(rows).explode())
     frame.write_parquet(tmp_path / "runs.parquet")
     del frame
