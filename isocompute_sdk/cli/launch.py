@@ -15,6 +15,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say, say_exactly
+from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import printable
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import RunSpec
 
+PLACEHOLDER = "NAME_OR_FOLDER"
+"""What printed commands name where no model is known."""
 MAX_SHOWN = 100
 """Lines of a script that are shown."""
 
@@ -79,6 +82,10 @@ def launch(
     from isocompute_sdk.planning import Plan, change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
 
+    if model == PLACEHOLDER:
+        raise SpecError(
+            f"--model {PLACEHOLDER}; accepted: the name or the folder of your model", "--model Qwen/Qwen2.5-7B"
+        )
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
     chosen = change_plan(loaded, asked) if asked else loaded
@@ -94,6 +101,8 @@ def launch(
     options = opt.assignments(option, "--option")
     if overrides or against is not None:
         run = api.run_spec(chosen, backend, **where, **options)
+        # Standard output holds what is appended to a command.
+        print("".join(f"{line}\n" for line in _assumed(chosen)), end="", file=sys.stderr)
         _show_existing(run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)

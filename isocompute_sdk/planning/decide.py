@@ -47,7 +47,7 @@ STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
 CHECK_BEYOND = 2.0
 """Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
-TRAIN = "no run that could be made first is worth its cost: train the plan"
+TRAIN = "no run before it is worth its cost: train the plan"
 
 
 def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
@@ -440,9 +440,9 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
         likely = sorted((int(sizes[i]), float(odds.probability_best[i])) for i in order[:needed])
         listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
-        against = f", and there are doubts ({', '.join(doubts)})" if doubts else ""
-        first = f"n = {n} is the best bet, not certain" if near >= LIKELY else "these runs cannot decide n"
-        return Verdict(kind, f"{first}: best may be {listed}; {lost}{against}", doubts), True
+        against = f"; doubts: {', '.join(doubts)}" if doubts else ""
+        first = f"n = {n}" if near >= LIKELY else "these runs cannot decide n"
+        return Verdict(kind, f"{first}; chance to be best: {listed}; {lost}{against}", doubts), True
     ties = {a.group_size for a in plan.alternatives if a.kind == "near-tie"}
     if (tie := _tie(plan)) is not None and ties & set(sizes[odds.near_best >= DECIDED].tolist()):
         return tie, False

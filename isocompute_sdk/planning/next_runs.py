@@ -143,7 +143,8 @@ class NextRuns(Saved):
 
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""
-        lines = [self.reason, *(f"  {run.describe(self.unit)}" for run in self.runs)]
+        nothing = "" if self.runs else "Run nothing first: "
+        lines = [nothing + self.reason, *(f"  {run.describe(self.unit)}" for run in self.runs)]
         return "\n".join(lines + [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes])
 
 
@@ -292,7 +293,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     tolerances = Tolerances(choices.span)
     # Beside runs that go on anyway nothing waits for these.
     if min(total, regret) < (tolerances.nothing if going else tolerances.small):
-        reason = f"{now}; of the runs that could be made first, {NONE_WORTH_IT}"
+        reason = f"{now}; of the runs that could come first, {NONE_WORTH_IT}"
         return NextRuns.none(budget, fits.metric, question.plan, regret, reason)
     return _advice(question, outlook, picks, regret, now)
 

@@ -477,7 +477,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.group_size_interval is not None:
-        found.append(("near-best n", "80 % band {} to {} (others may be as good)".format(*plan.group_size_interval)))
+        found.append(("best n", "{} to {} with 80 % probability".format(*plan.group_size_interval)))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     close: dict[str, list[str]] = {}
     for one in plan.alternatives:

@@ -110,7 +110,8 @@ def _first(plan: Plan) -> list[Block]:
     first = plan.next_runs
     if first is None:
         return []
-    reason = Paragraph(f"What to run first: {say.sentence(first.reason)}")
+    what = "" if first.runs else "nothing. "
+    reason = Paragraph(f"What to run first: {what}{say.sentence(first.reason)}")
     rows = tuple(
         (
             f"continue {run.continues}" if run.continues else "new run",
