@@ -124,7 +124,7 @@ MODULES = (
         "isocompute_sdk.campaigns.executors: writing an executor",
         "The contract of what starts runs.",
         "isocompute_sdk.campaigns.executors",
-        ("Executor", "Job", "Handle", "Seen", "Slots", "Engine", "EngineJob", "ClusterExecutor", "LocalExecutor"),
+        ("Executor", "Job", "Handle", "Seen", "Slots", "Engine", "ClusterExecutor", "LocalExecutor"),
     ),
 )
 """Public modules beside the package itself."""
