@@ -17,10 +17,9 @@ from isocompute_sdk.campaigns.executors import LocalExecutor, stop_runs
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training import registry
-from tests.integration.test_closed_loop import made, make_study, place, records
+from tests.integration.test_closed_loop import made, make_study, records
 from tests.processes import wait_for
 
-__all__ = ["place"]
 CONTROLLER = """
 from pathlib import Path
 from isocompute_sdk.campaigns.carrying_out import carry_out
@@ -87,7 +86,8 @@ def training(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path) -> None:
+def test_ten_kills_while_the_built_in_runner_trains_change_no_record(tmp_path: Path) -> None:
+    place = made(tmp_path)
     study = make_study()
     study = study.replace(sweep=study.sweep.replace(rollouts=4_800) if study.sweep is not None else None)
     carry_out(study.expand(), registry.load("torch"), LocalExecutor(2), place)
