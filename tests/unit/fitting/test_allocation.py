@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import STEEPEST, AllocationLaw, sigmoid
 from isocompute_sdk.fitting.arrays import FitStatus
@@ -127,16 +126,6 @@ def test_a_law_stays_between_its_plateaus_for_any_compute(
     n = float(law.predict(compute))
     assert law.lower_plateau * (1 - 1e-12) <= n <= law.upper_plateau * (1 + 1e-12)
     assert law.log2(compute) == pytest.approx(np.log2(n))
-
-
-def test_a_law_survives_json_bit_for_bit() -> None:
-    document = Document("law", 1, AllocationLaw)
-    for law in (
-        AllocationLaw.fit(np.geomspace(1e5, 1e7, 30), 2 ** np.linspace(3, 9, 30)),
-        AllocationLaw.fit([1e5, 1e6], [8, 8]),
-        AllocationLaw(6.09, 4.75, 5.84, 2.73, status=FitStatus.PUBLISHED),
-    ):
-        assert document.from_text(document.to_text(law)) == law
 
 
 @pytest.mark.parametrize(

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import FitError, Fits, FitsSet, RunSet, fit, published, published_prior
-
-Make = Callable[..., RunSet]
+from isocompute_sdk import FitError, Fits, FitsSet, fit, published, published_prior
+from tests.unit.sweeps import Make, noisy
 
 
 @pytest.fixture(scope="module")
 def fits(make_runs: Make) -> Fits:
     """Four levels at B_p = 32 with noise."""
-    rng = np.random.default_rng(0)
     plateau, tau = {8: 0.58, 32: 0.62, 128: 0.67, 512: 0.74}, {8: 1e5, 32: 2e5, 128: 5e5, 512: 2e6}
 
     def reward(n: int, bp: int, c: float) -> float:
-        return plateau[n] - (plateau[n] - 0.4) * np.exp(-c / tau[n]) + rng.normal(0, 0.004)
+        return plateau[n] - (plateau[n] - 0.4) * np.exp(-c / tau[n])
 
-    return fit(make_runs(reward), points="all", draws=60, method="paper")
+    return fit(make_runs(noisy(reward, 0.004)), points="all", draws=60, method="paper")
 
 
 @pytest.fixture(scope="module")
@@ -120,24 +117,6 @@ def test_laws_without_curves_predict_no_reward(source: Fits) -> None:
     for call in (lambda: source.predict(1e6, 64), lambda: source.frontier(1e6), source.handovers, source.select):
         with pytest.raises(FitError, match=source.source or source.method):
             call()
-
-
-@pytest.mark.parametrize("name", ["fits", "many"])
-def test_fits_come_back_from_a_file_bit_for_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    before: Fits = request.getfixturevalue(name)
-    after = Fits.load(before.save(tmp_path / "fits.json"))
-    assert after == before
-    assert after.to_dict() == before.to_dict()
-    at = np.geomspace(1e3, 1e9, 37)
-    for a, b in zip(after.predict(at, 32), before.predict(at, 32), strict=True):
-        assert a.tobytes() == b.tobytes()
-    for a, b in zip(after.law_interval(at) or (), before.law_interval(at) or (), strict=True):
-        assert a.tobytes() == b.tobytes()
-    assert after.law() == before.law()
-    assert after.notes == before.notes
-    assert after.handovers() == before.handovers()
-    again = after.save(tmp_path / "again.json")
-    assert again.read_bytes() == (tmp_path / "fits.json").read_bytes()
 
 
 def test_the_summary_names_law_handovers_curves_and_notes(fits: Fits, many: Fits) -> None:

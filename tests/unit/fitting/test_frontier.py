@@ -88,8 +88,3 @@ def test_a_better_curve_takes_over_only_from_its_first_evaluation_on() -> None:
     handover = handovers([early, late])
     assert [(h.from_group_size, h.to_group_size) for h in handover] == [(8, 512)]
     assert handover[0].compute == pytest.approx(1e6, rel=1e-5)
-
-
-def test_before_the_first_and_after_the_last_evaluation_the_frontier_is_extrapolated() -> None:
-    best = frontier([curve(8, 0.5, 0.1, 1e5)], [9.9e3, 1e4, 5e6, 5.1e6])
-    assert best.extrapolated.tolist() == [True, False, False, True]

@@ -51,10 +51,12 @@ def test_saved_fits_are_read_to_the_last_bit_and_answer_alike(
     path = fits.save(tmp_path / "fits.json")
     again = Fits.load(path)
     assert again == fits
+    assert again.save(tmp_path / "again.json").read_bytes() == path.read_bytes()
     jsonschema.validate(json.loads(path.read_text()), FITS.json_schema())
     for law, one in fits.laws.items():
         assert again.laws[law].predict(AT).tolist() == one.predict(AT).tolist()
     if name in ("paper", "surface"):
+        assert again.handovers() == fits.handovers()
         for ours, theirs in zip(again.predict(AT, 32), fits.predict(AT, 32), strict=True):
             assert ours.tobytes() == theirs.tobytes()
 

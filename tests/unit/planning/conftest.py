@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -13,14 +11,13 @@ from isocompute_sdk import (
     Hardware,
     Plan,
     Planner,
-    RunSet,
     Throughput,
     fit,
     published,
     published_prior,
 )
+from tests.unit.sweeps import Make
 
-Make = Callable[..., RunSet]
 PLATEAU = {8: 0.55, 32: 0.60, 128: 0.66, 512: 0.74}
 TAU = {8: 1e5, 32: 3e5, 128: 1e6, 512: 3.5e6}
 
@@ -41,13 +38,6 @@ def fitted_many(make_runs: Make) -> Fits:
     """A sweep over B_p as well, in which B_p = 1024 was run with small groups only."""
     levels = [(n, bp) for bp in (32, 128, 1024) for n in PLATEAU if n * bp <= 65_536]
     return fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 24)), points="all", draws=5, method="paper")
-
-
-@pytest.fixture(scope="session")
-def fitted_model(make_runs: Make) -> Fits:
-    """Runs that name their model and the size of their problem set."""
-    runs = make_runs(reward, compute=np.geomspace(2e4, 2e7, 24), model="Qwen/Qwen3-4B-Instruct", n_problems=6000)
-    return fit(runs, points="all", draws=0, method="paper")
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Fits, Hardware, Planner, Recipe, RunSet, Throughput
+from isocompute_sdk import Budget, Fits, Hardware, Planner, Recipe, Throughput
+from tests.unit.sweeps import Make, later_and_higher, noisy
 
-Make = Callable[..., RunSet]
 EQUAL, NOTHING = 0.01, 0.0005
 """Rewards that count as equal, and what adds nothing, of a metric in 0 to 1."""
 
@@ -19,12 +18,8 @@ EQUAL, NOTHING = 0.01, 0.0005
 @pytest.fixture(scope="module")
 def two_batches(make_runs: Make) -> Fits:
     """A sweep over n at two B_p, of which the larger one is a little worse."""
-    rng = np.random.default_rng(2)
-
-    def reward(n: int, bp: int, c: float) -> float:
-        rise = (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n))
-        return float(0.35 + rise - 0.01 * (bp == 64) + 0.004 * rng.standard_normal())
-
+    rising = later_and_higher()
+    reward = noisy(lambda n, bp, c: rising(n, bp, c) - 0.01 * (bp == 64), 0.004, seed=2)
     levels = [(n, bp) for n in (8, 16, 32, 64) for bp in (32, 64)]
     return iso.fit(make_runs(reward, levels, np.geomspace(2e4, 3e6, 20)), draws=60)
 
@@ -32,12 +27,8 @@ def two_batches(make_runs: Make) -> Fits:
 @pytest.fixture(scope="module")
 def flat(make_runs: Make) -> Fits:
     """A sweep that is flat from a third of its compute on, best at n = 32."""
-    rng = np.random.default_rng(3)
     top = {8: 0.50, 16: 0.55, 32: 0.60, 64: 0.56, 128: 0.52}
-
-    def reward(n: int, bp: int, c: float) -> float:
-        return float(0.3 + (top[n] - 0.3) * -np.expm1(-c / 2e5) + 0.003 * rng.standard_normal())
-
+    reward = noisy(lambda n, bp, c: float(0.3 + (top[n] - 0.3) * -np.expm1(-c / 2e5)), 0.003, seed=3)
     return iso.fit(make_runs(reward, [(n, 32) for n in top], np.geomspace(2e4, 4e6, 24)), draws=60)
 
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, Plan, Planner, RunSet
 from isocompute_sdk.reporting.material import Asked, gather
-from isocompute_simulator.families import FAMILIES
-from isocompute_simulator.scenario import draw_scenario
-
-
-def simulated(seed: int) -> RunSet:
-    """A sweep of a simulated task."""
-    return draw_scenario(np.random.default_rng(seed), FAMILIES[seed % len(FAMILIES)]).runs
+from tests.unit.sweeps import Make, later_and_higher, noisy, simulated
 
 
 def shown(reward: float) -> float:
@@ -62,20 +54,16 @@ def test_every_command_shows_one_decision_on_many_sweeps(seed: int) -> None:
     check_sweep(seed)
 
 
-def test_more_budget_never_predicts_less(make_runs: Callable[..., RunSet]) -> None:
+def test_more_budget_never_predicts_less(make_runs: Make) -> None:
     levels = [(n, bp) for n in (8, 32, 128) for bp in (32, 128)]
     planner = Planner(iso.fit(make_runs(levels=levels), draws=40))
     rewards = [planner.allocate(budget, slots=0).predicted_reward or 0.0 for budget in np.geomspace(2e5, 2e7, 40)]
     assert np.all(np.diff([shown(reward) for reward in rewards]) >= 0)
 
 
-def test_names_of_runs_decide_nothing(make_runs: Callable[..., RunSet]) -> None:
-    rng = np.random.default_rng(3)
-
-    def noisy(n: int, bp: int, c: float) -> float:
-        return 0.3 + 0.05 * float(np.log2(n)) * -np.expm1(-c / (8e3 * n)) + 0.01 * float(rng.standard_normal())
-
-    table = make_runs(noisy, [(8, 32), (8, 64), (32, 32), (128, 32)], np.geomspace(2e4, 1e6, 12)).to_polars()
+def test_names_of_runs_decide_nothing(make_runs: Make) -> None:
+    reward = noisy(later_and_higher(0.0, 0.05, 8e3, base=0.3), 0.01, seed=3)
+    table = make_runs(reward, [(8, 32), (8, 64), (32, 32), (128, 32)], np.geomspace(2e4, 1e6, 12)).to_polars()
     names = sorted(set(table["run_id"].to_list()))
     other = dict(zip(names, reversed([f"run{i}" for i in range(len(names))]), strict=True))
     plans = [
@@ -86,7 +74,7 @@ def test_names_of_runs_decide_nothing(make_runs: Callable[..., RunSet]) -> None:
     assert plans[0].predicted_reward == plans[1].predicted_reward
 
 
-def test_with_a_fixed_batch_every_n_is_judged_at_its_own_b_p(make_runs: Callable[..., RunSet]) -> None:
+def test_with_a_fixed_batch_every_n_is_judged_at_its_own_b_p(make_runs: Make) -> None:
     def steep(n: int, bp: int, c: float) -> float:
         return 0.3 + 0.1 * -float(np.expm1(-c / 1e5)) + 0.03 * float(np.log2(bp)) * -float(np.expm1(-c / 1e5)) / 2
 
@@ -98,7 +86,7 @@ def test_with_a_fixed_batch_every_n_is_judged_at_its_own_b_p(make_runs: Callable
 
 
 @pytest.mark.parametrize("n_problems", [20, 100, 1000])
-def test_no_batch_holds_more_problems_than_there_are(make_runs: Callable[..., RunSet], n_problems: int) -> None:
+def test_no_batch_holds_more_problems_than_there_are(make_runs: Make, n_problems: int) -> None:
     levels = [(n, bp) for n in (8, 32, 128) for bp in (32, 128)]
     planner = Planner(iso.fit(make_runs(levels=levels), draws=20))
     for budget in (2e5, 2e6, 2e7):

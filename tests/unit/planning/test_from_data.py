@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,17 +9,13 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Fits, FitsSet, Hardware, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk import Budget, Fits, FitsSet, Hardware, PlanError, Planner, Recipe, Throughput, fit
 from isocompute_sdk.specs.recipe import PresetName
+from tests.unit.sweeps import Make, codes
 
-Make = Callable[..., RunSet]
 SPEED = Throughput(
     step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5
 )
-
-
-def codes(plan: Plan) -> set[str]:
-    return {note.code for note in plan.notes}
 
 
 @pytest.mark.parametrize("bp", [8, 32, 100, 128, 500, 1024, 4096])
@@ -144,15 +139,11 @@ def test_plateaus_that_were_not_seen_are_no_reason_to_stop(make_runs: Make) -> N
     assert plan.cost >= 0.97 * 1e9
 
 
-def test_a_plan_is_never_trimmed_below_the_fewest_steps(fitted: Fits) -> None:
-    plan = Planner(fitted).allocate("60M", min_update_steps=3000)
-    assert plan.update_steps >= 3000
-
-
-def test_fixed_steps_are_never_trimmed(fitted: Fits) -> None:
-    plan = Planner(fitted).allocate("100M", update_steps=2000)
-    assert plan.update_steps == 2000
-    assert "rest-not-worthwhile" not in codes(plan)
+def test_a_plan_is_never_trimmed_below_the_fewest_steps_or_those_that_were_asked_for(fitted: Fits) -> None:
+    assert Planner(fitted).allocate("60M", min_update_steps=3000).update_steps >= 3000
+    fixed = Planner(fitted).allocate("100M", update_steps=2000)
+    assert fixed.update_steps == 2000
+    assert "rest-not-worthwhile" not in codes(fixed)
 
 
 def test_the_first_metric_decides_and_the_others_stand_beside_it(fitted: Fits, fitted_many: Fits) -> None:

@@ -40,10 +40,6 @@ def both(runs: RunSet) -> FitsSet:
     return fit(runs, ["avg@4", "best@4"], draws=30)
 
 
-def codes(plan: Plan) -> set[str]:
-    return {note.code for note in plan.notes}
-
-
 def test_metrics_stand_side_by_side_and_far_ones_are_named(both: FitsSet) -> None:
     assert all(fits.method == "surface" for fits in both.values())
     plan = Planner(both).allocate("2M", spend="all")
@@ -71,9 +67,7 @@ def test_the_passport_travels_with_the_plan_and_is_printed_backtest_first(both: 
         assert places == sorted(places)
     html = plan._repr_html_()
     assert "backtest: everything beyond" in html
-    again = Plan.load(plan.save(tmp_path / "plan.json"))
-    assert again == plan
-    assert again.passport == plan.passport
+    assert Plan.load(plan.save(tmp_path / "plan.json")).passport == plan.passport
     assert plan.to_dict(with_fits=False)["passport"] == fits.to_dict()["passport"]
 
 
@@ -84,25 +78,6 @@ def test_the_surface_decides_whatever_its_law_says(both: FitsSet) -> None:
     assert (a.group_size, a.update_steps, a.predicted_reward) == (b.group_size, b.update_steps, b.predicted_reward)
     assert b.law_group_size is None
     assert b.group_size_interval == a.group_size_interval
-
-
-@pytest.mark.parametrize("budget", ["100k", "2M", "50M"])
-def test_the_plan_is_the_best_on_the_grid_or_clearly_better_beyond(both: FitsSet, budget: str) -> None:
-    fits = both.first
-    plan = Planner(fits).allocate(budget, spend="all")
-    rewards = {
-        n: float(fits.predict(plan.rollouts, n, plan.problems_per_batch).mean) for n in (4, 8, 16, 32, 64, 128, 256)
-    }
-    assert plan.predicted_reward is not None
-    if plan.group_size in rewards:
-        # Whole steps leave a little of the budget, a different little for every n.
-        assert plan.predicted_reward >= max(rewards.values()) - 0.005
-    else:
-        assert plan.group_size == 512
-        assert "beyond-grid" in codes(plan)
-    assert plan.group_size_interval is not None
-    low, high = plan.group_size_interval
-    assert low <= plan.group_size <= high
 
 
 def test_a_plan_goes_on_from_the_pilot_run_with_its_n(both: FitsSet) -> None:

@@ -14,6 +14,7 @@ from isocompute_sdk import Fits, Note, Plan, PlanError, Planner, Recipe, RunSet,
 from isocompute_sdk.ingest.stores.saved_config import read_config
 from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from tests.unit.sweeps import codes
 
 COMPUTE = np.geomspace(2e4, 2e6, 12)
 GRID = ((8, 64), (32, 64), (128, 64), (8, 128), (32, 128), (128, 128))
@@ -44,10 +45,6 @@ def fits_of(grid: Any = GRID, *, pool: tuple[str, ...] = (), **context: Any) -> 
 def note(plan: Plan, code: str) -> Note:
     (found,) = [one for one in plan.notes if one.code == code]
     return found
-
-
-def codes(plan: Plan) -> set[str]:
-    return {one.code for one in plan.notes}
 
 
 def row(plan: Plan, name: str) -> Setting:

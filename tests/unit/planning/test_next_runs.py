@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk import Fits, PlanError, Planner, Recipe, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.next_runs import runs_of
 from isocompute_sdk.planning.trials import prospects
+from tests.unit.sweeps import Make, later_and_higher, noisy
 
-Make = Callable[..., RunSet]
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
 BUDGET = 3e6
-
-
-def curve(n: int, bp: int, c: float) -> float:
-    """Larger n rise later and higher."""
-    return float(0.35 + (0.08 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)))
+CURVE = later_and_higher(0.08)
 
 
 @pytest.fixture(scope="module")
 def short_sweep(make_runs: Make) -> Fits:
     """Short runs, of which the largest n has hardly begun to rise."""
-    rng = np.random.default_rng(0)
     compute = np.concatenate([[0.0], np.geomspace(1e4, 6e4, 16)])
-
-    def noisy(n: int, bp: int, c: float) -> float:
-        return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
-
-    return fit(make_runs(noisy, [(n, 32) for n in (8, 32, 128)], compute), draws=200)
+    return fit(make_runs(noisy(CURVE, 0.01), [(n, 32) for n in (8, 32, 128)], compute), draws=200)
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +66,10 @@ def test_a_limit_on_the_cost_is_kept(planner: Planner) -> None:
 
 
 def test_nothing_is_run_where_the_answer_is_known(make_runs: Make) -> None:
-    rng = np.random.default_rng(0)
     compute = np.concatenate([[0.0], np.geomspace(1e4, 3e6, 40)])
-
-    def plain(n: int, bp: int, c: float) -> float:
-        low = {8: 0.40, 16: 0.45, 32: 0.5, 64: 0.45, 128: 0.4}[n]
-        return 0.2 + (low - 0.2) * float(-np.expm1(-c / 5e4)) + 0.002 * float(rng.standard_normal())
-
-    found = Planner(fit(make_runs(plain, [(n, 32) for n in (8, 16, 32, 64, 128)], compute), draws=100)).next_runs(4e6)
+    top = {8: 0.40, 16: 0.45, 32: 0.5, 64: 0.45, 128: 0.4}
+    plain = noisy(lambda n, bp, c: 0.2 + (top[n] - 0.2) * float(-np.expm1(-c / 5e4)), 0.002)
+    found = Planner(fit(make_runs(plain, [(n, 32) for n in top], compute), draws=100)).next_runs(4e6)
     assert found.regret_after <= found.regret_now < 0.02
     assert found.saving < 0.005
 
@@ -133,13 +118,9 @@ def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> No
 
 def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:
     def regret(longest: float, seed: int) -> float:
-        rng = np.random.default_rng(seed)
         compute = np.concatenate([[0.0], np.geomspace(longest / 40, longest, 20)])
-
-        def noisy(n: int, bp: int, c: float) -> float:
-            return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
-
-        return Planner(fit(make_runs(noisy, [(n, 32) for n in (8, 32, 128)], compute))).next_runs(4e6).regret_now
+        runs = make_runs(noisy(CURVE, 0.01, seed), [(n, 32) for n in (8, 32, 128)], compute)
+        return Planner(fit(runs)).next_runs(4e6).regret_now
 
     short, long = (np.mean([regret(longest, seed) for seed in (3, 4, 5)]) for longest in (4e5, 1.6e6))
     assert long < short
@@ -157,13 +138,8 @@ def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
 
 
 def test_runs_are_judged_at_the_target_and_not_at_their_own_compute(make_runs: Make) -> None:
-    rng = np.random.default_rng(1)
     compute = np.concatenate([[0.0], np.geomspace(1e4, 4e5, 24)])
-
-    def noisy(n: int, bp: int, c: float) -> float:
-        return curve(n, bp, c) + 0.005 * float(rng.standard_normal())
-
-    fits = fit(make_runs(noisy, [(n, 32) for n in (4, 8, 16, 32, 64)], compute), draws=200)
+    fits = fit(make_runs(noisy(CURVE, 0.005, seed=1), [(n, 32) for n in (4, 8, 16, 32, 64)], compute), draws=200)
     late, early = prospects(fits, [(64, 32, 4e5), (4, 32, 4e5)], 4e6)
     # n = 64 trails at 4e5 and wins at 4e6; n = 4 leads early and is flat.
     assert fits.predict(1e5, 64).mean < fits.predict(1e5, 4).mean

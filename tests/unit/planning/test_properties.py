@@ -5,28 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Hardware, PlanError, Planner, RunSet
-from isocompute_simulator.families import FAMILIES
-from isocompute_simulator.scenario import draw_scenario
+from tests.unit.sweeps import simulated
 
 SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 60))]
 SMALLEST_DIFFERENCE = 5e-4
 """Rewards are shown with three decimals."""
 
 
-def simulated(seed: int) -> RunSet:
-    """A sweep of a simulated task."""
-    return draw_scenario(np.random.default_rng(1000 + seed), FAMILIES[seed % len(FAMILIES)]).runs
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_gets_better_by_a_constraint(seed: int) -> None:
-    fits = iso.fit(simulated(seed))
+    fits = iso.fit(simulated(seed, 1000))
     assert fits.largest_compute is not None
     budget = 2.0 * fits.largest_compute
     free = Planner(fits).allocate(budget)
@@ -46,7 +39,7 @@ def test_no_plan_gets_better_by_a_constraint(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ten_times_the_compute_everywhere_is_the_same_n(seed: int) -> None:
-    runs = simulated(seed)
+    runs = simulated(seed, 1000)
     table = runs.to_polars()
     longer = RunSet.from_frame(table.with_columns(pl.col("step") * 10, pl.col("rollouts") * 10))
     short, long = iso.fit(runs), iso.fit(longer)
@@ -58,7 +51,7 @@ def test_ten_times_the_compute_everywhere_is_the_same_n(seed: int) -> None:
 
 
 def test_fitting_again_with_the_rest_is_fitting_all() -> None:
-    runs = simulated(0)
+    runs = simulated(0, 1000)
     half = len(runs.run_ids) // 2
     first = runs.filter(pl.col("run_id").is_in(list(runs.run_ids[:half])))
     rest = runs.filter(pl.col("run_id").is_in(list(runs.run_ids[half:])))

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published
+from isocompute_sdk import Fits, PlanError, Planner, Throughput, fit, published
 from isocompute_sdk.planning.comparing import COMPARISON, parse_configuration
 from isocompute_sdk.planning.questions import BUDGET_FOR, MARGINAL
 from isocompute_sdk.specs import Evaluation
+from tests.unit.sweeps import Make, later_and_higher, noisy
 
-Make = Callable[..., RunSet]
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
-
-
-def level(n: int, bp: int, c: float) -> float:
-    """Larger n rises later and higher, and everything is flat beyond 10 M rollouts."""
-    return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)))
+level = later_and_higher()
+"""Everything is flat beyond 10 M rollouts."""
 
 
 @pytest.fixture(scope="module")
 def fits(make_runs: Make) -> Fits:
-    rng = np.random.default_rng(0)
     compute = np.concatenate([[0.0], np.geomspace(2e4, 8e6, 24)])
-
-    def noisy(n: int, bp: int, c: float) -> float:
-        return level(n, bp, c) + 0.004 * float(rng.standard_normal())
-
-    return fit(make_runs(noisy, [(n, 32) for n in (8, 32, 128)], compute), draws=40)
+    return fit(make_runs(noisy(level, 0.004), [(n, 32) for n in (8, 32, 128)], compute), draws=40)
 
 
 @pytest.fixture(scope="module")

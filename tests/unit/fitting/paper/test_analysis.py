@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from isocompute_sdk import FitError, Fits, FitStatus, Planner, RunSet, fit
+from isocompute_sdk import FitError, FitStatus, Planner, RunSet, fit
+from isocompute_sdk.fitting.paper.analysis import record_breaking
+from tests.unit.sweeps import Make, codes, noisy
 
-Make = Callable[..., RunSet]
 COMPUTE = np.geomspace(2e4, 4e6, 25)
-
-
-def codes(fits: Fits) -> set[str]:
-    return {note.code for note in fits.notes}
 
 
 def saturating(plateau: dict[int, float], tau: dict[int, float]) -> Callable[[int, int, float], float]:
@@ -36,12 +35,8 @@ def test_curves_of_known_truth_are_recovered_by_both_kinds_of_points(make_runs: 
 
 
 def test_every_run_is_reduced_on_its_own_before_its_seeds_are_pooled(make_runs: Make) -> None:
-    rng = np.random.default_rng(0)
-
-    def noisy(n: int, bp: int, c: float) -> float:
-        return THREE(n, bp, c) + rng.normal(0, 0.02)
-
-    seeds = [make_runs(noisy, [(8, 32), (64, 32)], seed=s) for s in (0, 1)]
+    reward = noisy(THREE, 0.02)
+    seeds = [make_runs(reward, [(8, 32), (64, 32)], seed=s) for s in (0, 1)]
     alone = [fit(runs, draws=0, method="paper").curves[8, 32] for runs in seeds]
     pooled = fit(seeds[0].concat(seeds[1]), draws=0, method="paper").curves[8, 32]
     assert sorted(pooled.reward_T) == sorted([*alone[0].reward_T, *alone[1].reward_T])
@@ -259,3 +254,19 @@ def test_the_papers_method_gives_no_intervals(make_runs: Make) -> None:
     predicted = fits.predict([1e5, 1e6], 8)
     assert np.all(np.isnan(predicted.low) & np.isnan(predicted.high))
     assert np.all(np.isfinite(predicted.mean))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60).map(np.array), st.floats(1e-4, 0.5))
+def test_records_are_the_first_evaluations_in_each_higher_bin(values: np.ndarray, width: float) -> None:
+    at = np.floor(values / width + 1e-9)
+    higher = [i for i in range(len(values)) if i == 0 or at[i] > at[:i].max()]
+    assert record_breaking(values, width).tolist() == higher
+
+
+def test_bins_count_from_the_start_and_an_edge_belongs_to_the_bin_above() -> None:
+    # 0.1 * 3 is 0.30000000000000004 and 0.3 / 0.1 is 2.9999999999999996: both are the edge of bin 3.
+    assert record_breaking(np.array([0.29, 0.3, 0.1 * 3, 0.39, 0.4]), 0.1).tolist() == [0, 1, 4]
+    assert record_breaking(np.array([-0.95, -0.91, -0.9]), 0.1, -1.0).tolist() == [0, 2]
+    for width in (0.0, -0.1, float("nan")):
+        with pytest.raises(FitError, match="bin_width"):
+            record_breaking(np.array([0.1, 0.2]), width)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import FitError, RunSet
+from isocompute_sdk import FitError
 from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import draw_scenario
+from tests.unit.sweeps import Make, codes, later_and_higher
 
-Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e7, 25)])
 
 
 def test_a_growing_best_n_has_a_law_near_the_surfaces_own(make_runs: Make) -> None:
-    def reward(n: int, bp: int, c: float) -> float:
-        return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (4e3 * n**1.2)))
-
-    fits = iso.fit(make_runs(reward, [(n, 32) for n in (4, 16, 64, 256)], COMPUTE), draws=20)
+    fits = iso.fit(
+        make_runs(later_and_higher(tau=4e3, power=1.2), [(n, 32) for n in (4, 16, 64, 256)], COMPUTE), draws=20
+    )
     assert fits.law().rising
     at = np.geomspace(1e5, 2e7, 20)
     assert np.median(np.abs(np.log2(fits.law().predict(at) / fits.best_group_size(at)))) < 0.75
@@ -55,7 +52,7 @@ def test_a_best_n_that_turns_has_no_law_and_still_plans(make_runs: Make) -> None
     fits = iso.fit(make_runs(up_and_down, [(n, 32) for n in turning], COMPUTE), draws=20)
     if "group_size" in fits.laws:
         pytest.fail(f"n* = {fits.best_group_size(COMPUTE[1:])}")
-    assert "not-monotone" in {note.code for note in fits.notes}
+    assert "not-monotone" in codes(fits)
     assert set(fits.unsupported) >= {"group_size"}
     with pytest.raises(FitError, match="'group_size'"):
         fits.law()

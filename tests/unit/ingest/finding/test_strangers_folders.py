@@ -89,15 +89,6 @@ def wandb_run(folder: Path, name: str, config: dict[str, Any], steps: range, tag
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "WANDB_SILENT": "true"})
 
 
-def trainer_tags(seed: int) -> dict[str, Any]:
-    drawn = random.Random(seed)
-    return {
-        "train/global_step": int,
-        "train/reward": lambda step: drawn.random(),
-        "train/completions/mean_length": lambda step: 100 + drawn.random(),
-    }
-
-
 def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
     need("wandb")
     tags = {

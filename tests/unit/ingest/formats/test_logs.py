@@ -11,12 +11,9 @@ import isocompute_sdk as iso
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
+from tests.unit.sweeps import codes
 
 DATA = Path(__file__).parents[1] / "data" / "trl"
-
-
-def codes(runs: RunSet) -> set[str]:
-    return {note.code for note in runs.notes}
 
 
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:

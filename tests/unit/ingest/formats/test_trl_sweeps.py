@@ -66,7 +66,6 @@ def test_the_metric_names_the_evaluation_of_a_log(sweep: Path, metric: str) -> N
 def test_a_mapping_takes_what_the_options_say(sized: Path, tmp_path: Path) -> None:
     target = tmp_path / "map.yaml"
     propose(sized, tmp_path).save(target)
-    target.write_text(target.read_text())
     with pytest.raises(RecordError, match="open"):
         read_mapped(target)
     options = ReadingOptions(map=target, set_=[f"rollouts_per_batch={COMPLETIONS}", "eval_samples=4"], metric=None)
