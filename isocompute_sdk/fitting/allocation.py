@@ -319,7 +319,7 @@ def _solve(at: Array, octaves: Array, starts: list[Start], x: LawVariable) -> li
     slopes_NPT = jacobian(found.parameters_NP, np.arange(len(starts)))
     near = np.minimum(found.parameters_NP - lower, upper - found.parameters_NP) < 2e-3 * (upper - lower)
     return [
-        _law(at, x, sign, values, _names(touching), bool(converged), slopes, float(sse))
+        _law(at, x, sign, values, tuple(np.array(PARAMETERS)[touching].tolist()), bool(converged), slopes, float(sse))
         for sign, values, touching, converged, slopes, sse in zip(
             sign_N, found.parameters_NP, near, found.converged_N, slopes_NPT, found.sse_N, strict=True
         )
@@ -345,7 +345,10 @@ def _law(
     stderr: dict[str, float | None] = dict.fromkeys(PARAMETERS)
     if status is FitStatus.CONVERGED:
         variance = np.diag(np.linalg.pinv(slopes_PT @ slopes_PT.T)) * sse / (len(at) - len(PARAMETERS))
-        stderr = {name: _stderr(v) for name, v in zip(PARAMETERS, variance, strict=True)}
+        known = np.isfinite(variance) & (variance >= 0)
+        stderr = {
+            name: float(np.sqrt(v)) if ok else None for name, v, ok in zip(PARAMETERS, variance, known, strict=True)
+        }
     return AllocationLaw(
         L=float(values[0]),
         k=float(sign * values[1]),
@@ -358,14 +361,6 @@ def _law(
         rms=float(np.sqrt(sse / len(at))),
         x_range=(float(at.min()), float(at.max())),
     )
-
-
-def _names(touching: npt.NDArray[np.bool_]) -> tuple[str, ...]:
-    return tuple(name for name, on in zip(PARAMETERS, touching, strict=True) if on)
-
-
-def _stderr(variance: float) -> float | None:
-    return float(np.sqrt(variance)) if np.isfinite(variance) and variance >= 0 else None
 
 
 def _constant(octaves: float, x_range: tuple[float, float], x: LawVariable) -> AllocationLaw:

@@ -439,10 +439,6 @@ class Fits(Saved):
         levels = self.problems_per_batch
         return None if wanted is None or not levels else float(min(max(wanted, levels[0] / 2), levels[-1] * 2))
 
-    def reaches_problems_per_batch(self, wanted: int) -> bool:
-        """Whether `wanted` lies at most an octave outside the levels of B_p that were run; True if none is known."""
-        return not self.problems_per_batch or self.reachable_problems_per_batch(wanted) == wanted
-
     def summary(self) -> str:
         """The fit as text: passport, laws, hand-overs, curves and notes, one line each."""
         origin = self.source or f"{len(self.curves)} configurations"

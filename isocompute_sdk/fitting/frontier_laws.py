@@ -47,8 +47,10 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve]) -> Fits:
     # schedule of evaluations.
     best_T = np.argmax(np.stack([curve.predict(grid) for curve in curves]), axis=0)
     sizes_T = np.array([curve.group_size for curve in curves], dtype=float)[best_T]
-    rising = not _clearly_falls(np.log2(sizes_T))
-    law = AllocationLaw.fit(grid, sizes_T, fits.compute, rising=rising)
+    octaves_T = np.log2(sizes_T)
+    # Over three levels or more, with hardly a rise between.
+    falls = len(np.unique(octaves_T)) > 2 and _explained(octaves_T, increasing=False) >= FALLING_SHARE
+    law = AllocationLaw.fit(grid, sizes_T, fits.compute, rising=not falls)
     return replace(fits, laws={**fits.laws, "group_size": law})
 
 
@@ -103,11 +105,6 @@ def monotone(x: Array, octaves: Array) -> bool:
     """Whether a rising or falling curve explains most of the variance of the best size."""
     ordered = octaves[np.argsort(x)]
     return max(_explained(ordered, increasing=up) for up in (True, False)) >= MONOTONE_SHARE
-
-
-def _clearly_falls(octaves: Array) -> bool:
-    """Whether the best size falls over three levels or more, with hardly a rise between."""
-    return len(np.unique(octaves)) > 2 and _explained(octaves, increasing=False) >= FALLING_SHARE
 
 
 def _explained(octaves: Array, *, increasing: bool) -> float:
@@ -262,14 +259,11 @@ def _law_at_bound(name: str, fits: Fits) -> Note:
     if law.at_bound == ("L",) and law.L == 0:
         text = f"{name}: the best value is {law.lower_plateau:g} at every budget in the data, so the law is flat."
     elif "k" in law.at_bound:
+        step = f"M = {law.midpoint:.3g}" if law.x == "update_steps" else f"C = {10**law.midpoint:.3g}"
         text = (
-            f"{name}: k = {law.k:.3g} is a lower limit, the law is a step at {_position(law.midpoint, law.x)}; "
+            f"{name}: k = {law.k:.3g} is a lower limit, the law is a step at {step}; "
             "more levels of n or budgets near the step would show how steep it is."
         )
     else:
         text = f"{name}: {', '.join(law.at_bound)} stopped on a bound: limits, not estimates."
     return Note("law-at-bound", "warning", text, {"law": name, "at_bound": list(law.at_bound)})
-
-
-def _position(midpoint: float, x: str) -> str:
-    return f"M = {midpoint:.3g}" if x == "update_steps" else f"C = {10**midpoint:.3g}"

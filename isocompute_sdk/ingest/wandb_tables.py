@@ -61,11 +61,6 @@ def is_log(names: Sequence[str], ignore: Sequence[str], rename: Mapping[str, str
     return bool(steps) and format_of([name for name, column in meant.items() if column in (None, "value")]) is not None
 
 
-def step_columns(names: Sequence[str]) -> list[str]:
-    """Of columns that count steps the trainer's own, which say more than the number of calls that W&B counts."""
-    return [name for name in names if name not in WANDB_STEPS] or list(names[:1])
-
-
 SPENT = ("tokens", "gpu_seconds", "rollouts_spent")
 _NO_METRICS = ("run_id", "metric", "value", "eval_set", "rollouts", "rollouts_spent")
 """Columns of a table, beside those of its runs, that hold no measurement of their own."""
@@ -189,7 +184,9 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     meant = fields(table.columns)
     for name, column in meant.items():
         names.setdefault(column or name, name)
-    steps = step_columns([name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)])
+    steps = [name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)]
+    # The trainer's own say more than the number of calls that W&B counts.
+    steps = [name for name in steps if name not in WANDB_STEPS] or steps[:1]
     if not steps:
         raise RecordError(
             f"{path} has no column that counts steps; it has: {', '.join(table.columns)}",

@@ -310,7 +310,7 @@ def _at_equal(
             bp, m = _sized(n, problems, plan, pricing, name)
         except PlanError:
             continue
-        if m >= 1 and (name == asked or plans.planner.fits.reaches_problems_per_batch(bp)):
+        if m >= 1 and (name == asked or plans.planner.fits.reachable_problems_per_batch(bp) in (None, bp)):
             own_D = drawn(n, bp, n * bp * m)
             found[name] = AtEqual(bp, m, n * bp * m, plans.between(own_D), plans.between(plan_D - own_D))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -439,7 +439,9 @@ def _metric_columns(
         bare = source.written["value"]
         if options.lenient and metric in (None, *wide):
             # A metric that has a column of its own says that this column is another one.
-            training = metric is not None or _of_updates(frame, wide)
+            # So is one beside a trainer's quantities or an evaluation, or in every step's row.
+            beside = any(rank(name, DEFAULT_EVAL_SET) != OTHER for name in wide)
+            training = metric is not None or beside or _in_every_step(frame)
             metric = TRAIN_REWARD if training else USUAL_METRIC
             notes = (_taken_for_training(bare) if training else _taken_for_evaluation(bare),)
         if not metric:
@@ -459,11 +461,6 @@ def _metric_columns(
         )
     _check_named_metric(options, list(wide))
     return wide, notes
-
-
-def _of_updates(frame: pl.DataFrame, beside: Collection[str]) -> bool:
-    """Whether a reward is that of updates: beside a trainer's quantities or an evaluation, or in every step's row."""
-    return any(rank(name, DEFAULT_EVAL_SET) != OTHER for name in beside) or _in_every_step(frame)
 
 
 def _of_every_update(frame: pl.DataFrame, metrics: Mapping[str, pl.Series]) -> list[str]:

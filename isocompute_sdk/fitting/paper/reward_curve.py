@@ -57,17 +57,10 @@ class Shape:
         return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
 
 
-def _log10(compute: Array) -> Array:
-    # C = 0 is the base model; the floor keeps its logarithm finite.
-    return np.log10(np.maximum(compute, 1e-12))
-
-
-def _saturating_exponential(compute: Array, parameters: Array) -> Array:
-    return -np.expm1(-compute[None, :] / 10.0 ** parameters[:, :1])
-
-
 def _logistic(compute: Array, parameters: Array) -> Array:
-    z = parameters[:, 1:2] * (_log10(compute)[None, :] - parameters[:, :1]) * np.log(10.0)
+    # C = 0 is the base model; the floor keeps its logarithm finite.
+    log10_T = np.log10(np.maximum(compute, 1e-12))
+    z = parameters[:, 1:2] * (log10_T[None, :] - parameters[:, :1]) * np.log(10.0)
     return 1.0 / (1.0 + np.exp(-np.clip(z, -500.0, 500.0)))
 
 
@@ -81,7 +74,7 @@ SATURATING_EXPONENTIAL = Shape(
     name="saturating_exponential",
     formula="R(C) = A - D exp(-C / tau)",
     parameters=(ShapeParameter("log10_tau", _midpoint_bounds, 120),),
-    unit=_saturating_exponential,
+    unit=lambda compute, parameters: -np.expm1(-compute[None, :] / 10.0 ** parameters[:, :1]),
 )
 """The curves of the paper's fig. 6 (digitised: residuals below 1e-4 of reward)."""
 

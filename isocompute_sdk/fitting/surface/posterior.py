@@ -45,11 +45,6 @@ class Member:
     """Place among the prior's kinds of sweep."""
 
 
-def members_of(prior: Prior) -> tuple[Member, ...]:
-    """Every member of the ensemble, as probable as every other before the sweep."""
-    return tuple(Member(*chosen) for chosen in product(UNIT_SHAPES, range(len(prior.kinds))))
-
-
 @dataclass(frozen=True)
 class Data:
     """Bins of all runs, padded to one length J."""
@@ -137,7 +132,7 @@ class Ensemble:
     @classmethod
     def of(cls, data: Data, prior: Prior) -> Ensemble:
         """Find them."""
-        members = members_of(prior)
+        members = tuple(Member(*chosen) for chosen in product(UNIT_SHAPES, range(len(prior.kinds))))
         first = tuple(Member(shape) for shape in UNIT_SHAPES)
         start = _start(data, data.gain, data.midpoint)
         problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))

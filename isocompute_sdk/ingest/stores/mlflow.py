@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ class Connected:
         )
 
 
-def _holds_tables(path: Path, tables: Set[str], column: str) -> bool:
-    """Whether a file is an SQLite database with these tables, whose table `metrics` has this column."""
+def _is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database with MLflow's tables."""
     if path.suffix not in (".db", ".sqlite", ".sqlite3"):
         return False
     try:
@@ -81,22 +81,15 @@ def _holds_tables(path: Path, tables: Set[str], column: str) -> bool:
                 return False
         with Connected(path) as database:
             there = {name for (name,) in database.rows("SELECT name FROM sqlite_master")}
-            return there >= tables and column in _columns(database)
+            columns = {name for _, name, *_ in database.rows("PRAGMA table_info(metrics)")}
+            return there >= {"runs", "metrics", "params"} and "run_uuid" in columns
     except (OSError, RecordError):
         return False
 
 
-def _columns(database: Connected) -> set[str]:
-    return {name for _, name, *_ in database.rows("PRAGMA table_info(metrics)")}
-
-
-def _is_mlflow_database(path: Path) -> bool:
-    return _holds_tables(path, {"runs", "metrics", "params"}, "run_uuid")
-
-
 def _holds_mlflow(path: Path) -> bool:
     of_folder = path.name == META and (path.parent / METRICS).is_dir() and (path.parent / PARAMS).is_dir()
-    return of_folder or _is_mlflow_database(path)
+    return of_folder or _is_database(path)
 
 
 def _mlflow_runs(path: Path) -> list[FoundRun]:
