@@ -210,7 +210,7 @@ class Fits(Saved):
             at = np.atleast_1d(positive(value))
             smallest, largest = self.group_size_range
             reach = (smallest, 2 * largest)
-            ends = [best_size_interval(self.surface, float(c), reach, None, level) for c in at.ravel()]
+            ends = [best_size_interval(self.surface, float(c), reach, level) for c in at.ravel()]
             low, high = np.array(ends, dtype=float).reshape(-1, 2).T
             chosen = self.best_group_size(at)
             low, high = np.minimum(low, chosen), np.maximum(high, chosen)

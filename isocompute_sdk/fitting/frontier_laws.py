@@ -154,7 +154,7 @@ def _through(fits: Fits, compute_T: Array) -> AllocationLaw:
     octave_T = np.log2(fits.best_group_size(compute_T))
     assert fits.surface is not None, "checked by the caller"
     smallest, largest = fits.group_size_range
-    ends = [best_size_interval(fits.surface, float(c), (smallest, 2 * largest), None, LEVEL) for c in compute_T]
+    ends = [best_size_interval(fits.surface, float(c), (smallest, 2 * largest), LEVEL) for c in compute_T]
     low_T, high_T = np.log2(np.array(ends, dtype=float)).T
     low_T, high_T = np.minimum(low_T, octave_T), np.maximum(high_T, octave_T)
     margin_T = np.minimum(INSIDE, (high_T - low_T) / 2)

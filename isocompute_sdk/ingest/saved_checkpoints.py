@@ -52,15 +52,18 @@ def find_checkpoints(paths: Iterable[str | Path]) -> tuple[SavedCheckpoint, ...]
             folder, step = _checkpoint_of(file, root)
             if folder is None or step is None or file.suffix not in WEIGHTS or BESIDE.match(file.name):
                 continue
-            if not path.is_file() or folder.parent == root or _holds_checkpoints(folder.parent, root):
+            of_checkpoints = any(word in folder.parent.name.lower() for word in ("checkpoint", "ckpt"))
+            beside = folder.parent == root or (folder.parent.parent == root and of_checkpoints)
+            if not path.is_file() or beside:
                 found.setdefault((step, folder), []).append(file)
-    checkpoints = [SavedCheckpoint(step, folder, _loadable(files)) for (step, folder), files in found.items()]
+    checkpoints: list[SavedCheckpoint] = []
+    for (step, folder), files in found.items():
+        # As Hugging Face saves a model: weights beside a configuration.
+        weights = (file.parent for file in files if file.suffix in (".safetensors", ".bin"))
+        loadable = next((place for place in weights if (place / "config.json").is_file()), None)
+        checkpoints.append(SavedCheckpoint(step, folder, loadable))
     # Of two forms of one step the one that loads comes last, so that it is taken.
     return tuple(sorted(checkpoints, key=lambda one: (one.step, one.loadable is not None, str(one.path))))
-
-
-def _holds_checkpoints(folder: Path, root: Path) -> bool:
-    return folder.parent == root and any(word in folder.name.lower() for word in ("checkpoint", "ckpt"))
 
 
 def of_run(checkpoints: Sequence[SavedCheckpoint], run_id: str, run_ids: Sequence[str]) -> tuple[SavedCheckpoint, ...]:
@@ -83,11 +86,3 @@ def _checkpoint_of(file: Path, root: Path) -> tuple[Path | None, int | None]:
             if named is not None:
                 return folder, int(named.group(1))
     return None, None
-
-
-def _loadable(files: Sequence[Path]) -> Path | None:
-    """The folder with a configuration and weights as Hugging Face saves them."""
-    for file in files:
-        if file.suffix in (".safetensors", ".bin") and (file.parent / "config.json").is_file():
-            return file.parent
-    return None

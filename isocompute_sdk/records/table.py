@@ -155,15 +155,15 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
     return frame
 
 
-def fill_runs(frame: pl.DataFrame, source: Source, columns: Sequence[str] = PER_RUN) -> pl.DataFrame:
+def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Fill empty cells of a run's configuration from its other rows.
 
     Raises:
-        RecordError: a run has two values in one of `columns`, which belong to the run.
+        RecordError: a run has two values in a column of `PER_RUN`.
     """
     import polars as pl
 
-    uneven = [name for name in columns if not _is_constant(frame[name])]
+    uneven = [name for name in PER_RUN if not _is_constant(frame[name])]
     _refuse_changes(frame, uneven, source)
     gaps = [name for name in uneven if frame[name].null_count()]
     return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)

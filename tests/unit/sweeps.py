@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +29,11 @@ def later_and_higher(
 ) -> Reward:
     """Larger n rises later and higher, to a plateau."""
     return lambda n, bp, c: float(base + (height + per_octave * np.log2(n)) * -np.expm1(-c / (tau * n**power)))
+
+
+def saturating(plateau: Mapping[int, float], tau: Mapping[int, float], base: float) -> Reward:
+    """A curve of its own for every n, all from one start."""
+    return lambda n, bp, c: plateau[n] - (plateau[n] - base) * float(np.exp(-c / tau[n]))
 
 
 def noisy(reward: Reward, spread: float, seed: int = 0) -> Reward:

@@ -55,23 +55,21 @@ class GroupSizeOdds:
 
 
 def best_size_interval(
-    surface: Surface, compute: float, sizes: tuple[float, float], problems_per_batch: float | None, level: float
+    surface: Surface, compute: float, sizes: tuple[float, float], level: float
 ) -> tuple[float, float]:
     """Smallest range of n around the one expected to be best that holds, with this probability, a best one.
 
     Args:
-        surface: the fit.
+        surface: the fit; asked at the smallest B_p that was run.
         compute: the budget.
         sizes: smallest and largest n allowed.
-        problems_per_batch: B_p; None for the smallest that was run.
         level: coverage asked for.
     """
     low, high = np.log2(sizes)
     grid = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * STEPS_PER_OCTAVE)), 1) + 1)
-    bp = surface.layout.problems_reference if problems_per_batch is None else problems_per_batch
-    affordable = grid * bp * MIN_TRAINED <= compute
+    affordable = grid * surface.layout.problems_reference * MIN_TRAINED <= compute
     grid = grid[affordable] if affordable.any() else grid[:1]
-    drawn_DN = surface.draws(compute, grid, problems_per_batch)
+    drawn_DN = surface.draws(compute, grid)
     close = Tolerances(surface.layout.top - surface.layout.floor).nothing
     good_DN = drawn_DN.max(axis=1, keepdims=True) - drawn_DN <= close
     seen_DN = np.concatenate([np.zeros((len(drawn_DN), 1)), np.cumsum(good_DN, axis=1)], axis=1)

@@ -79,13 +79,9 @@ def format_of(tags: Iterable[str]) -> LogFormat | None:
     return found[0] if len(found) == 1 else None
 
 
-def metric_of(name: str) -> str | None:
-    """Our name of a metric of updates that a table has under a framework's own tag; None for any other name."""
-    return _metric_of(name, tuple(sys.path))
-
-
 @lru_cache(maxsize=8192)
 def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
+    """Our name of a metric of updates that a table has under a framework's own tag; None for any other name."""
     for one in _loaded(path)[0]:
         found: Meaning | None = one.meanings([name]).get(name)
         if found is not None and found.eval_set == TRAIN_SET:
@@ -95,9 +91,9 @@ def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
 
 def names_of(metric: str, names: Iterable[str]) -> list[str]:
     """Those of the names under which a table may hold a metric of updates: ours first, then tags of frameworks."""
-    every = list(names)
+    every, path = list(names), tuple(sys.path)
     return [name for name in every if name == metric] + [
-        name for name in every if name not in METRICS and metric_of(name) == metric
+        name for name in every if name not in METRICS and _metric_of(name, path) == metric
     ]
 
 

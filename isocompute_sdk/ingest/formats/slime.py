@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries
+from isocompute_sdk.ingest.attempts import Attempt, ScalarSeries
 from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, Tag, validation
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
@@ -31,12 +31,8 @@ def _parse(line: str) -> Printed | None:
     return Printed(int(found[2]), values, found[1] == "rollout") if values else None
 
 
-def _in_rollouts(log: RunLog) -> RunLog:
+def _in_rollouts(one: Attempt) -> Attempt:
     """All steps as numbers of rollouts: of training steps the last one of each rollout."""
-    return replace(log, attempts=tuple(map(_attempt_in_rollouts, log.attempts)))
-
-
-def _attempt_in_rollouts(one: Attempt) -> Attempt:
     rollouts = np.unique(_steps(one, _ROLLOUTS))
     training = np.unique(_steps(one, _TRAINING))
     if not len(rollouts) or not len(training):
@@ -125,7 +121,7 @@ FORMAT = LogFormat(
     components=r"rollout/(rewards|advantages|returns|.*log_probs|zero_std/.+|dynamic_filter/.+)|passrate/.+",
     update_steps=r"(rollout|eval|train)/step",
     step_key=r"(rollout|eval|train)/step",
-    one_unit=_in_rollouts,
+    one_unit=lambda log: replace(log, attempts=tuple(map(_in_rollouts, log.attempts))),
     from_zero="rows",
     # Whole groups that were generated and not trained on.
     filtered_groups=r"rollout/dynamic_filter/drop_.+",

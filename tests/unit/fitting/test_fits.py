@@ -10,17 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, FitsSet, fit, published, published_prior
-from tests.unit.sweeps import Make, noisy
+from tests.unit.sweeps import Make, noisy, saturating
 
 
 @pytest.fixture(scope="module")
 def fits(make_runs: Make) -> Fits:
     """Four levels at B_p = 32 with noise."""
     plateau, tau = {8: 0.58, 32: 0.62, 128: 0.67, 512: 0.74}, {8: 1e5, 32: 2e5, 128: 5e5, 512: 2e6}
-
-    def reward(n: int, bp: int, c: float) -> float:
-        return plateau[n] - (plateau[n] - 0.4) * np.exp(-c / tau[n])
-
+    reward = saturating(plateau, tau, 0.4)
     return fit(make_runs(noisy(reward, 0.004)), points="all", draws=60, method="paper")
 
 

@@ -10,6 +10,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from isocompute_sdk.ingest import RunFinding, diagnose
+
 Tags = Mapping[str, Callable[[int], float | None]]
 
 HYDRA = """\
@@ -75,3 +77,8 @@ def write_hydra(folder: Path, n: int = 4, problems: int = 32, mini: int | None =
     """The configuration that veRL's Hydra saves beside a run."""
     (folder / ".hydra").mkdir(parents=True, exist_ok=True)
     (folder / ".hydra" / "config.yaml").write_text(HYDRA.format(n=n, problems=problems, mini=mini or problems))
+
+
+def by_name(folder: Path) -> dict[str, RunFinding]:
+    """What `doctor` says of each run."""
+    return {Path(finding.name).name: finding for finding in diagnose(folder).runs}

@@ -16,15 +16,15 @@ from isocompute_sdk import (
     published,
     published_prior,
 )
-from tests.unit.sweeps import Make
+from tests.unit.sweeps import Make, saturating
 
 PLATEAU = {8: 0.55, 32: 0.60, 128: 0.66, 512: 0.74}
-TAU = {8: 1e5, 32: 3e5, 128: 1e6, 512: 3.5e6}
+FOUR = saturating(PLATEAU, {8: 1e5, 32: 3e5, 128: 1e6, 512: 3.5e6}, 0.40)
 
 
 def reward(n: int, bp: int, c: float) -> float:
     """Four saturating curves from a common start; B_p costs a little."""
-    return PLATEAU[n] - (PLATEAU[n] - 0.40) * float(np.exp(-c / TAU[n])) - 2e-4 * float(np.log2(bp / 32))
+    return FOUR(n, bp, c) - 2e-4 * float(np.log2(bp / 32))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Fits, FitsSet, Hardware, PlanError, Planner, Recipe, Throughput, fit
 from isocompute_sdk.specs.recipe import PresetName
-from tests.unit.sweeps import Make, codes
+from tests.unit.sweeps import Make, codes, saturating
 
 SPEED = Throughput(
     step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5
@@ -105,11 +105,7 @@ def test_flat_curves_say_how_much_is_worth_spending(fitted: Fits) -> None:
 
 def test_the_rest_is_worth_something_where_another_n_would_still_gain(make_runs: Make) -> None:
     # The law saturates at 32 within the data; the curve of 512 takes over beyond.
-    plateau, tau = {8: 0.50, 32: 0.55, 512: 0.75}, {8: 5e4, 32: 1e5, 512: 3e6}
-
-    def reward(n: int, bp: int, c: float) -> float:
-        return plateau[n] - (plateau[n] - 0.4) * float(np.exp(-c / tau[n]))
-
+    reward = saturating({8: 0.50, 32: 0.55, 512: 0.75}, {8: 5e4, 32: 1e5, 512: 3e6}, 0.4)
     fits = fit(
         make_runs(reward, [(8, 32), (32, 32), (512, 32)], np.geomspace(2e4, 1.5e6, 30)),
         points="all",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Budget, Plan, Planner, RunSet, Throughput, fit, published_prior
-from tests.unit.sweeps import codes
+from tests.unit.sweeps import Make, codes, noisy
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -245,37 +245,27 @@ def test_verdict_and_alternatives_name_the_same_ties() -> None:
 
 
 # A sweep as a new user makes it: best at its largest n, a budget of 20 times the data in GPU-hours.
+LEVELS = [(n, 32) for n in (8, 16, 32, 64)]
 SPEED = Throughput(step_overhead_seconds=25, rollouts_per_second=40, gpus=8)
 
 
-def also_above(n: int, c: np.ndarray) -> np.ndarray:
+def also_above(n: int, bp: int, c: float) -> float:
     """Every doubling of n comes 1.5 times later and ends .025 higher, also above the grid."""
     octaves = np.log2(n / 8)
-    return 0.42 + (0.10 + 0.025 * octaves) * -np.expm1(-c / (3e4 * 2 ** (0.55 * octaves)))
-
-
-def sweep(seed: int, last: float) -> RunSet:
-    rng = np.random.default_rng(seed)
-    compute = np.linspace(0.0, last, 21)
-    columns: dict[str, list[float]] = {"n": [], "C": [], "avg@4": []}
-    for n in (8, 16, 32, 64):
-        columns["n"] += [n] * 21
-        columns["C"] += compute.tolist()
-        columns["avg@4"] += (also_above(n, compute) + rng.normal(0.0, 0.01, 21)).tolist()
-    return RunSet.from_columns(columns, problems_per_batch=32)
+    return float(0.42 + (0.10 + 0.025 * octaves) * -np.expm1(-c / (3e4 * 2 ** (0.55 * octaves))))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("last", [1e5, 4e5])
-def test_a_plan_far_beyond_a_rising_sweep_is_no_reason_to_stop(seed: int, last: float) -> None:
-    fits = fit(sweep(seed, last), draws=80)
+def test_a_plan_far_beyond_a_rising_sweep_is_no_reason_to_stop(make_runs: Make, seed: int, last: float) -> None:
+    fits = fit(make_runs(noisy(also_above, 0.01, seed), LEVELS, np.linspace(0.0, last, 21)), draws=80)
     step = 64 * 32
     hours = 20 * SPEED.gpus * SPEED.wall_hours(step, round(last / step))
     plan = Planner(fits, throughput=SPEED).allocate(Budget(gpu_hours=hours))
     assert plan.verdict.kind in ("measure-first", "undecided", "likely")
     # Steps may be left out only where they really add nothing.
     whole = plan.rollouts / (1 - plan.unused_share)
-    at_plan, at_budget = also_above(plan.group_size, np.array([plan.rollouts, whole]))
+    at_plan, at_budget = (also_above(plan.group_size, 32, c) for c in (plan.rollouts, whole))
     assert at_budget - at_plan <= 0.002
     assert plan.group_size >= 64
     # The octave above the grid is part of the question, and at least as good by the same fit.

@@ -11,17 +11,12 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, FitStatus, Planner, RunSet, fit
 from isocompute_sdk.fitting.paper.analysis import record_breaking
-from tests.unit.sweeps import Make, codes, noisy
+from tests.unit.sweeps import Make, codes, noisy, saturating
 
 COMPUTE = np.geomspace(2e4, 4e6, 25)
 
 
-def saturating(plateau: dict[int, float], tau: dict[int, float]) -> Callable[[int, int, float], float]:
-    """Curves that all start at .38."""
-    return lambda n, bp, c: plateau[n] - (plateau[n] - 0.38) * float(np.exp(-c / tau[n]))
-
-
-THREE = saturating({8: 0.58, 64: 0.63, 512: 0.72}, {8: 2e5, 64: 5e5, 512: 2.2e6})
+THREE = saturating({8: 0.58, 64: 0.63, 512: 0.72}, {8: 2e5, 64: 5e5, 512: 2.2e6}, 0.38)
 
 
 def test_curves_of_known_truth_are_recovered_by_both_kinds_of_points(make_runs: Make) -> None:
@@ -90,7 +85,7 @@ def test_two_levels_give_a_step_with_k_at_its_bound(make_runs: Make) -> None:
 
 
 def test_falling_best_n_gives_a_falling_law(make_runs: Make) -> None:
-    reward = saturating({8: 0.70, 64: 0.63, 512: 0.58}, {8: 2.2e6, 64: 6e5, 512: 1.5e5})
+    reward = saturating({8: 0.70, 64: 0.63, 512: 0.58}, {8: 2.2e6, 64: 6e5, 512: 1.5e5}, 0.38)
     fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e8, 40)), draws=0, method="paper")
     assert not fits.law().rising
     assert fits.law().saturation < 16
@@ -241,7 +236,7 @@ def test_a_plateau_within_one_octave_of_the_batch_limit_is_marked(make_runs: Mak
 
 def test_a_batch_limit_that_the_grid_shows_is_found_without_being_told(make_runs: Make) -> None:
     levels = [(n, bp) for bp in (32, 128) for n in (8, 64, 512) if n * bp <= 16_384] + [(128, 128)]
-    reward = saturating({8: 0.5, 64: 0.6, 128: 0.62, 512: 0.7}, {8: 1e5, 64: 2e5, 128: 3e5, 512: 6e5})
+    reward = saturating({8: 0.5, 64: 0.6, 128: 0.62, 512: 0.7}, {8: 1e5, 64: 2e5, 128: 3e5, 512: 6e5}, 0.38)
     fits = fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 40)), draws=0, method="paper")
     (note,) = [n for n in fits.notes if n.code == "best-group-size-at-grid-edge"]
     assert note.data["near_limit"] == [[512, 32], [128, 128]]

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
-from tests.unit.sweeps import Make, codes
+from tests.unit.sweeps import Make, codes, noisy
 
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
 LEVELS = [(4, 32), (16, 32), (64, 32), (16, 128)]
@@ -221,17 +221,13 @@ def test_draws_are_what_predictions_average(fits: Fits) -> None:
         fits.draws(1e6, 1024)
 
 
-def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it() -> None:
+def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it(make_runs: Make) -> None:
+    def declining(n: int, bp: int, c: float) -> float:
+        late = np.maximum(np.log(max(c, 1.0) / 4e5), 0.0)
+        return float(0.4 + (0.15 + 0.01 * np.log2(n)) * (-np.expm1(-c / (1e3 * n)) - 0.3 * late))
+
     compute = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 40)])
-    rng = np.random.default_rng(3)
-    columns: dict[str, list[float]] = {"n": [], "C": [], "reward": []}
-    for n in (8, 32, 128):
-        late = np.maximum(np.log(np.maximum(compute, 1.0) / 4e5), 0.0)
-        value = 0.4 + (0.15 + 0.01 * np.log2(n)) * (-np.expm1(-compute / (1e3 * n)) - 0.3 * late)
-        columns["n"] += [n] * len(compute)
-        columns["C"] += compute.tolist()
-        columns["reward"] += (value + rng.normal(0, 0.005, len(compute))).tolist()
-    fits = fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32))
+    fits = fit(make_runs(noisy(declining, 0.005, seed=3), [(n, 32) for n in (8, 32, 128)], compute))
     best, at = (fits.predict(2e6, [8, 32, 128], kind=kind) for kind in ("mean", "at"))
     assert np.all(best.mean - at.mean > 0.04)
     true_best = 0.4 + 0.15 + 0.01 * np.array([3, 5, 7])

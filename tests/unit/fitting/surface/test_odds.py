@@ -39,7 +39,7 @@ def test_without_doubt_the_best_n_is_certain_and_costs_nothing() -> None:
     assert odds.probability_best.tolist() == [0, 0, 1, 0, 0]
     assert odds.expected_regret[2] == 0
     assert np.all(odds.expected_regret[[0, 1, 3, 4]] > 0)
-    assert best_size_interval(surface(0.0), 1e9, (4, 64), None, 0.8) == (16, 16)
+    assert best_size_interval(surface(0.0), 1e9, (4, 64), 0.8) == (16, 16)
     np.testing.assert_allclose(odds.spread, 0, atol=1e-12)
 
 
@@ -51,7 +51,7 @@ def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     assert np.all(odds.expected_regret > 0)
     # What is lost in expectation is least for what is best in expectation.
     assert int(np.argmin(odds.expected_regret)) == odds.best()
-    low, high = best_size_interval(surface(0.5), 1e9, (4, 64), None, 0.8)
+    low, high = best_size_interval(surface(0.5), 1e9, (4, 64), 0.8)
     assert low < high
 
 
@@ -82,7 +82,7 @@ def test_the_set_for_the_best_n_holds_a_good_one_as_often_as_asked_and_no_more_t
     good = drawn.max(axis=1)[:, None] - drawn <= Tolerances().nothing
     widths = []
     for level in (0.5, 0.8, 0.95):
-        low, high = best_size_interval(one, 1e9, (4, 64), None, level)
+        low, high = best_size_interval(one, 1e9, (4, 64), level)
         inside = (sizes >= low * (1 - 1e-9)) & (sizes <= high * (1 + 1e-9))
         held = good[:, inside].any(axis=1).mean()
         assert held >= 0.9 * level

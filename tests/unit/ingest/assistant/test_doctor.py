@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import RunFinding, diagnose
-from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
+from isocompute_sdk.ingest import diagnose
+from tests.unit.ingest.log_files import OPENRLHF, by_name, write_events, write_hydra, write_verl
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -37,10 +37,6 @@ def messy(tmp_path: Path) -> Path:
     (tmp_path / "text.csv").write_text("this,is\nno,table\n")
     (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)))
     return tmp_path
-
-
-def by_name(folder: Path) -> dict[str, RunFinding]:
-    return {Path(finding.name).name: finding for finding in diagnose(folder).runs}
 
 
 def test_every_run_is_a_line_with_its_numbers(messy: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import RunMap, propose, read_mapped
 from isocompute_sdk.ingest.stores.saved_config import read_config
-from isocompute_sdk.specs import Data, Recipe, RunSpec
+from tests.unit.ingest.finding.test_run_folders import RUN
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
 
 
@@ -127,15 +127,6 @@ def test_a_slip_in_the_file_is_refused_by_line(tmp_path: Path) -> None:
         RunMap.load(target)
 
 
-RUN = RunSpec(
-    run_id="small",
-    model="qwen",
-    data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-    recipe=Recipe(),
-    group_size=8,
-    problems_per_batch=64,
-    update_steps=100,
-)
 SAVED = {
     "launch.sh": (
         "python3 -m openrlhf.cli.train_ppo_ray \\\n  --rollout.n_samples_per_prompt 8 --rollout.batch_size 64 "
@@ -152,7 +143,7 @@ SAVED = {
     ),
     "request.json": (
         json.dumps({"kind": "openrlhf-run", "run": RUN.model_dump(mode="json")}),
-        {"algorithm": "grpo", "group_size": 8, "problems_per_batch": 64, "learning_rate": RUN.learning_rate},
+        {"algorithm": "grpo", "group_size": 8, "problems_per_batch": 32, "learning_rate": RUN.learning_rate},
     ),
     "params.json": ('{"lr": 1e-6, "n": 8}', None),
     "config.json": ("{broken", None),

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_sdk.ingest import RunFinding, diagnose, propose
+from isocompute_sdk.ingest import propose
 from isocompute_sdk.ingest.find import MARKS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.journal_records import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_verl import VeRLBackend
-from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl
+from tests.unit.ingest.log_files import OPENRLHF, by_name, write_events, write_verl
 
 RUN = RunSpec(
     run_id="a",
@@ -64,10 +64,6 @@ def launched(folder: Path, request: Callable[[RunSpec], str] = of_openrlhf) -> P
     (folder / "validation" / "1").mkdir(parents=True)
     (folder / "validation" / "1" / "0.jsonl").write_text('{"input": "?", "output": "!", "score": 1.0, "step": 0}\n')
     return folder
-
-
-def by_name(folder: Path) -> dict[str, RunFinding]:
-    return {Path(finding.name).name: finding for finding in diagnose(folder).runs}
 
 
 @pytest.fixture

@@ -167,8 +167,6 @@ def test_a_table_of_supervised_training_is_said_to_be_that(tmp_path: Path) -> No
 
 def test_json_without_rows_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"checkpoint-155": {"gsm8k": {"acc": [0.2, 0.1]}}}))
-    with pytest.raises(RecordError, match=r"1 \.json"):
-        diagnose(tmp_path)
     (found,) = diagnose(tmp_path / "run.json").runs
     assert "list of objects" in found.problems[0]
 

@@ -15,6 +15,7 @@ from isocompute_sdk.ingest.doctor import diagnose_map
 from isocompute_sdk.records import RunSet
 
 COMPLETIONS, TOKENS, PROMPT = 128, 200, 60
+SIZES = {f"run-n{n}": {"group_size": n} for n in (4, 8, 32)}
 
 
 @pytest.fixture
@@ -45,8 +46,7 @@ def sized(sweep: Path) -> Path:
 def table(sweep: Path, tmp_path: Path) -> Path:
     """The runs of the sweep as `ingest` saves them."""
     saved = tmp_path / "runs.parquet"
-    sizes = {f"run-n{n}": {"group_size": n} for n in (4, 8, 32)}
-    RunSet.read(sweep, rollouts_per_batch=COMPLETIONS, runs=sizes).to_polars().write_parquet(saved)
+    RunSet.read(sweep, rollouts_per_batch=COMPLETIONS, runs=SIZES).to_polars().write_parquet(saved)
     return saved
 
 
@@ -88,9 +88,8 @@ def test_runs_of_several_n_are_asked_for_their_completions(sized: Path, tmp_path
     text = target.read_text()
     target.write_text(text.replace("answer: null", f"answer: {COMPLETIONS}"))
     assert {run.rollouts for run in read_mapped(target).runs()} == {40.0 * COMPLETIONS}
-    sizes = {f"run-n{n}": {"group_size": n} for n in (4, 8, 32)}
     with pytest.raises(RecordError) as refused:
-        RunSet.read(sized, runs=sizes)
+        RunSet.read(sized, runs=SIZES)
     assert refused.value.options == ("--set rollouts_per_batch=R",)
     with pytest.raises(RecordError) as refused:
         RunSet.read(sized, runs={"run-n4": {"group_size": 4}})
@@ -107,6 +106,5 @@ def test_a_table_of_several_n_is_asked_for_its_completions(tmp_path: Path) -> No
 
 
 def test_one_b_p_for_all_is_checked_against_the_tokens_of_the_log(sweep: Path) -> None:
-    sizes = {f"run-n{n}": {"group_size": n} for n in (4, 8, 32)}
     with pytest.raises(RecordError, match="num_tokens"):
-        RunSet.read(sweep, runs=sizes, problems_per_batch=32)
+        RunSet.read(sweep, runs=SIZES, problems_per_batch=32)

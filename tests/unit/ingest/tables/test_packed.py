@@ -8,18 +8,14 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import RunFinding, diagnose
+from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 from isocompute_verl.files import dumped_rewards, looks_like_dump
-from tests.unit.ingest.log_files import write_hydra, write_verl
+from tests.unit.ingest.log_files import by_name, write_hydra, write_verl
 
 
 def table(run: str) -> str:
     return "run_id,n,bp,step,avg@4\n" + "".join(f"{run},8,32,{step},0.5\n" for step in range(6))
-
-
-def by_name(folder: Path) -> dict[str, RunFinding]:
-    return {Path(finding.name).name: finding for finding in diagnose(folder).runs}
 
 
 @pytest.mark.parametrize(

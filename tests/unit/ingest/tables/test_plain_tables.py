@@ -1,8 +1,10 @@
-"""Reading CSV files, whole and broken ones, and the digitised figures that ship with the package."""
+"""CSV files, JSON lines and Parquet, whole and broken ones, and the digitised figures that ship with the package."""
 
+import json
 from importlib.resources import as_file, files
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from isocompute_sdk.errors import RecordError
@@ -101,3 +103,83 @@ def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
 def test_broken_files_are_refused_by_name_and_line(tmp_path: Path, text: str, message: str):
     with pytest.raises(RecordError, match=message):
         RunSet.read(write(tmp_path, text))
+
+
+LINES = [
+    {"run_id": "a", "n": 8, "bp": 32, "step": 0, "avg@4": 0.5},
+    {"run_id": "a", "step": 1, "entropy": 0.7},
+    {"run_id": "a", "step": 2, "avg@4": 0.6, "entropy": 0.6, "note\u2028": None},
+]
+
+
+def write_lines(folder: Path, text: str) -> Path:
+    return write(folder, text, "metrics.jsonl")
+
+
+def test_keys_may_be_absent_from_some_lines(tmp_path: Path):
+    path = write_lines(tmp_path, "\n\n".join(json.dumps(line, ensure_ascii=False) for line in LINES))
+    runs = RunSet.read(path)
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [0.0, 512.0]
+    assert runs.series("entropy")[0].value_T.tolist() == [0.7, 0.6]
+
+
+def test_a_broken_line_is_left_out_with_a_note(tmp_path: Path):
+    text = "\n".join(map(json.dumps, LINES))
+    path = write_lines(tmp_path, text[:-9])
+    cut = RunSet.read(path)
+    assert [note.code for note in cut.notes] == ["log-cut-off"]
+    assert cut == RunSet.read(write_lines(tmp_path, text.rsplit("\n", 1)[0]))
+    damaged = RunSet.read(write_lines(tmp_path, text.replace('{"run_id": "a", "step": 1', '{"run', 1)))
+    assert [note.code for note in damaged.notes] == ["log-damaged"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("[1, 2]\n", r"metrics\.jsonl:1:.*\[1, 2\]"),
+        ('\n{"n": 8.5, "C": 1, "avg@4": 1}\n', r"metrics.jsonl:2, column n \(group_size\).*8\.5"),
+    ],
+)
+def test_broken_lines_are_refused_by_number(tmp_path: Path, text: str, message: str):
+    with pytest.raises(RecordError, match=message):
+        RunSet.read(write_lines(tmp_path, text))
+
+
+def test_only_a_line_cut_off_leaves_nothing_to_read(tmp_path: Path):
+    with pytest.raises(RecordError):
+        RunSet.read(write_lines(tmp_path, '{"n": 8'))
+
+
+def test_a_whole_number_may_become_a_fraction_far_down(tmp_path: Path):
+    lines = [{"n": 8, "C": i, "avg@4": 1} for i in range(3000)]
+    lines[len(lines) // 2]["avg@4"] = 0.75
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert min(RunSet.read(path).series("avg@4")[0].value_T) == 0.75
+
+
+WIDE = {"n": [8, 8], "C": [1, 2], "avg@4": [0.5, None]}
+
+
+def test_types_of_a_parquet_file_are_kept(tmp_path: Path):
+    path = tmp_path / "runs.parquet"
+    pl.DataFrame(WIDE).write_parquet(path)
+    assert RunSet.read(path) == RunSet.from_columns(WIDE)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_cut_parquet_file_is_refused(tmp_path: Path, share: float):
+    path = tmp_path / "runs.parquet"
+    pl.DataFrame(WIDE).write_parquet(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(len(raw) * share)])
+    with pytest.raises(RecordError, match=r"runs\.parquet"):
+        RunSet.read(path)
+
+
+def test_an_error_in_parquet_names_file_and_row(tmp_path: Path):
+    path = tmp_path / "runs.pq"
+    pl.DataFrame({**WIDE, "n": [8.0, 8.5]}).write_parquet(path)
+    with pytest.raises(RecordError, match=r"runs\.pq: row 2 \(index 1\), column n \(group_size\).*8\.5"):
+        RunSet.read(path)
