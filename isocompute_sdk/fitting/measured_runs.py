@@ -50,7 +50,8 @@ class MeasuredRuns:
         series = list(runs.series(metric, eval_set))
         stand_ins: dict[str, int] = {}
         if stand_in and average_of(metric) is not None:
-            where = eval_set or _only_eval_set(runs, metric)
+            sets = runs.filter(metric=metric).eval_sets
+            where = eval_set or (sets[0] if len(sets) == 1 else None)
             for other in runs.metrics:
                 samples = average_of(other)
                 if samples is None or other == metric:
@@ -116,11 +117,6 @@ def _bounds_of(series: Iterable[RunSeries]) -> tuple[str, ...]:
     fitting = (one for one in USUAL_RANGES if one[0] <= values.min() and values.max() <= one[1])
     found = next(fitting, None)
     return () if found is None else (f"--bounds {found[0]:g} {found[1]:g}",)
-
-
-def _only_eval_set(runs: RunSet, metric: str) -> str | None:
-    names = runs.filter(metric=metric).eval_sets
-    return names[0] if len(names) == 1 else None
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

@@ -118,7 +118,7 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
             notes.append(_not_finite(log, measure, series.step_T[~finite]))
         add(measure, series.step_T[finite].astype(np.float64) / scale, series.value_T[finite])
     if filtered is not None:
-        add(Measure(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.trained_share_T)
+        add(Measure(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.kept_T / filtered.generated_T)
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
@@ -327,11 +327,6 @@ class Filtered:
     """Rollouts trained on."""
     generated_T: Array
     """Rollouts generated."""
-
-    @property
-    def trained_share_T(self) -> Array:
-        """Share of the generated rollouts that was trained on."""
-        return self.kept_T / self.generated_T
 
 
 def read_filter(log: RunLog, updates: Sequence[str], reading: Reading, scale: float) -> Filtered | None:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from isocompute_sdk.fitting.allocation import sigmoid
-from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Hardware
@@ -215,11 +213,6 @@ _LOSS_SHARE = (0.0, 0.03, 0.17, 0.28, 0.33)
 rollouts, n = 256, 128, 32, 8 against 512. Taken as symmetric, which is an assumption."""
 
 
-def mismatch_loss(octaves: npt.ArrayLike) -> Array:
-    """Share of the reward gain lost by an n this many octaves from the best one."""
-    return np.interp(np.abs(np.asarray(octaves, dtype=float)), _LOSS_OCTAVES, _LOSS_SHARE)
-
-
 @dataclass(frozen=True)
 class LawPreference:
     """By a law, or for a prior by expected regret; `distance` is in octaves, or in shares of the gain."""
@@ -253,7 +246,8 @@ class LawPreference:
         if self.fits.method != "prior":
             return abs(octave - float(law.log2(value)))
         draws_D4 = self.fits.law_draws[self.law]
-        regret_D = mismatch_loss(octave - sigmoid(law.to_x(value), *(draws_D4[:, i] for i in range(4))))
+        apart_D = np.abs(octave - sigmoid(law.to_x(value), *(draws_D4[:, i] for i in range(4))))
+        regret_D = np.interp(apart_D, _LOSS_OCTAVES, _LOSS_SHARE)
         careful = self.mode == "conservative"
         return float(np.quantile(regret_D, 1.0 - CONSERVATIVE_QUANTILE)) if careful else float(np.mean(regret_D))
 

@@ -194,15 +194,12 @@ class Inheritance:
         """
         older = [v for v in _stale(values_of(self.settings, "off_policy")) if (staleness_of(v) or 0.0) > STALEST]
         if older:
+            remedy = "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
             raise PlanError(
                 f"these runs are asynchronous (off_policy: {', '.join(older)}): rollouts may be more than {STALEST:g} "
                 "update old. Their curves do not hold for the script of a plan, which samples after every update",
-                "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
-                "--allow-off-policy (allow_off_policy=True).",
-            ).in_shell(
-                "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
-                "--allow-off-policy."
-            )
+                f"{remedy}--allow-off-policy (allow_off_policy=True).",
+            ).in_shell(f"{remedy}--allow-off-policy.")
 
 
 def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:

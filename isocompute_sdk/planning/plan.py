@@ -35,13 +35,8 @@ GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude
 """Saves a spec without the fields that are None."""
 
 
-def _fits_to_json(fits: Fits | None) -> dict[str, Any] | None:
-    return None if fits is None else fits.to_dict(with_runs=False)
-
-
-def _fits_from_json(raw: Any) -> Fits | None:
-    return None if raw is None else Fits.from_dict(raw)
-
+SavedFits = Annotated[Fits, Converted(lambda fits: fits.to_dict(with_runs=False), Fits.from_dict)]
+"""Fits, saved without their table of runs."""
 
 VerdictKind = Literal[
     "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
@@ -247,9 +242,7 @@ class Plan(Sized, Saved):
     next_runs: NextRuns | None = None
     """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
     without draws, or M or B fixed."""
-    fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
-        default=None, repr=False, compare=False
-    )
+    fits: SavedFits | None = field(default=None, repr=False, compare=False)
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
     def __post_init__(self) -> None:

@@ -24,10 +24,13 @@ def rewards(*, fall: bool, base: float = 0.45, seed: int = 0) -> np.ndarray:
     return clean + np.random.default_rng(seed).normal(0.0, 0.005, len(STEPS))
 
 
-def runs_of(*, fall: bool = True, base: float = 0.45, run_id: str = "mine", **context: Any) -> RunSet:
-    table = {"step": STEPS, "avg@4": rewards(fall=fall, base=base)}
-    known: dict[str, Any] = {"learning_rate": 1e-6, "kl_coef": 0.0, "entropy_coef": 0.0, **context}
-    return RunSet.from_columns(table, run_id=run_id, group_size=16, problems_per_batch=32, **known)
+def run_of(table: dict[str, Any], **context: Any) -> RunSet:
+    known = {"group_size": 16, "problems_per_batch": 32, "learning_rate": 1e-6, "kl_coef": 0.0, "entropy_coef": 0.0}
+    return RunSet.from_columns(table, run_id="mine", **known | context)
+
+
+def runs_of(*, fall: bool = True, base: float = 0.45, **context: Any) -> RunSet:
+    return run_of({"step": STEPS, "avg@4": rewards(fall=fall, base=base)}, **context)
 
 
 def saved(*steps: int, loadable: bool = True) -> list[SavedCheckpoint]:
@@ -83,7 +86,7 @@ def test_after_a_change_of_recipe_the_old_curve_is_said_to_be_a_prior(fallen: Re
 
 
 def test_a_falling_run_is_not_gone_on_with(fallen: Replan) -> None:
-    assert fallen.follow not in ("go-on",)
+    assert fallen.follow != "go-on"
     assert abs(fallen.option("stop").reward - 0.646) < 0.01
 
 
@@ -100,9 +103,8 @@ def test_terms_go_on_for_easy_sets_and_off_for_hard_ones(fallen: Replan) -> None
 def test_entropy_that_grows_on_a_hard_set_is_answered_with_the_terms() -> None:
     reward = rewards(fall=False, base=0.03) - np.where(STEPS > 400, (STEPS - 400) / 600 * 0.19, 0.0)
     entropy = np.where(STEPS < 400, 0.8, 0.8 + (STEPS - 400) / 200)
-    context: dict[str, Any] = {"learning_rate": 1e-6, "kl_coef": 0.001, "entropy_coef": 0.1}
     table = {"step": STEPS, "avg@4": np.clip(reward, 0.0, 1.0), "entropy": entropy}
-    runs = RunSet.from_columns(table, run_id="mine", group_size=16, problems_per_batch=32, **context)
+    runs = run_of(table, kl_coef=0.001, entropy_coef=0.1)
     found = planner(runs).replan(runs, "1M", checkpoints=saved(200, 400, 600, 800, 1000))
     assert "entropy-explosion" in found.trouble
     assert found.follow == "roll-back-terms-off"
@@ -112,9 +114,7 @@ def test_a_sudden_collapse_keeps_the_reward_before_it_and_halves_the_learning_ra
     steps = np.arange(0, 201, 8.0)
     reward = np.where(steps < 20, 0.45, 0.45 * np.exp(-(steps - 16) / 20.0))
     reward = np.clip(reward + np.random.default_rng(0).normal(0.0, 0.005, len(steps)), 0.0, 1.0)
-    context: dict[str, Any] = {"learning_rate": 1e-4, "kl_coef": 0.0, "entropy_coef": 0.0}
-    table = {"step": steps, "avg@4": reward}
-    runs = RunSet.from_columns(table, run_id="mine", group_size=16, problems_per_batch=32, **context)
+    runs = run_of({"step": steps, "avg@4": reward}, learning_rate=1e-4)
     found = planner(runs).replan(runs, "300k", checkpoints=saved(16, 80, 160))
     assert "collapsed-run" in found.trouble
     assert found.checkpoint.path == "/runs/mine/checkpoint-16"

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.ingest import diagnose
+import pytest
+
+from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.records import RunSet
 from tests.processes import need
-from tests.unit.ingest.log_files import write_events, write_verl
+from tests.unit.ingest.log_files import Tags, write_events, write_hydra, write_verl
 from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, verl_configuration
 
 SIZES = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
@@ -108,11 +110,49 @@ def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) 
 
 
 def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> None:
-    from tests.unit.ingest.finding.test_twins import VERL
-
     write_verl(tmp_path / "proj" / "exp.jsonl", range(61))
     write_events(tmp_path / "tensorboard_log" / "proj" / "exp", range(61), VERL)
     (tmp_path / "proj" / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
     assert diagnose(tmp_path).next.endswith("--output runs.parquet")
     (info,) = RunSet.read(tmp_path).runs()
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
+
+
+# One run that two loggers wrote counts once.
+VERL: Tags = {
+    "training/global_step": float,
+    "critic/score/mean": lambda step: 0.5,
+    "val-core/gsm/acc/mean@4": lambda step: 0.5 + step / 1000 if step % 10 == 0 else None,
+}
+"""What `write_verl` logs, as veRL's TensorBoard logger has it: in single precision."""
+
+
+@pytest.fixture
+def logged_twice(tmp_path: Path) -> Path:
+    write_verl(tmp_path / "n8_bp32.jsonl", range(61))
+    write_events(tmp_path / "tensorboard_log" / "project" / "n8_bp32", range(61), VERL)
+    return tmp_path
+
+
+def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice: Path) -> None:
+    mapping = propose(logged_twice, set={"n": 8, "bp": 32})
+    assert sorted(run.skip for run in mapping.runs.values()) == [False, True]
+    confirmed = mapping.replace(searched=(str(logged_twice),))
+    assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
+    (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
+    assert said.startswith("its evaluations are those of 'n8_bp32'")
+
+
+@pytest.mark.parametrize(("n", "problems"), [(16, 32), (8, 64)])
+def test_another_configuration_is_another_run_whatever_it_measured(tmp_path: Path, n: int, problems: int) -> None:
+    write_hydra(tmp_path / "a", 8, 32)
+    write_verl(tmp_path / "a" / "log.jsonl", range(61))
+    write_hydra(tmp_path / "b", n, problems)
+    write_events(tmp_path / "b", range(61), VERL)
+    assert not any(run.skip for run in propose(tmp_path).runs.values())
+
+
+def test_a_flat_or_short_evaluation_proves_nothing(tmp_path: Path) -> None:
+    write_verl(tmp_path / "n8_bp32.jsonl", range(21))
+    write_events(tmp_path / "events" / "n8_bp32", range(21), VERL)
+    assert not any(run.skip for run in propose(tmp_path).runs.values())
