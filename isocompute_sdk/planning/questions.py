@@ -37,15 +37,13 @@ Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
 """Whether doubling the budget is predicted to add as much as the last half of a plan's budget must add."""
 
 
-def _to_json(value: Estimate) -> dict[str, float | None]:
-    return {name: part if math.isfinite(part) else None for name, part in value._asdict().items()}
-
-
-def _from_json(raw: dict[str, float | None]) -> Estimate:
-    return Estimate(*(math.nan if (part := raw[name]) is None else float(part) for name in Estimate._fields))
-
-
-SavedEstimate = Annotated[Estimate, Converted(_to_json, _from_json)]
+SavedEstimate = Annotated[
+    Estimate,
+    Converted(
+        lambda value: {name: part if math.isfinite(part) else None for name, part in value._asdict().items()},
+        lambda raw: Estimate(*(math.nan if (part := raw[name]) is None else float(part) for name in Estimate._fields)),
+    ),
+]
 """An `Estimate`, saved by name; an unknown end as null."""
 SavedPlan = Annotated[Plan, Converted(lambda plan: plan.to_dict(with_fits=False), Plan.from_dict)]
 """A plan, saved without its fits."""

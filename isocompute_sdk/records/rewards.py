@@ -350,7 +350,10 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         notes += [*told, *more]
         left = [name for name, series in extra.items() if misspelt(name) is None and _is_text(series)]
         extra = {name: series for name, series in extra.items() if name not in left}
-    notes += [_left_out([named.source.written[name] for name in left])] if left else []
+    if left:
+        written = [named.source.written[name] for name in left]
+        message = f"columns of text that are no known columns were left out: {', '.join(written)}."
+        notes.append(Note("columns-left-out", "info", message, {"columns": written}))
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
     else:
@@ -363,11 +366,6 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     held_out = pl.lit(DEFAULT_EVAL_SET)
     home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
     return rows.with_columns(pl.coalesce("eval_set", home).alias("eval_set")), tuple(notes)
-
-
-def _left_out(columns: Sequence[str]) -> Note:
-    message = f"columns of text that are no known columns were left out: {', '.join(columns)}."
-    return Note("columns-left-out", "info", message, {"columns": list(columns)})
 
 
 def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str, pl.Series], list[Note]]:

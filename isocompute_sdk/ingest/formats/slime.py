@@ -65,6 +65,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     prompts, size, batch, steps = (number(name) for name in sizes)
     if steps is None and prompts and size and batch:
         steps = prompts * size / batch
+    filtered = get("dynamic_sampling_filter_path")
     return {
         "group_size": get("n_samples_per_prompt"),
         "problems_per_batch": get("rollout_batch_size"),
@@ -80,15 +81,10 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "max_prompt_tokens": get("rollout_max_prompt_len"),
         "temperature": get("rollout_temperature"),
         "top_p": get("rollout_top_p"),
-        "filter": _filter(keys),
+        "filter": None if filtered is None else Said("dynamic", filtered.evidence),
         "eval_temperature": get("eval_temperature"),
         "eval_samples": get("n_samples_per_eval_prompt"),
     }
-
-
-def _filter(keys: Keys) -> Said | None:
-    named = keys.get("dynamic_sampling_filter_path")
-    return None if named is None else Said("dynamic", named.evidence)
 
 
 _DIAGNOSES = r"error_cat|repetition_frac|truncated|response_len|zero_std|pass@|step$|num_turns|length"

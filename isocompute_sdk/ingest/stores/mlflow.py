@@ -110,7 +110,9 @@ def read_mlflow(paths: Sequence[Path], name: str) -> RunLog:
     (part,) = paths
     params, metrics, notes = _mlflow_folder(part) if part.is_dir() else _mlflow_database(part.parent, part.name)
     if not metrics:
-        raise _nothing(part, name)
+        raise NothingMeasured(
+            f"{part}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the run out."
+        )
     # MLflow allows no @ in a name.
     series = {re.sub(r"_at_(?=\d)", "@", key): _timed(*lines) for key, lines in metrics.items()}
     started = min(float(one.wall_time_T[0]) for one in series.values())
@@ -182,12 +184,6 @@ def _meta(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise RecordError(f"{path} is not YAML: {error}", "Copy it again.") from error
     return raw if isinstance(raw, dict) else {}
-
-
-def _nothing(part: Path, name: str) -> NothingMeasured:
-    return NothingMeasured(
-        f"{part}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the run out."
-    )
 
 
 STORE = LogStore("mlflow", _holds_mlflow, lambda path: path.parent, read_mlflow, runs_of=_mlflow_runs)
