@@ -396,19 +396,16 @@ class DesignedPilot:
     ) -> None:
         """A round whose runs go to their first look; without runs the pilot ends."""
         share = sum(run.share for run in advice)
-        looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if self._looks else []
+        stops = self.pilot.stop_early and extends_runs(self.backend)
+        looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if stops else []
         looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]
         begun = [run.leg(looks[0]) for run in runs] if looks else runs
         self._save(taken, "round" if runs else "end", f"round {number}: {reason}", begun, looks=tuple(looks), **more)
 
-    @property
-    def _looks(self) -> bool:
-        """Whether runs are looked at part of the way."""
-        return self.pilot.stop_early and extends_runs(self.backend)
-
     def _chosen(self, advised: Sequence[NextRun], taken: Sequence[Decision]) -> list[Chosen]:
         """The advised runs under names of their own; those that continue another keep its name."""
         existing = taken[-1].named if taken else {}
+        runs = self.origin / self.study.output_dir / self.study.name
         found: dict[str, Chosen] = {}
         for one in advised:
             n, problems, before = one.group_size, one.problems_per_batch, existing.get(one.continues or "")
@@ -419,13 +416,10 @@ class DesignedPilot:
                 )
                 continue
             seed = one.seed + (self.pilot.seed if one.continues is None else 1)
-            while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or self._exists(name):
+            while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or (runs / name).exists():
                 seed += 1
             found[name] = Chosen(name, n, problems, one.update_steps, seed, one.update_steps)
         return list(found.values())
-
-    def _exists(self, name: str) -> bool:
-        return (self.origin / self.study.output_dir / self.study.name / name).exists()
 
     # Looks.
 

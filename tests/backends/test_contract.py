@@ -238,12 +238,6 @@ def test_an_algorithm_it_does_not_list_is_refused(backend: Backend) -> None:
         assert bool(refused) == (algorithm not in backend.describe().algorithms)
 
 
-def test_a_batch_that_the_gpus_cannot_share_is_refused(backend: Backend) -> None:
-    hardware = Hardware(gpus=8, divisible_by=1)
-    run = run_for(backend, hardware=hardware, group_size=3, problems_per_batch=35)
-    assert [note for note in backend.preflight(run) if note.severity == "refuse"]
-
-
 def test_a_run_that_has_measured_nothing_has_no_records(backend: Backend, tmp_path: Path) -> None:
     run = run_for(backend)
     with pytest.raises(RecordError):
@@ -283,6 +277,7 @@ def test_a_refused_run_writes_nothing_and_names_every_reason(backend: Backend, t
         backend, options=options, hardware=Hardware(gpus=8, divisible_by=1), group_size=3, problems_per_batch=35
     )
     refused = [note.message for note in backend.preflight(run) if note.severity == "refuse"]
+    assert len(refused) > 1
     with pytest.raises(BackendError) as caught:
         backend.prepare(run, tmp_path / "new")
     assert all(message in str(caught.value) for message in refused)

@@ -40,12 +40,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return add
 
 
-def test_a_third_party_backend_is_found_and_loaded(install: Install) -> None:
-    install("acme", "acme_backend", GOOD, "mine = acme_backend:Mine")
-    assert {"mine", "openrlhf"} <= set(registry.available())
-    assert registry.load("mine").script.__self__.name == "mine"  # type: ignore[attr-defined]
-
-
 def test_only_runs_of_one_framework_that_has_a_backend_have_one() -> None:
     def backend_of(*frameworks: str | None) -> str | None:
         sizes = [2**i for i in range(1, 1 + len(frameworks))]
