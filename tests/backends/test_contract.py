@@ -22,7 +22,7 @@ from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, BackendInfo, run_folder
 from isocompute_sdk.training.framework import FrameworkBackend
-from tests.backends.framework_runs import CHANGED, CHANGES, Recorder, run_maker
+from tests.backends.framework_runs import CHANGED, CHANGES, Recorder, contract_run, run_maker
 
 HOSTILE = [
     "it's",
@@ -54,17 +54,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def run_for(backend: Backend, **changes: Any) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "contract",
-        "model": "Qwen/Qwen2.5-0.5B-Instruct",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.preset("easy"),
-        "group_size": 4,
-        "problems_per_batch": 32,
-        "update_steps": 50,
-        "backend": backend.name,
-    }
-    return RunSpec(**{**values, **changes})
+    return contract_run(backend=backend.name, **changes)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from isocompute_sdk import RunSet
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.training import registry
+from tests.packages import note_installed
 
 Install = Callable[..., None]
 
@@ -31,10 +32,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def add(distribution: str, module: str, source: str, *entries: str) -> None:
         (tmp_path / f"{module}.py").write_text(source)
-        info = tmp_path / f"{distribution}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[isocompute.backends]\n" + "\n".join(entries) + "\n")
+        named = dict(entry.split(" = ") for entry in entries)
+        note_installed(tmp_path, distribution, entries={"isocompute.backends": named})
         monkeypatch.syspath_prepend(tmp_path)  # also drops the finder's caches
 
     return add
