@@ -301,11 +301,6 @@ class DesignedPilot:
             )
         return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
 
-    def _pilot_left(self, taken: Sequence[Decision]) -> float:
-        """What the pilot may still cost, in the budget's unit; plans for earlier budgets do not count."""
-        pilot = sum(self._cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
-        return self.pilot.largest_share * self.budget.amount - pilot
-
     def _throughput(self, taken: Sequence[Decision]) -> Throughput | None:
         """The study's; for a budget in time without one, measured from the runs so far."""
         study = self.study
@@ -335,7 +330,9 @@ class DesignedPilot:
 
     def _next_round(self, taken: Sequence[Decision]) -> None:
         number = 1 + sum(one.what == "round" for one in taken)
-        most = self._pilot_left(taken)
+        # Plans for earlier budgets do not count.
+        pilot = sum(self._cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
+        most = self.pilot.largest_share * self.budget.amount - pilot
         if number == 1:
             self._first_round(taken, most)
             return
