@@ -82,7 +82,7 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
             "case": case,
             "sections": [(part.title, [written(flag) for flag in part.flags]) for part in self.sections(run)],
             "engines": ["_actor", "_critic"] if case.ppo else ["_actor"],
-            "supervision": _supervision(case),
+            "supervision": [f"--keep={case.options.keep_checkpoints}", f"--samples={case.evaluation.samples}"],
         }
 
     def words(self, flag: Flag) -> tuple[str, ...]:
@@ -136,8 +136,3 @@ def _read(value: Any) -> str | int | float | bool | None:
     if isinstance(value, tuple):
         return " ".join(map(repr, value))
     return value if isinstance(value, bool) else scalar(value if isinstance(value, str) else repr(value))
-
-
-def _supervision(case: OpenRLHFCase) -> list[str]:
-    """Command-line options of supervise.py."""
-    return [f"--keep={case.options.keep_checkpoints}", f"--samples={case.evaluation.samples}"]

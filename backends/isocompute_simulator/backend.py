@@ -41,7 +41,9 @@ class SimulatorBackend(ScriptBackend):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on a run: that it is a simulation, and refusals."""
         _, notes = read_options(run, SimulatorOptions)
-        return unique((_label(), *run.recipe.notes(), *notes, *batch_not_divisible(run, max(run.hardware.gpu_counts))))
+        what = "no model is trained; rewards are drawn from a simulated task and say nothing about one."
+        simulated = Note("simulation", "warning", f"backend simulator: {what}")
+        return unique((simulated, *run.recipe.notes(), *notes, *batch_not_divisible(run, max(run.hardware.gpu_counts))))
 
     def needs(self, run: RunSpec) -> Needs:
         """No GPU, whatever number of GPUs is simulated."""
@@ -56,10 +58,3 @@ class SimulatorBackend(ScriptBackend):
             "file": RUN_FILE,
             "request": REQUEST.to_text(run),
         }
-
-
-def _label() -> Note:
-    message = (
-        "backend simulator: no model is trained; rewards are drawn from a simulated task and say nothing about one."
-    )
-    return Note("simulation", "warning", message)

@@ -116,7 +116,8 @@ def measured_curve(
     rng: np.random.Generator,
 ) -> Array:
     """What one run logs at each compute, faults included; NaN where an evaluation is missing."""
-    own = replace(noise, **_scaled(noise, float(np.exp(rng.normal(0.0, noise.unequal))))) if noise.unequal else noise
+    unequal = float(np.exp(rng.normal(0.0, noise.unequal))) if noise.unequal else 1.0
+    own = replace(noise, amplitude_sd=noise.amplitude_sd * unequal, delay_sd=noise.delay_sd * unequal)
     factor, delay = run_effects(own, rng)
     mean = truth.mean(rollouts_T, group_size, problems_per_batch, delay=delay)
     gain = (mean - truth.base_reward) * factor * _kept(noise, len(rollouts_T), rng)
@@ -129,10 +130,6 @@ def measured_curve(
     missing = rng.random(len(value)) < noise.missing_rate
     missing[0] = False
     return np.where(missing, np.nan, np.clip(value, 0.0, 1.0))
-
-
-def _scaled(noise: Noise, factor: float) -> dict[str, float]:
-    return {"amplitude_sd": noise.amplitude_sd * factor, "delay_sd": noise.delay_sd * factor}
 
 
 def _with_outliers(value_T: Array, rate: float, rng: np.random.Generator) -> Array:

@@ -57,27 +57,26 @@ def healthy_vitals(
     }
 
 
-def _after(vitals: Mapping[str, Array], name: str, at: int, factor: Callable[[Array], Array]) -> dict[str, Array]:
-    """`vitals` with one of them multiplied by a function of the updates since `at`."""
-    since_T = np.maximum(np.arange(len(vitals[name])) - at, 0).astype(float)
-    return {**vitals, name: vitals[name] * np.where(since_T > 0, factor(since_T), 1.0)}
+Fault = Callable[[Mapping[str, Array], int], dict[str, Array]]
 
 
-def _entropy_collapse(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
-    return _after(vitals, "entropy", at, lambda since_T: np.maximum(0.7**since_T, 0.01))
+def _times(name: str, factor: Callable[[Array], Array | float]) -> Fault:
+    """One of the vitals multiplied by a function of the updates since the fault began."""
+
+    def fault(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
+        since_T = np.maximum(np.arange(len(vitals[name])) - at, 0).astype(float)
+        return {**vitals, name: vitals[name] * np.where(since_T > 0, factor(since_T), 1.0)}
+
+    return fault
 
 
 def _entropy_explosion(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
     ceiling = 4.0 / float(np.median(vitals["entropy"]))
-    return _after(vitals, "entropy", at, lambda since_T: np.minimum(1.25**since_T, ceiling))
-
-
-def _kl_runaway(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
-    return _after(vitals, "kl", at, lambda since_T: np.minimum(1.35**since_T, 1e4))
+    return _times("entropy", lambda since_T: np.minimum(1.25**since_T, ceiling))(vitals, at)
 
 
 def _length_explosion(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
-    longer = _after(vitals, "response_length", at, lambda since_T: np.minimum(1.2**since_T, 8.0))
+    longer = _times("response_length", lambda since_T: np.minimum(1.2**since_T, 8.0))(vitals, at)
     since_T = np.maximum(np.arange(len(longer["kl"])) - at, 0)
     return {**longer, "truncated_share": np.clip(vitals["truncated_share"] + 0.05 * since_T, 0.0, 0.9)}
 
@@ -88,21 +87,13 @@ def _dead_groups(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
     return {**vitals, "zero_variance_share": share_T}
 
 
-def _gradient_blow_up(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
-    return _after(vitals, "gradient_norm", at, lambda since_T: np.minimum(1.5**since_T, 40.0))
-
-
-def _broken_sampler(vitals: Mapping[str, Array], at: int) -> dict[str, Array]:
-    return _after(vitals, "importance_weight_mean", at, lambda since_T: np.full(len(since_T), 0.7))
-
-
-FAULTS: dict[str, Callable[[Mapping[str, Array], int], dict[str, Array]]] = {
-    "entropy-collapse": _entropy_collapse,
+FAULTS: dict[str, Fault] = {
+    "entropy-collapse": _times("entropy", lambda since_T: np.maximum(0.7**since_T, 0.01)),
     "entropy-explosion": _entropy_explosion,
-    "kl-drift": _kl_runaway,
+    "kl-drift": _times("kl", lambda since_T: np.minimum(1.35**since_T, 1e4)),
     "truncated-responses": _length_explosion,
     "zero-variance-groups": _dead_groups,
-    "gradient-norm-growth": _gradient_blow_up,
-    "sampler-mismatch": _broken_sampler,
+    "gradient-norm-growth": _times("gradient_norm", lambda since_T: np.minimum(1.5**since_T, 40.0)),
+    "sampler-mismatch": _times("importance_weight_mean", lambda _: 0.7),
 }
 """Faults by the note code that should tell of them: vitals and the update at which it begins -> vitals."""

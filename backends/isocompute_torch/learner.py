@@ -315,7 +315,8 @@ class Learner:
             self.optimiser.collect()
             if self.value_optimiser is not None:
                 self.value_optimiser.collect()
-            _add(stats, measured)
+            for name, value in measured.items():
+                stats[name] += value
         mask_UT = rows.mask_UT[trained_U]
         share = float(targets.policy.rows(trained_U).of(mask_UT, mask_UT))
         for name in OF_TRAINED:
@@ -476,8 +477,3 @@ def _finite(what: str, value: float) -> float:
             "Lower the learning rate. The weights are unchanged by this step, and the last checkpoint is kept.",
         )
     return value
-
-
-def _add(total: defaultdict[str, float], part: dict[str, float]) -> None:
-    for name, value in part.items():
-        total[name] += value

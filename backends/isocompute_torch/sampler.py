@@ -235,7 +235,8 @@ class TorchSampler:
     ) -> Samples:
         device = self.policy.device
         generator = torch.Generator(device).manual_seed(seed)
-        drawn = _Drawn(len(prompts) * n, max_tokens, self.policy.codec.pad_id, _draw_dtype(self.policy), device)
+        dtype = at_least_float32(torch.empty(0, dtype=self.policy.dtype)).dtype
+        drawn = _Drawn(len(prompts) * n, max_tokens, self.policy.codec.pad_id, dtype, device)
         for chunk in self._chunks(prompts, n, max_tokens):
             decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, max_tokens, self.merge)
             decoder.run(temperature, top_p, generator, drawn, torch.tensor(chunk.rows, device=device))
@@ -387,10 +388,6 @@ class _Decoder:
             mask_KL = torch.nn.functional.pad(self.mask_KL, (0, 1), value=1)
             chosen = slice(None) if parent_K is None else parent_K
             self.mask_KL, self.position_ids_KL = mask_KL[chosen], position_K1[chosen]
-
-
-def _draw_dtype(policy: Policy) -> torch.dtype:
-    return at_least_float32(torch.empty(0, dtype=policy.dtype)).dtype
 
 
 def _cache_bytes(device: torch.device) -> int:

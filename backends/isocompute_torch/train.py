@@ -51,7 +51,8 @@ def main(argv: list[str]) -> int:
         configuration = load_configuration(argv[0])
         raise_if_refused(TorchBackend().preflight(configuration.run), "torch", configuration.run.run_id)
         with ExitStack() as stack:
-            stack.callback(_release, hold(configuration.folder))
+            if (lock := hold(configuration.folder)) is not None:
+                stack.callback(os.close, lock)
             if _is_finished(configuration):
                 sys.stdout.write(f"{configuration.run.run_id}: already finished\n")
                 return FINISHED
@@ -64,11 +65,6 @@ def main(argv: list[str]) -> int:
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
-
-
-def _release(lock: int | None) -> None:
-    if lock is not None:
-        os.close(lock)
 
 
 def _attempt(configuration: Configuration) -> int:

@@ -120,11 +120,6 @@ def _rollouts(keys: Keys) -> Said | None:
     return None if keys.number("num_generations") else keys.derived(keys.number(_TOTAL), _TOTAL)
 
 
-def _nothing(keys: Keys) -> Mapping[str, Said | None]:
-    """A banner says neither n nor B_p, but their product."""
-    return dict.fromkeys(("group_size", "problems_per_batch"))
-
-
 _TOTAL = "total_train_batch_size"
 
 
@@ -186,7 +181,8 @@ FORMAT = LogFormat(
     tokens_tag=r"(train/)?num_tokens",
     configurations=(
         Configuration("trl", "num_generations", _fields, _batch),
-        Configuration("trl", _TOTAL, _nothing, rollouts=_rollouts),
+        # A banner says neither n nor B_p, but their product.
+        Configuration("trl", _TOTAL, lambda _: dict.fromkeys(("group_size", "problems_per_batch")), rollouts=_rollouts),
     ),
     store=trainer_state.STORE,
 )

@@ -58,7 +58,8 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
         for index, row in enumerate(_rows(path)):
             problem, sample, output = _place(row, index)
             known = groups.setdefault(problem, {})
-            known[sample] = max(known.get(sample, (-1, 0.0)), (output, _reward(row)))
+            reward = float(row["acc"] if row.get("acc") is not None else row["score"])
+            known[sample] = max(known.get(sample, (-1, 0.0)), (output, reward))
     except _NOT_WHOLE:
         return None
     if not groups:
@@ -83,10 +84,6 @@ def _place(row: dict[str, Any], index: int) -> tuple[str, str, int]:
         problem, sample, output = str(row["uid"]).rsplit("_", 2)
         return problem, sample, int(output)
     return str(row["input"]), str(index), 0  # before the release that named them
-
-
-def _reward(row: dict[str, Any]) -> float:
-    return float(row["acc"] if row.get("acc") is not None else row["score"])
 
 
 _LONGEST_RECORD = 1 << 20

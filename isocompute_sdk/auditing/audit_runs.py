@@ -125,7 +125,9 @@ def grouped(
 ) -> list[Group]:
     """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`."""
     trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
-    bases = {run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if _has_base(one)}
+    bases = {
+        run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
+    }
     scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
     return group_runs(infos, pool, bases, pooled_noise(trained, scale)[0])
 
@@ -243,10 +245,6 @@ def best_level(rollouts_T: Array, value_T: Array) -> float:
     means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
     averaged = np.arange(len(value)) - start + 1
     return float(np.max(means[averaged >= np.median(averaged)]))
-
-
-def _has_base(one: RunSeries) -> bool:
-    return bool(np.any(one.rollouts_T == 0))
 
 
 def _carried(note: Note, group: Group) -> bool:

@@ -233,7 +233,8 @@ class Backtest:
             row: dict[str, Any] = {"group": group, "same_run": same_run, "pilots": len({row.pilot for row in rows})}
             for method in self.methods:
                 lost = [one.regret for one in rows if one.method == method]
-                row[method] = {"answers": len(lost), "mean": _mean(lost), "worst": max(lost, default=None)}
+                mean = float(np.mean(lost)) if lost else None
+                row[method] = {"answers": len(lost), "mean": mean, "worst": max(lost, default=None)}
             mine = [one for one in rows if one in behind]
             row["behind"], row["standard_error"] = clustered([one.sweep for one in mine], [behind[one] for one in mine])
             kept = {one.pilot: one.group_size for one in rows if one.method == "best pilot"}
@@ -357,10 +358,6 @@ def _split(rows: Iterable[Row], *keys: str) -> list[tuple[tuple[Any, ...], list[
     for row in rows:
         found.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
     return list(found.items())
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def _truth(row: Mapping[str, Any]) -> str:

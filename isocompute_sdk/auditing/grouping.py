@@ -62,7 +62,8 @@ def group_runs(
     hard = [name for name in CONTEXT_FIELDS if name not in _FREE and name not in pool]
     cells = _merge(runs, hard)
     if "learning_rate" not in pool:
-        cells = [part for cell in cells for part in _by_learning_rate(cell)]
+        ruled = [(cell, learning_rate_rule(cell) is not None) for cell in cells]
+        cells = [part for cell, one_rule in ruled for part in ([cell] if one_rule else _split(cell, "learning_rate"))]
     stated = [name for name in CONTEXT_FIELDS if name not in pool and name != "eval_samples"]
     bases = base_rewards or {}
     cells = [part for cell in cells for part in _by_base(cell, bases, noise)]
@@ -109,10 +110,6 @@ def _merge(runs: Sequence[RunInfo], fields: Sequence[str]) -> list[list[RunInfo]
 
 def _agree(key: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a is None or b is None or a == b for a, b in zip(key, other, strict=True))
-
-
-def _by_learning_rate(cell: list[RunInfo]) -> list[list[RunInfo]]:
-    return [cell] if learning_rate_rule(cell) is not None else _split(cell, "learning_rate")
 
 
 def _by_base(cell: list[RunInfo], bases: Mapping[str, float], noise: float) -> list[list[RunInfo]]:

@@ -92,7 +92,7 @@ class RunAudit:
             short(self.rollouts),
             f"{self.reached:.3f}",
             self._best_cell(),
-            _interval(self.behind) if self.behind is not None and self.compared else "",
+            "{:.3f} ({:.3f} to {:.3f})".format(*self.behind) if self.behind is not None and self.compared else "",
             self._equal_cell(),
             STANDINGS[self.standing] + mark,
         )
@@ -201,7 +201,8 @@ class Audit(Saved):
         def telling(name: str) -> bool:
             return name in ALWAYS or len({repr(one.context.get(name)) for one in self.groups}) > 1
 
-        context = ", ".join(f"{name} {_short(value)}" for name, value in group.context.items() if telling(name))
+        told = ((name, value) for name, value in group.context.items() if telling(name))
+        context = ", ".join(f"{n} {v:g}" if isinstance(v, float) else f"{n} {v}" for n, v in told)
         sizes = sorted({run.group_size for run in group.runs})
         problems = sorted({run.problems_per_batch for run in group.runs if run.problems_per_batch is not None})
         extent = f"n = {_listed(sizes)}; B_p = {_listed(problems) or 'not stated'}"
@@ -282,18 +283,10 @@ def _configuration(n: int, problems: int | None) -> str:
     return f"{n} x {'?' if problems is None else problems}"
 
 
-def _interval(value: Estimate) -> str:
-    return f"{value.mean:.3f} ({value.low:.3f} to {value.high:.3f})"
-
-
 def _listed(values: Sequence[int]) -> str:
     if len(values) <= 6:
         return ", ".join(map(str, values))
     return f"{values[0]} to {values[-1]} ({len(values)} levels)"
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _capital(sentence: str) -> str:

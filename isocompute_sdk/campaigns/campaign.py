@@ -382,8 +382,9 @@ class Campaign:
         designed = self.designed
         if sections:
             stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} and designed is None else RESULTS
-            for name in stale:
-                _set_aside(self.root / name)
+            for path in (self.root / name for name in stale if (self.root / name).exists()):
+                free = next(k for k in itertools.count(1) if not path.with_suffix(f".{k}.json").exists())
+                path.rename(path.with_suffix(f".{free}.json"))
             if designed is not None:
                 designed.reopen()
         write_text(self.root / STUDY, dump_spec(self.study))
@@ -444,10 +445,3 @@ class Campaign:
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:
         if self.watch is not None:
             self.watch(stage, statuses)
-
-
-def _set_aside(path: Path) -> None:
-    """Rename a result that no longer holds: plan.json to plan.1.json, and so on."""
-    if path.exists():
-        free = next(k for k in itertools.count(1) if not path.with_suffix(f".{k}.json").exists())
-        path.rename(path.with_suffix(f".{free}.json"))

@@ -163,7 +163,8 @@ def _run(
     look()
     failed = [result for result in results if result.exit_code and not result.reason]
     if failed:
-        listed = "\n".join(f"  {_failure(result)}" for result in failed)
+        said = [(one.job.name, one.exit_code, store.RunWatch(one.job.launch.folder).status().message) for one in failed]
+        listed = "\n".join(f"  {name} (exit code {code}): {message}" for name, code, message in said)
         raise BackendError(
             f"{len(failed)} of {len(results)} runs failed:\n{listed}",
             "Fix the cause and start again: finished runs are kept, the others resume from their checkpoints.",
@@ -188,11 +189,6 @@ def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:
     listed = "; ".join(f"{name} ({why})" for name, why in reasons.items())
     message = f"{len(reasons)} of {runs} runs were given up, and the others went on without them: {listed}"
     return [Note("runs-given-up", "warning", message, {"runs": dict(reasons)})]
-
-
-def _failure(result: Result) -> str:
-    status = store.RunWatch(result.job.launch.folder).status()
-    return f"{result.job.name} (exit code {result.exit_code}): {status.message}"
 
 
 def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: bool) -> None:

@@ -106,7 +106,7 @@ def overview(folder: Path) -> Overview | None:
         statuses,
         kinds,
         left,
-        _controller(folder, places),
+        next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None),
         *_seconds_left(statuses, left if budget is not None and budget.unit == "rollouts" else None),
         _stage(folder, study, statuses, taken),
     )
@@ -169,11 +169,6 @@ def _by_kind(
         kinds["pilot"] += training.part(1.0 - share)
         kinds["evaluation"] += evaluation
     return kinds
-
-
-def _controller(folder: Path, places: Sequence[Path]) -> Controller | None:
-    folders = dict.fromkeys((folder, *(place.parent for place in places)))
-    return next((found for one in folders if (found := controller_of(one)) is not None), None)
 
 
 def _seconds_left(statuses: Sequence[RunStatus], left: float | None) -> tuple[float | None, float | None]:

@@ -301,11 +301,6 @@ class DesignedPilot:
             )
         return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
 
-    def _pilot_left(self, taken: Sequence[Decision]) -> float:
-        """What the pilot may still cost, in the budget's unit; plans for earlier budgets do not count."""
-        pilot = sum(self._cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
-        return self.pilot.largest_share * self.budget.amount - pilot
-
     def _throughput(self, taken: Sequence[Decision]) -> Throughput | None:
         """The study's; for a budget in time without one, measured from the runs so far."""
         study = self.study
@@ -335,7 +330,9 @@ class DesignedPilot:
 
     def _next_round(self, taken: Sequence[Decision]) -> None:
         number = 1 + sum(one.what == "round" for one in taken)
-        most = self._pilot_left(taken)
+        # Plans for earlier budgets do not count.
+        pilot = sum(self._cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
+        most = self.pilot.largest_share * self.budget.amount - pilot
         if number == 1:
             self._first_round(taken, most)
             return
@@ -396,19 +393,16 @@ class DesignedPilot:
     ) -> None:
         """A round whose runs go to their first look; without runs the pilot ends."""
         share = sum(run.share for run in advice)
-        looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if self._looks else []
+        stops = self.pilot.stop_early and extends_runs(self.backend)
+        looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if stops else []
         looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]
         begun = [run.leg(looks[0]) for run in runs] if looks else runs
         self._save(taken, "round" if runs else "end", f"round {number}: {reason}", begun, looks=tuple(looks), **more)
 
-    @property
-    def _looks(self) -> bool:
-        """Whether runs are looked at part of the way."""
-        return self.pilot.stop_early and extends_runs(self.backend)
-
     def _chosen(self, advised: Sequence[NextRun], taken: Sequence[Decision]) -> list[Chosen]:
         """The advised runs under names of their own; those that continue another keep its name."""
         existing = taken[-1].named if taken else {}
+        runs = self.origin / self.study.output_dir / self.study.name
         found: dict[str, Chosen] = {}
         for one in advised:
             n, problems, before = one.group_size, one.problems_per_batch, existing.get(one.continues or "")
@@ -419,13 +413,10 @@ class DesignedPilot:
                 )
                 continue
             seed = one.seed + (self.pilot.seed if one.continues is None else 1)
-            while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or self._exists(name):
+            while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or (runs / name).exists():
                 seed += 1
             found[name] = Chosen(name, n, problems, one.update_steps, seed, one.update_steps)
         return list(found.values())
-
-    def _exists(self, name: str) -> bool:
-        return (self.origin / self.study.output_dir / self.study.name / name).exists()
 
     # Looks.
 

@@ -136,11 +136,6 @@ def _grown(factor: float, rise: float = 0.0) -> Bad:
     return test
 
 
-def _longer_in_vain(run: RunTraces, trace: Trace, start: float) -> NDArray[np.bool_]:
-    """Responses have grown and the reward has not."""
-    return _grown(LENGTH_GROWTH)(run, trace, start) & ~_improved(run, trace.rollouts_T)
-
-
 def _improved(run: RunTraces, rollouts_T: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether the reward had risen by then, beyond noise."""
     reward = run.traces.get(REWARD, run.traces.get("train_reward"))
@@ -178,10 +173,13 @@ SPIKE, SPIKE_MEMORY, SPIKES_NEAR, SPIKES = 10.0, 20, 100, 3
 
 def gradient_spikes(run: RunTraces) -> list[Finding]:
     """The gradient norm jumps several times within few steps: `gradient-norm-spikes`. A single jump is clipped away."""
+    import polars as pl
+
     trace = run.traces.get("gradient_norm")
     if trace is None or len(trace) <= SPIKE_MEMORY:
         return []
-    usual_T = np.concatenate([[np.nan], _medians_of_many(trace.value_T)[:-1]])
+    median_T = pl.Series(trace.value_T).rolling_median(window_size=SPIKE_MEMORY).to_numpy()
+    usual_T = np.concatenate([[np.nan], median_T[:-1]]).astype(np.float64)
     places = np.flatnonzero(trace.value_T > SPIKE * usual_T)
     near = np.flatnonzero(places[SPIKES - 1 :] - places[: len(places) - SPIKES + 1] < SPIKES_NEAR)
     if not near.size:
@@ -193,13 +191,6 @@ def gradient_spikes(run: RunTraces) -> list[Finding]:
     )
     values = {"usual": float(usual_T[first]), "spike": float(trace.value_T[first])}
     return [Finding.at("gradient-norm-spikes", "warning", trace, first, seen, values, last)]
-
-
-def _medians_of_many(value_T: Array) -> Array:
-    """Median of the last `SPIKE_MEMORY` values at each place; NaN before that many."""
-    import polars as pl
-
-    return pl.Series(value_T).rolling_median(window_size=SPIKE_MEMORY).to_numpy().astype(np.float64)
 
 
 def nothing_learned(run: RunTraces, least: int = LASTING) -> list[Finding]:
@@ -243,7 +234,8 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
         "response-length-growth",
         "response_length",
         "tokens a response",
-        _longer_in_vain,
+        # Responses have grown and the reward has not.
+        lambda run, trace, start: _grown(LENGTH_GROWTH)(run, trace, start) & ~_improved(run, trace.rollouts_T),
         _grown(LENGTH_GROWTH),
         form=",.4g",
     ),

@@ -456,7 +456,8 @@ def _ended(folder: Path, progress: Progress | None, asked: int | None) -> tuple[
     said = progress.ended if progress is not None else None
     if said == "finished" and progress is not None and asked is not None and progress.step < asked:
         return "stopped", read_abandoned(folder)
-    code = _exit_code(folder)
+    ended = read_exit(folder)
+    code = None if ended is None or ended.stopped else ended.exit_code
     given_up = read_abandoned(folder)
     if said == "finished" or code == 0:
         return "finished", ""
@@ -475,12 +476,6 @@ def _opening(folder: Path) -> Mapping[str, Any]:
         return {}
     with files.open_input(path, what=JOURNAL, error=RecordError) as file:
         return record_of(file.readline())
-
-
-def _exit_code(folder: Path) -> int | None:
-    """Exit code of the last attempt; None if it has left none or was asked to end."""
-    ended = read_exit(folder)
-    return None if ended is None or ended.stopped else ended.exit_code
 
 
 def last_words(folder: str | Path) -> str:

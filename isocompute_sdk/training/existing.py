@@ -74,7 +74,10 @@ class Row:
     @property
     def same(self) -> bool:
         """Whether both say the same."""
-        return _same(self.script, self.plan)
+        one, other = self.script, self.plan
+        if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (one, other)):
+            return bool(one == other)
+        return abs(one - other) <= _CLOSE * max(abs(one), abs(other))
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,10 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
             f"Give the file that names n and the batch size, or choose its framework with --backend.{more}",
         )
     steps = writer.update_steps(config.keys)
-    rows = [*_sizes(run, config, steps), *_fields(run, config)]
+    rows, context = _sizes(run, config, steps), run.context()
+    for field in COMPARED:
+        said = config.fields.get(field)
+        rows.append(Row(field, said.value if said else None, context.get(field), said.evidence if said else ""))
     # Several losses and estimators are one algorithm under our names, so their own are compared too.
     known = [said.evidence for field, said in config.fields.items() if field != "algorithm"]
     rows += _others(settings, config, known)
@@ -233,12 +239,6 @@ def _sizes(run: RunSpec, config: SavedConfig, steps: float | None) -> list[Row]:
     return [*rows, Row("rollouts", whole, run.rollouts, "n x B_p x M" if whole else "")]
 
 
-def _fields(run: RunSpec, config: SavedConfig) -> list[Row]:
-    context = run.context()
-    found = [(name, config.fields.get(name), context.get(name)) for name in COMPARED]
-    return [Row(name, one.value if one else None, plan, one.evidence if one else "") for name, one, plan in found]
-
-
 def _others(settings: Sequence[Setting], config: SavedConfig, known: Sequence[str]) -> Iterable[Row]:
     for one in settings:
         if one.of_plan or one.name not in config.keys or any(f"{one.name} =" in text for text in known):
@@ -255,10 +255,3 @@ def _writer(backend: object, name: str) -> WritesSettings:
         f"backend {name!r} has no command line of a framework that its settings could be appended to",
         "Choose openrlhf, trl or verl with --backend, or leave the option out to write a whole script.",
     )
-
-
-def _same(one: Any, other: Any) -> bool:
-    numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    if numbers and not isinstance(one, bool) and not isinstance(other, bool):
-        return abs(one - other) <= _CLOSE * max(abs(one), abs(other))
-    return one == other

@@ -114,7 +114,8 @@ class _Reader:
     def _expanded(self, raw: str, quoted: bool) -> list[str]:
         """The words of `$x`, `${x...}` or `$((...))`; itself if the script does not say them."""
         if raw.startswith("$(("):
-            value = _arithmetic(re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", self._number, raw[3:-2]))
+            name = r"\$?\{?\b([A-Za-z_]\w*)\b\}?"
+            value = _arithmetic(re.sub(name, lambda found: self.variables.get(found[1], found[0]), raw[3:-2]))
             return [raw if value is None else str(value)]
         match = _BRACED.fullmatch(raw[2:-1] if raw.startswith("${") else raw[1:])
         if raw.startswith("$(") or match is None:
@@ -132,9 +133,6 @@ class _Reader:
         else:
             return [] if rule.endswith("+") else [raw]
         return values if quoted else [word for value in values for word in value.split()]
-
-    def _number(self, match: re.Match[str]) -> str:
-        return self.variables.get(match[1], match[0])
 
 
 def _statements(text: str) -> Iterator[list[str]]:

@@ -61,8 +61,9 @@ def keyed(notes: Iterable[Note], *severities: str) -> dict[str, Note]:
 CHANGES = [(field, value) for field, values in CHANGED.items() for value in values]
 
 
-def run_maker(**always: Any) -> Callable[..., RunSpec]:
-    """Makes runs of a usual size; `recipe` may be the fields that differ from the default."""
+def run_maker(*, preset: str | None = None, **always: Any) -> Callable[..., RunSpec]:
+    """Makes runs of a usual size; `recipe` may be the fields that differ from the preset, or from the default."""
+    usual = {} if preset is None else {"preset": preset}
 
     def make(**changes: Any) -> RunSpec:
         recipe = changes.pop("recipe", {})
@@ -70,7 +71,7 @@ def run_maker(**always: Any) -> Callable[..., RunSpec]:
             "run_id": "small",
             "model": "Qwen/Qwen2.5-7B-Instruct",
             "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-            "recipe": recipe if isinstance(recipe, Recipe) else Recipe(**recipe),
+            "recipe": recipe if isinstance(recipe, Recipe) else Recipe(**usual, **recipe),
             "group_size": 16,
             "problems_per_batch": 32,
             "update_steps": 100,
@@ -79,6 +80,17 @@ def run_maker(**always: Any) -> Callable[..., RunSpec]:
         return RunSpec(**{**values, **always, **changes})
 
     return make
+
+
+contract_run = run_maker(
+    preset="easy",
+    run_id="contract",
+    model="Qwen/Qwen2.5-0.5B-Instruct",
+    group_size=4,
+    problems_per_batch=32,
+    update_steps=50,
+)
+"""A run that every backend accepts."""
 
 
 def write_sums(folder: Path) -> Path:

@@ -22,7 +22,7 @@ from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, BackendInfo, run_folder
 from isocompute_sdk.training.framework import FrameworkBackend
-from tests.backends.framework_runs import CHANGED, CHANGES, Recorder, run_maker
+from tests.backends.framework_runs import CHANGED, CHANGES, Recorder, contract_run, run_maker
 
 HOSTILE = [
     "it's",
@@ -54,17 +54,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def run_for(backend: Backend, **changes: Any) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "contract",
-        "model": "Qwen/Qwen2.5-0.5B-Instruct",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.preset("easy"),
-        "group_size": 4,
-        "problems_per_batch": 32,
-        "update_steps": 50,
-        "backend": backend.name,
-    }
-    return RunSpec(**{**values, **changes})
+    return contract_run(backend=backend.name, **changes)
 
 
 @pytest.fixture
@@ -238,12 +228,6 @@ def test_an_algorithm_it_does_not_list_is_refused(backend: Backend) -> None:
         assert bool(refused) == (algorithm not in backend.describe().algorithms)
 
 
-def test_a_batch_that_the_gpus_cannot_share_is_refused(backend: Backend) -> None:
-    hardware = Hardware(gpus=8, divisible_by=1)
-    run = run_for(backend, hardware=hardware, group_size=3, problems_per_batch=35)
-    assert [note for note in backend.preflight(run) if note.severity == "refuse"]
-
-
 def test_a_run_that_has_measured_nothing_has_no_records(backend: Backend, tmp_path: Path) -> None:
     run = run_for(backend)
     with pytest.raises(RecordError):
@@ -283,6 +267,7 @@ def test_a_refused_run_writes_nothing_and_names_every_reason(backend: Backend, t
         backend, options=options, hardware=Hardware(gpus=8, divisible_by=1), group_size=3, problems_per_batch=35
     )
     refused = [note.message for note in backend.preflight(run) if note.severity == "refuse"]
+    assert len(refused) > 1
     with pytest.raises(BackendError) as caught:
         backend.prepare(run, tmp_path / "new")
     assert all(message in str(caught.value) for message in refused)

@@ -14,6 +14,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_sdk.training import registry
 from tests.backends.framework_runs import run_maker, write_sums
+from tests.packages import note_installed
 
 FRAMEWORKS = {"openrlhf": "0.11.2", "trl": "1.16.0", "verl": "0.9.1"}
 TRAINS = "*/train.py|-m|*/start_training.py|*/supervise.py"
@@ -40,9 +41,7 @@ def install(site: Path, package: str, release: str) -> Path:
     """A site folder with the record of an installed package."""
     (site / package).mkdir(parents=True)
     (site / package / "__init__.py").touch()
-    record = site / f"{package}-{release}.dist-info" / "METADATA"
-    record.parent.mkdir()
-    record.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {release}\n")
+    note_installed(site, package, release)
     return site
 
 

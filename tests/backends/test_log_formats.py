@@ -24,11 +24,12 @@ from isocompute_sdk.ingest import Diagnosis, RunMap, diagnose, propose, read_map
 from isocompute_sdk.ingest.formats import registry as formats
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.run_journal import Journal
-from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_sdk.timing.measuring import read_timings
 from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION
+from tests.backends.framework_runs import contract_run
 from tests.backends.openrlhf.inputs import start as start_openrlhf
 from tests.backends.openrlhf.inputs import write_inputs, write_site
 from tests.backends.openrlhf.real_parser import RealParser
@@ -40,18 +41,9 @@ SMALL_TORCH = Path(__file__).parent / "torch_runner" / "small_run"
 
 
 def run_of(backend: str, **changes: Any) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "contract",
-        "model": "Qwen/Qwen2.5-0.5B-Instruct",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.preset("easy"),
-        "group_size": 2,
-        "problems_per_batch": 3,
-        "update_steps": 7,
-        "evaluation": Evaluation(every_steps=3, samples=4, n_problems=2),
-        "backend": backend,
-    }
-    return RunSpec(**{**values, **changes})
+    small = {"group_size": 2, "problems_per_batch": 3, "update_steps": 7}
+    evaluation = Evaluation(every_steps=3, samples=4, n_problems=2)
+    return contract_run(**{"backend": backend, "evaluation": evaluation, **small, **changes})
 
 
 def of_openrlhf(top: Path) -> Path:

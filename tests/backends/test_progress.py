@@ -15,10 +15,11 @@ import pytest
 from isocompute_sdk.run_folders.progress import FURTHEST, Progress
 from isocompute_sdk.run_folders.store import RunStatus, find_runs, write_spec
 from isocompute_sdk.run_folders.wrapper import write_exit
-from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import payload as launch_payload
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow
+from tests.backends.framework_runs import contract_run
 
 Line = Callable[[int, float | None, float | None], str]
 """Text of one step from its number, mean training reward and avg@4, of which either may be unknown."""
@@ -97,17 +98,7 @@ class Training:
 
 
 def training_of(name: str, top: Path) -> Training:
-    run = RunSpec(
-        run_id="contract",
-        model="Qwen/Qwen2.5-0.5B-Instruct",
-        data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        recipe=Recipe.preset("easy"),
-        group_size=4,
-        problems_per_batch=32,
-        update_steps=50,
-        backend=name,
-    )
-    return Training(registry.load(name), top / "runs" / "contract", run)
+    return Training(registry.load(name), top / "runs" / "contract", contract_run(backend=name))
 
 
 @pytest.fixture(params=registry.available())

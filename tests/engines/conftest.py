@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.engines.kills import STUDY
+from tests.killing import undisturbed
 
 LOCAL_SLURM = REPOSITORY / "scripts" / "local_slurm.sh"
 LOCAL_RAY = Path(__file__).with_name("local_ray.py")
@@ -40,6 +42,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             subprocess.run(["scancel", "--me"], check=True, timeout=60)
         finally:
             subprocess.run([LOCAL_SLURM, "stop", folder], check=True, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Records of the study that nothing has disturbed."""
+    return undisturbed(STUDY, tmp_path_factory.mktemp("whole"))
 
 
 @dataclass

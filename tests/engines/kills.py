@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from isocompute_sdk.campaigns.carrying_out import carry_out
-from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.run_folders import locks, store, wrapper
-from isocompute_sdk.specs import Study, dump_spec
-from isocompute_sdk.training import registry
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Study
+from tests import killing
 from tests.processes import HANG_SECONDS, wait_for
 
 STUDY = Study.model_validate(
@@ -53,37 +48,21 @@ PARTS = ("controller", "process", "command")
 SLOW_PYTHON = Path(__file__).with_name("slow_python.py")
 
 
-@dataclass
-class Place:
-    """A folder with the study, and an interpreter that trains slowly and notes clashes."""
+class Place(killing.Place):
+    """A folder with the study, and an interpreter that trains slowly and notes clashes.
 
-    folder: Path
-    engine: str
-    """Expression for the engine."""
-    seconds: float | None = None
-    """Time that each run takes; None: three to nine seconds, at random."""
-    gpus: int = 1
-    """GPUs that each run needs. Without any, a second job of a run would start at once, and be seen."""
+    Args:
+        folder: the folder.
+        engine: expression for the engine.
+        seconds: time that each run takes; None: three to nine seconds, at random.
+        gpus: GPUs that each run needs. Without any, a second job of a run would start at once, and be seen.
+    """
 
-    def __post_init__(self) -> None:
-        self.folder.mkdir()
-        (self.folder / "study.yaml").write_text(dump_spec(STUDY))
-        (self.folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} {SLOW_PYTHON} "$@"\n')
-        (self.folder / "python").chmod(0o755)
-        if self.seconds is not None:
-            (self.folder / "seconds").write_text(str(self.seconds))
-
-    def start(self, **variables: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHON": str(self.folder / "python"), **variables}
-        program = CONTROLLER.replace("ENGINE", self.engine).replace("GPUS", str(self.gpus))
-        with (self.folder / "controllers.txt").open("ab") as log:
-            return subprocess.Popen([sys.executable, "-c", program], cwd=self.folder, env=environment, stderr=log)
-
-    def runs(self) -> list[Path]:
-        return sorted(path.parent for path in self.folder.glob("runs/kills/*/spec.json"))
-
-    def running(self) -> list[Path]:
-        return [run for run in self.runs() if locks.is_running(run)]
+    def __init__(self, folder: Path, engine: str, seconds: float | None = None, gpus: int = 1) -> None:
+        controller = CONTROLLER.replace("ENGINE", engine).replace("GPUS", str(gpus))
+        super().__init__(folder, STUDY, controller, f'#!/bin/sh\nexec INTERPRETER {SLOW_PYTHON} "$@"\n')
+        if seconds is not None:
+            (folder / "seconds").write_text(str(seconds))
 
     def training(self) -> list[Path]:
         """Runs that have written records and are not done."""
@@ -92,16 +71,6 @@ class Place:
             for run in self.running()
             if (run / store.METRICS_FILE).is_file() and (run / store.METRICS_FILE).stat().st_size
         ]
-
-    def kill(self, run: Path, part: str) -> bool:
-        """SIGKILL the wrapper of a run, or its training; whether it was alive."""
-        beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
-        leader = locks.find_process(str(beat.get(part)))
-        with suppress(ProcessLookupError):
-            if leader is not None:
-                os.kill(leader, signal.SIGKILL) if part == "process" else os.killpg(leader, signal.SIGKILL)
-                return True
-        return False
 
     def kill_during_training(self, rng: random.Random, seconds: float) -> int:
         """Kill a controller, a worker or both at a random moment while a run trains; returns the number of SIGKILLs."""
@@ -115,7 +84,7 @@ class Place:
             training = self.training()
             if training:
                 run = rng.choice(training)
-                kills = sum(self.kill(run, part) for part in chosen if part != "controller")
+                kills = killing.kill(run, [part for part in chosen if part != "controller"], whole_group=False)
             if "controller" in chosen and controller.poll() is None:
                 controller.send_signal(signal.SIGKILL)
                 kills += 1
@@ -138,28 +107,7 @@ class Place:
                     raise
             if code == 0:
                 return
-        raise AssertionError(
-            f"six controllers could not finish: {(self.folder / 'controllers.txt').read_text()[-2000:]}"
-        )
-
-
-def journals(folder: Path) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in folder.glob("runs/kills/*/metrics.jsonl")}
-
-
-def undisturbed(folder: Path) -> dict[str, bytes]:
-    """Records of the runs by the simulator itself."""
-    carry_out(STUDY.expand(), registry.load("simulator"), LocalExecutor(2), folder)
-    return journals(folder)
-
-
-def check(place: Place, expected: dict[str, bytes]) -> None:
-    """The same records as undisturbed, no run and no GPU twice at a time, nothing left over."""
-    clashes = place.folder / "clashes"
-    assert not clashes.exists(), clashes.read_text()
-    assert journals(place.folder) == expected
-    assert not place.running()
-    assert {store.RunWatch(run).status().state for run in place.runs()} == {"finished"}
+        raise AssertionError(f"six controllers could not finish: {self.said()[-2000:]}")
 
 
 def devices(place: Place) -> set[str]:

@@ -18,16 +18,12 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs
 from tests.engines.conftest import RayCluster
-from tests.engines.kills import STUDY, Place, check, devices, survive, undisturbed
+from tests.engines.kills import STUDY, Place, devices, survive
+from tests.killing import check, kill
 from tests.processes import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
 OWN_RAY = Path(__file__).with_name("own_ray.py")
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return undisturbed(tmp_path_factory.mktemp("whole"))
 
 
 def engine(cluster: RayCluster) -> str:
@@ -136,7 +132,7 @@ def test_a_client_without_the_token_is_refused_before_anything_is_written(
     place = Place(tmp_path / "token", engine(ray_cluster))
     with place.start(RAY_AUTH_MODE="disabled") as controller:
         assert controller.wait(HANG_SECONDS) != 0
-    assert "RAY_AUTH_TOKEN_PATH" in (place.folder / "controllers.txt").read_text()
+    assert "RAY_AUTH_TOKEN_PATH" in place.said()
     assert not place.runs()
 
 
@@ -178,8 +174,7 @@ def test_runs_of_a_node_that_dies_go_on_elsewhere_once_nothing_of_them_lives(
         assert len(on_node) == 2
         ray_cluster.kill_node(0)
         # What the node leaves behind of one run is killed as well; the other one may train on.
-        place.kill(on_node[0], "process")
-        place.kill(on_node[0], "command")
+        kill(on_node[0], ("process", "command"), whole_group=False)
         (place.folder / "seconds").write_text("2")
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)

@@ -17,16 +17,12 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs
-from tests.engines.kills import STUDY, Place, check, devices, survive, undisturbed
+from tests.engines.kills import STUDY, Place, devices, survive
+from tests.killing import check
 from tests.processes import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
 ENGINE = "SlurmEngine(SlurmSpec(partition='main', cpus=1))"
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return undisturbed(tmp_path_factory.mktemp("whole"))
 
 
 def executor(**options: object) -> ClusterExecutor:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,10 +11,11 @@ import pytest
 
 from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor, stop_runs
-from isocompute_sdk.run_folders import locks, store, wrapper
-from isocompute_sdk.specs import Study, dump_spec
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Study
 from isocompute_sdk.training import registry
 from tests.integration.test_closed_loop import made, make_study, records
+from tests.killing import PARTS, Place, kill
 from tests.processes import wait_for
 
 CONTROLLER = """
@@ -44,12 +42,6 @@ executor = LocalExecutor(2, poll_seconds=0.05)
 Campaign(load_study("study.yaml"), "campaign", executor=executor, fit_options={"draws": 20}, base=Path.cwd()).run()
 """
 KILLS = 10
-PARTS: list[tuple[str, ...]] = [(), ("command",), ("process",), ("process", "command")]
-
-
-def start(folder: Path, program: str = CONTROLLER) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHON": str(folder / "python")}
-    return subprocess.Popen([sys.executable, "-c", program], cwd=folder, env=environment)
 
 
 def steps(folder: Path, study: Study) -> int:
@@ -62,14 +54,6 @@ def train_until(folder: Path, study: Study, new_steps: int, controller: subproce
     goal = steps(folder, study) + new_steps
     wait_for(lambda: steps(folder, study) >= goal or controller.poll() is not None)
     return controller.poll() is None
-
-
-def kill(folder: Path, study: Study, parts: tuple[str, ...]) -> None:
-    """SIGKILL to the wrapper (`process`) or the training (`command`) of every run."""
-    for run in study.expand():
-        beat = wrapper.read_json(folder / run.output_dir / wrapper.BEAT_FILE) or {}
-        for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
-            os.killpg(leader, signal.SIGKILL)
 
 
 def training(folder: Path) -> list[str]:
@@ -93,40 +77,37 @@ def test_ten_kills_while_the_built_in_runner_trains_change_no_record(tmp_path: P
     carry_out(study.expand(), registry.load("torch"), LocalExecutor(2), place)
     expected = {run.run_id: records(place / run.output_dir) for run in study.expand()}
     (place / "runs").rename(place / "undisturbed")
-    (place / "study.yaml").write_text(dump_spec(study))
-    (place / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
-    (place / "python").chmod(0o755)
+    campaign = Place(place, study, CONTROLLER, PYTHON)
     rng, kills = random.Random(1), 0
     while kills < KILLS:
-        with start(place) as controller:
+        with campaign.start() as controller:
             assert train_until(place, study, rng.randint(8, 40), controller), "the study is too short for ten kills"
             controller.kill()
-        kill(place, study, rng.choice(PARTS))
+        parts = rng.choice(PARTS)
+        for run in study.expand():
+            kill(place / run.output_dir, parts)
         kills += 1
-    with start(place) as controller:
+    with campaign.start() as controller:
         train_until(place, study, 5, controller)
         controller.kill()
     assert stop_runs([place / run.output_dir for run in study.expand()]).foreign == ()
     # A run that has just finished is not stopped, and takes a moment to leave.
     wait_for(lambda: not training(place))
-    with start(place) as controller:
-        assert controller.wait() == 0
+    campaign.finish()
     assert {run.run_id: records(place / run.output_dir) for run in study.expand()} == expected
     assert not (place / "clashes").exists()
     assert training(place) == []
 
 
-def designed(folder: Path) -> None:
-    """Write a study whose pilot is chosen while it goes on, and an interpreter that notes clashes."""
+def designed(folder: Path) -> Place:
+    """A study whose pilot is chosen while it goes on, and an interpreter that notes clashes."""
     study = make_study().replace(
         sweep=None,
         budget=20_000,
         pilot={"slots": 2, "largest_share": 0.3},
         supervision={"retry_after_seconds": 0.1},
     )
-    (folder / "study.yaml").write_text(dump_spec(study))
-    (folder / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
-    (folder / "python").chmod(0o755)
+    return Place(made(folder), study, CAMPAIGN, PYTHON)
 
 
 def measured(folder: Path) -> dict[str, object]:
@@ -137,28 +118,22 @@ def measured(folder: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_a_whole_campaign_of_the_built_in_runner_is_the_same_after_three_kills(tmp_path: Path) -> None:
-    whole, killed = made(tmp_path / "whole"), made(tmp_path / "killed")
-    designed(whole)
+    whole, place = designed(tmp_path / "whole"), designed(tmp_path / "killed")
     began = time.monotonic()
-    with start(whole, CAMPAIGN) as controller:
-        assert controller.wait() == 0
-    seconds = time.monotonic() - began
-    designed(killed)
+    whole.finish()
+    seconds, killed = time.monotonic() - began, place.folder
     met = 0
     for share, parts in ((0.2, ("command",)), (0.3, ("process",)), (0.3, ("process", "command"))):
-        with start(killed, CAMPAIGN) as controller:
+        with place.start() as controller:
             try:
                 controller.wait(share * seconds)
             except subprocess.TimeoutExpired:
                 met += 1
             controller.kill()
         for run in killed.glob("runs/small/*"):
-            beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
-            for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
-                os.killpg(leader, signal.SIGKILL)
+            kill(run, parts)
     assert met == 3
-    with start(killed, CAMPAIGN) as controller:
-        assert controller.wait() == 0
-    assert measured(killed) == measured(whole)
+    place.finish()
+    assert measured(killed) == measured(whole.folder)
     assert not (killed / "clashes").exists()
     assert training(killed) == []

@@ -301,8 +301,12 @@ class SlurmEngine(Engine):
         found: dict[str, Seen] = {}
         for line in done.stdout.splitlines():
             ref, state, status, *reason = [*line.split(), "", "", ""]
-            if ref.isdecimal():
-                found[ref] = _engine_job(state, status, " ".join(reason).strip())
+            if not ref.isdecimal():
+                continue
+            ours, why = _STATES.get(state, "running"), " ".join(reason).strip()
+            ended = ours in ("finished", "failed") and status.isdecimal()
+            words = state if why in ("", "None", "(null)") else f"{state} ({why})"
+            found[ref] = Seen(ours, os.waitstatus_to_exitcode(int(status)) if ended else None, words)
         return found
 
     def _cancel(self, *arguments: str) -> None:
@@ -346,13 +350,6 @@ def _job_id(printed: str) -> str:
             "Try `sbatch --parsable --wrap true` by hand: a wrapper around sbatch may print something else.",
         )
     return ref
-
-
-def _engine_job(state: str, status: str, reason: str) -> Seen:
-    ours = _STATES.get(state, "running")
-    words = state if reason in ("", "None", "(null)") else f"{state} ({reason})"
-    ended = ours in ("finished", "failed") and status.isdecimal()
-    return Seen(ours, os.waitstatus_to_exitcode(int(status)) if ended else None, words)
 
 
 def _environment() -> dict[str, str]:

@@ -6,33 +6,25 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_simulator import SimulatorBackend
 from isocompute_simulator.configuration import METRICS_FILE
 from isocompute_simulator.train import main
+from tests.backends.framework_runs import run_maker
 
-
-def run_spec(**changes: Any) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "sim",
-        "model": "some/model",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.preset("easy"),
-        "group_size": 16,
-        "problems_per_batch": 32,
-        "update_steps": 200,
-        "evaluation": Evaluation(every_steps=20),
-        "backend": "simulator",
-        "output_dir": "runs",
-    }
-    return RunSpec(**{**values, **changes})
+run_spec = run_maker(
+    preset="easy",
+    run_id="sim",
+    update_steps=200,
+    evaluation=Evaluation(every_steps=20),
+    backend="simulator",
+)
 
 
 def simulate(run: RunSpec, folder: Path) -> RunSet:

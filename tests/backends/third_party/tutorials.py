@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 from tests.documents.document import files_of
+from tests.packages import note_installed
 
 
 def install(tutorial: Path, folder: Path) -> set[str]:
@@ -20,15 +21,7 @@ def install(tutorial: Path, folder: Path) -> set[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
     project = tomllib.loads(files["pyproject.toml"])["project"]
-    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8"
-    )
-    lines: list[str] = []
-    for group, entries in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    note_installed(folder, project["name"], project["version"], project["entry-points"])
     return set(files)
 
 

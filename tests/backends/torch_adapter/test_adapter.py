@@ -6,36 +6,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_torch import TorchBackend
 from isocompute_torch.configuration import TorchOptions, load_configuration
-from tests.backends.framework_runs import keyed
+from tests.backends.framework_runs import run_maker
 
 BACKEND = TorchBackend()
 
 
-def make_run(**changes: Any) -> RunSpec:
-    recipe = changes.pop("recipe", {})
-    values: dict[str, Any] = {
-        "run_id": "small",
-        "model": "task/model",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.model_validate({"preset": "hard", **recipe}),
-        "group_size": 4,
-        "problems_per_batch": 64,
-        "update_steps": 50,
-        "backend": "torch",
-    }
-    return RunSpec(**{**values, **changes})
-
-
-def codes(run: RunSpec, severity: str) -> set[str]:
-    return set(keyed(BACKEND.preflight(run), severity))
+make_run = run_maker(model="task/model", preset="hard", group_size=4, problems_per_batch=64, backend="torch")
 
 
 def start(run: RunSpec, folder: Path) -> Path:

@@ -209,8 +209,6 @@ def test_interrupted_from_the_keyboard_it_can_go_on(
         ({"schema_version": 9}, "schema_version: received 9"),
         ({"group_size": 1}, "group_size"),
         ({"options": {"sampling_batsh": 4}}, "sampling_batsh"),
-        ({"options": {"n_train": 9}}, "n_train"),
-        ({"recipe": {"preset": "hard", "updates_per_batch": 2}}, "updates_per_batch"),
     ],
 )
 def test_a_run_file_that_cannot_be_used(

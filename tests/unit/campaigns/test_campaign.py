@@ -20,6 +20,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Data, Recipe, Study, Sweep
 from isocompute_sdk.training import registry
+from tests.packages import note_installed
 from tests.processes import wait_for
 
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.05)
@@ -32,11 +33,8 @@ SOURCE = Path(__file__).parents[1] / "curve_backend.py"
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     """The backend `curve`, installed as pip would leave it on disk."""
     place = tmp_path_factory.mktemp("site")
-    info = place / "curve-1.0.dist-info"
-    info.mkdir()
     shutil.copy(SOURCE, place / "curve_backend.py")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: curve\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
+    note_installed(place, "curve", entries={"isocompute.backends": {"curve": "curve_backend:CurveBackend"}})
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(place)
         patch.setenv("PYTHONPATH", str(place))

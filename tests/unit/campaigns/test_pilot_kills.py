@@ -6,18 +6,17 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from isocompute_sdk.campaigns.pilot import FOLDER
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.run_folders import locks, store, wrapper
-from isocompute_sdk.specs import Study, dump_spec
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Study
 from isocompute_sdk.specs.study import Pilot
+from tests.killing import PARTS, Place, kill
 from tests.processes import HANG_SECONDS, wait_for
 
 STUDY = Study.model_validate(
@@ -47,76 +46,51 @@ sleep "0.$((RANDOM % 5))"
 while [[ -e hold && -e out/decisions/$(< hold).json ]]; do sleep 0.02; done
 exec INTERPRETER "$@"
 """
-PARTS = [(), ("command",), ("process",), ("process", "command")]
-"""What dies of a run with the controller: nothing, the training, its wrapper, or both."""
 ALL = (*PARTS, None)
 """None: the controller lives, and one run's training dies."""
 
 
-@dataclass
-class Place:
-    """A folder with a study."""
+def kill_after(place: Place, decision: str, parts: tuple[str, ...]) -> None:
+    """SIGKILL once a run has begun that follows from a decision."""
+    (place.folder / "hold").write_text(decision)
+    decided = place.folder / "out" / FOLDER / f"{decision}.json"
+    with place.start() as controller:
+        wait_for(lambda: decided.exists() and place.running(), controller)
+        controller.send_signal(signal.SIGKILL)
+    for run in place.running():
+        kill(run, parts)
+    (place.folder / "hold").unlink()
 
-    folder: Path
 
-    def start(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHON": str(self.folder / "python")}
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=self.folder, env=environment, stderr=log)
+def kill_in(place: Place, delay: float, parts: tuple[str, ...] | None) -> bool:
+    """SIGKILL after so many seconds; whether the controller was still at work."""
+    with place.start() as controller:
+        try:
+            assert controller.wait(delay) == 0, place.said()
+            return False
+        except subprocess.TimeoutExpired:
+            pass
+        if parts is None:
+            for run in place.running()[:1]:
+                kill(run, ("command",))
+            assert controller.wait(HANG_SECONDS) == 0, place.said()
+            return False
+        controller.send_signal(signal.SIGKILL)
+    for run in place.running():
+        kill(run, parts)
+    return True
 
-    def runs(self) -> list[Path]:
-        return sorted(path.parent for path in self.folder.glob("out/runs/kills/*/spec.json"))
 
-    def kill_after(self, decision: str, parts: tuple[str, ...]) -> None:
-        """SIGKILL once a run has begun that follows from a decision."""
-        (self.folder / "hold").write_text(decision)
-        decided = self.folder / "out" / FOLDER / f"{decision}.json"
-        with self.start() as controller:
-            wait_for(lambda: decided.exists() and any(map(locks.is_running, self.runs())), controller)
-            controller.send_signal(signal.SIGKILL)
-        self._kill_runs(parts)
-        (self.folder / "hold").unlink()
-
-    def kill(self, delay: float, parts: tuple[str, ...] | None) -> bool:
-        """SIGKILL after so many seconds; whether the controller was still at work."""
-        with self.start() as controller:
-            try:
-                assert controller.wait(delay) == 0, (self.folder / "log").read_text()
-                return False
-            except subprocess.TimeoutExpired:
-                pass
-            if parts is None:
-                self._kill_runs(("command",), most=1)
-                assert controller.wait(HANG_SECONDS) == 0, (self.folder / "log").read_text()
-                return False
-            controller.send_signal(signal.SIGKILL)
-        self._kill_runs(parts)
-        return True
-
-    def _kill_runs(self, parts: tuple[str, ...], most: int = 100) -> None:
-        for run in [run for run in self.runs() if locks.is_running(run)][:most]:
-            beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
-            for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
-                os.killpg(leader, signal.SIGKILL)
-
-    def finish(self) -> None:
-        with self.start() as controller:
-            assert controller.wait(HANG_SECONDS) == 0, (self.folder / "log").read_text()
-
-    def written(self) -> dict[str, bytes]:
-        """Journals, decisions and the plan."""
-        out = self.folder / "out"
-        paths = [*out.glob("runs/kills/*/metrics.jsonl"), *out.glob(f"{FOLDER}/*.json"), out / "plan.json"]
-        return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+def written(place: Place) -> dict[str, bytes]:
+    """Journals, decisions and the plan."""
+    out = place.folder / "out"
+    paths = [*out.glob("runs/kills/*/metrics.jsonl"), *out.glob(f"{FOLDER}/*.json"), out / "plan.json"]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
 def make(folder: Path, **changes: object) -> Place:
-    folder.mkdir()
     study = STUDY.replace(supervision=STUDY.supervision.replace(retry_after_seconds=0.1), **changes)
-    (folder / "study.yaml").write_text(dump_spec(study))
-    (folder / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
-    (folder / "python").chmod(0o755)
-    return Place(folder)
+    return Place(folder, study, CONTROLLER, PYTHON, "out/runs")
 
 
 def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
@@ -127,8 +101,8 @@ def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
 
 
 def check(place: Place, whole: Place) -> None:
-    assert place.written() == whole.written()
-    assert not any(map(locks.is_running, place.runs()))
+    assert written(place) == written(whole)
+    assert not place.running()
     assert {store.RunWatch(run).status().state for run in place.runs()} == {"finished"}
     assert Plan.load(place.folder / "out" / "plan.json") == Plan.load(whole.folder / "out" / "plan.json")
 
@@ -139,7 +113,7 @@ def kill_one(place: Place, rng: random.Random, seconds: float, kills: int) -> in
     for _ in range(kills):
         parts = rng.choice(ALL)
         # What is left gets shorter with every kill.
-        hit = place.kill(rng.uniform(0, seconds / (met + 1)), parts)
+        hit = kill_in(place, rng.uniform(0, seconds / (met + 1)), parts)
         met += hit or parts is None
         if not hit:
             break
@@ -151,7 +125,7 @@ def test_a_campaign_that_is_killed_decides_and_records_the_same(tmp_path: Path) 
     short = Pilot(slots=3, largest_share=0.2, stop_early=False)
     whole, _ = undisturbed(tmp_path / "whole", pilot=short)
     place = make(tmp_path / "kills", pilot=short)
-    place.kill_after("1-round", ("command",))
+    kill_after(place, "1-round", ("command",))
     place.finish()
     check(place, whole)
 

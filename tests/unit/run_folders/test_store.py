@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
+from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 
@@ -106,30 +106,6 @@ def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None
     assert store.is_finished(tmp_path)
 
 
-def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
-    append(tmp_path, START)
-    watch = store.RunWatch(tmp_path)
-    line = json.dumps(record("step", 7)) + "\n"
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write(line[:20])
-        file.flush()
-        assert watch.status().step == 0
-        assert len(journal_records.read(tmp_path / "metrics.jsonl")) == 1
-        file.write(line[20:])
-    assert watch.status().step == 7
-
-
-def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:
-    append(tmp_path, START, evaluation(0, [0, 0]), record("step", 9), record("end", 9, status="failed", message="oops"))
-    watch = store.RunWatch(tmp_path)
-    assert (watch.status().state, watch.status().message) == ("failed", "oops")
-    new = tmp_path / "new"
-    new.mkdir()
-    append(new, START, evaluation(0, [0, 0]), record("step", 5))
-    os.replace(new / "metrics.jsonl", tmp_path / "metrics.jsonl")
-    assert (watch.status().state, watch.status().step) == ("stopped", 5)
-
-
 def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
     wrapper.write_exit(tmp_path, 1, 0, stopped=False)
     assert store.is_finished(tmp_path)
@@ -170,15 +146,6 @@ def test_runs_are_found_at_any_depth_in_natural_order(tmp_path: Path) -> None:
         store.find_runs(tmp_path / "empty")
     with pytest.raises(RecordError):
         store.find_runs(tmp_path / "missing")
-
-
-def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
-    append(tmp_path, START)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write("{broken\n")
-    with pytest.raises(RecordError, match=r"metrics.jsonl:2"):
-        journal_records.read(tmp_path / "metrics.jsonl")
-    assert journal_records.read(tmp_path / "missing" / "metrics.jsonl") == []
 
 
 @pytest.mark.parametrize("name", ["request.json", "log.txt", ".lock"])

@@ -81,6 +81,7 @@ def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
     found = Throughput.measure(RunSet.from_columns(columns), gpus=4)
     assert (found.step_overhead_seconds, found.rollouts_per_second) == (pytest.approx(30), pytest.approx(64))
     assert found.tokens_per_rollout == pytest.approx(600)
+    assert found.evaluation_rollouts_per_second is None
     assert found.measured is not None
     assert found.measured.steps == 3 * 100
     assert found.measured.rollouts == 8 * 256 * 90

@@ -100,22 +100,6 @@ def test_one_batch_or_near_ones_give_no_knee(pairs: Sequence[tuple[int, int]]) -
     assert found.refusal(8 * batch) is not None
 
 
-def test_the_column_gpu_seconds_will_do() -> None:
-    clock = Clock(growth=0, floor=0, overhead=30, rate=64, step_noise=0)
-    rows = [(bp, step) for bp in (16, 64, 256) for step in range(0, 101, 10)]
-    columns = {
-        "n": [8] * len(rows),
-        "bp": [bp for bp, _ in rows],
-        "step": [step for _, step in rows],
-        "gpu_seconds": [8 * step * clock.step_seconds(8 * bp) for bp, step in rows],
-        "avg@4": [0.5] * len(rows),
-    }
-    found = Throughput.measure(RunSet.from_columns(columns), gpus=8)
-    assert found.step_overhead_seconds == pytest.approx(30, rel=1e-6)
-    assert found.rollouts_per_second == pytest.approx(64, rel=1e-6)
-    assert found.evaluation_rollouts_per_second is None
-
-
 def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
     plain = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
     with pytest.raises(FitError, match="isocompute run --probe"):

@@ -17,6 +17,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Data, ProblemSource
 from isocompute_sdk.training import problem_sets
 from isocompute_sdk.training import problem_sets as generators
+from tests.packages import note_installed
 
 PACKAGE = """
 import random
@@ -63,10 +64,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     place.mkdir(parents=True)
     (place / "factory.py").write_text(PACKAGE)
     (place / "__init__.py").write_text("from .factory import create_dataset\n")
-    (tmp_path / "site" / "reasoning_gym-9.dist-info").mkdir()
-    (tmp_path / "site" / "reasoning_gym-9.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: reasoning-gym\nVersion: 9\n"
-    )
+    note_installed(tmp_path / "site", "reasoning-gym", "9")
     monkeypatch.syspath_prepend(tmp_path / "site")
     forget()
     yield

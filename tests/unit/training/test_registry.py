@@ -10,6 +10,7 @@ import pytest
 from isocompute_sdk import RunSet
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.training import registry
+from tests.packages import note_installed
 
 Install = Callable[..., None]
 
@@ -31,19 +32,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def add(distribution: str, module: str, source: str, *entries: str) -> None:
         (tmp_path / f"{module}.py").write_text(source)
-        info = tmp_path / f"{distribution}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[isocompute.backends]\n" + "\n".join(entries) + "\n")
+        named = dict(entry.split(" = ") for entry in entries)
+        note_installed(tmp_path, distribution, entries={"isocompute.backends": named})
         monkeypatch.syspath_prepend(tmp_path)  # also drops the finder's caches
 
     return add
-
-
-def test_a_third_party_backend_is_found_and_loaded(install: Install) -> None:
-    install("acme", "acme_backend", GOOD, "mine = acme_backend:Mine")
-    assert {"mine", "openrlhf"} <= set(registry.available())
-    assert registry.load("mine").script.__self__.name == "mine"  # type: ignore[attr-defined]
 
 
 def test_only_runs_of_one_framework_that_has_a_backend_have_one() -> None:

@@ -12,6 +12,7 @@ from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study, dump_spec, parse_spec
 from isocompute_sdk.specs.executor import available
+from tests.packages import note_installed
 
 STUDY = """\
 name: small
@@ -41,15 +42,9 @@ def study(lines: str) -> Study:
 @pytest.fixture
 def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A package with executors of its own, one of which cannot be loaded."""
-    info = tmp_path / "farm-1.0.dist-info"
-    info.mkdir()
     (tmp_path / "farm_of_tests.py").write_text(PLUGIN)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
-    names = {"farm": "farm_of_tests:Spec", "bare": "farm_of_tests:Bare", "broken": "no_such_module:Spec"}
-    entries = "".join(
-        f"{name} = {target}\n" for name, target in {**names, "wrong": "farm_of_tests:LocalExecutor"}.items()
-    )
-    (info / "entry_points.txt").write_text(f"[isocompute.executors]\n{entries}")
+    names = {name: f"farm_of_tests:{target}" for name, target in OWN.items()}
+    note_installed(tmp_path, "farm", entries={"isocompute.executors": {**names, "broken": "no_such_module:Spec"}})
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "farm_of_tests", raising=False)
     return "farm"

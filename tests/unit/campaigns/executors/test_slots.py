@@ -13,9 +13,10 @@ from isocompute_sdk.campaigns.carrying_out import prepare
 from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
+from isocompute_sdk.specs import Hardware, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs, needs_of
+from tests.backends.framework_runs import contract_run
 from tests.processes import HANG_SECONDS, wait_for
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
@@ -153,18 +154,7 @@ def test_status_names_the_gpus_while_the_run_goes_on(gpus: list[str], job: Calla
 
 
 def run_for(backend: str, gpus: int = 1, **options: object) -> RunSpec:
-    return RunSpec(
-        run_id="needs",
-        model="Qwen/Qwen2.5-0.5B-Instruct",
-        data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        recipe=Recipe.preset("easy"),
-        group_size=4,
-        problems_per_batch=32,
-        update_steps=50,
-        backend=backend,
-        hardware=Hardware(gpus=gpus),
-        options=options,
-    )
+    return contract_run(backend=backend, hardware=Hardware(gpus=gpus), options=options)
 
 
 @pytest.mark.parametrize(
