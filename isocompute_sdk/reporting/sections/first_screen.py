@@ -159,8 +159,8 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
         return []
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
-    run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f}"
-    label = "Gain over the best run so far" + ("" if named else " (taken as today's)")
+    run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
+    label = "Gain over the best run so far, as fitted" + ("" if named else " (taken as today's)")
     facts = [Fact(label, mean, run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}")]
     if gain.probability is not None and not named:
         facts.append(Fact("Probability of beating it", say.chance(gain.probability)))
