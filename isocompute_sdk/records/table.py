@@ -259,8 +259,8 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
         empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
         batch = schema.batch_asked(frame["group_size"].unique().to_list())
         raise RecordError(
-            f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
-            f"problems_per_batch, for want of {' and '.join(empty)}",
+            f"{source.locate(index)}: rollouts are not given, and cannot be computed from step * group_size * "
+            f"problems_per_batch without {' and '.join(empty)}",
             f"Give rollouts, or step and {batch} ({batch}=256 sets it for all rows).",
         ).in_shell(
             f"Give rollouts, or step and {batch} (--set {batch}=256 sets it for all rows).",
@@ -453,7 +453,7 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
 
 
 _LIKELY: dict[str, str] = {
-    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|(n|num)_gen\w*",
+    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n(um)?_gen.*",
     "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
     "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
