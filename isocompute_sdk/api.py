@@ -452,7 +452,7 @@ def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]
     if unknown := assumed(plan.settings):
         lines += ["ASSUMED: neither runs nor you gave these. Give yours: isocompute launch PLAN --change NAME=VALUE"]
         for row in unknown:
-            remark = " (unknown: use your runs')" if row.name == "learning_rate" else ""
+            remark = " (unknown: give that of your runs)" if row.name == "learning_rate" else ""
             lines.append(f"  {RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}{remark}")
         lines.append("")
     if differing:

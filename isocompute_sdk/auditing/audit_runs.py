@@ -261,7 +261,7 @@ def _apart(groups: Sequence[Group]) -> list[str]:
         differing = "; ".join(
             f"{name} ({_value(mine)} and {_value(other)})" for name, (mine, other) in between[nearest].items()
         )
-        why = f"differ in {differing}" if differing else "stay apart: unstated context fields fit several groups"
+        why = f"differ in {differing}" if differing else "stay apart: their unstated context fields fit several groups"
         found.append(f"groups {i + 1} and {nearest + 1} {why}")
     return found
 

@@ -221,8 +221,8 @@ def choose_measure(
                 Note(
                     "range-guessed",
                     "warning",
-                    f"{name} leaves 0 to 1; a range of {bounds[0]:g} to {bounds[1]:g} is assumed. It determines the "
-                    "possible gain and what counts as a tie. Give the true range (--bounds).",
+                    f"{name} has values outside 0 to 1; a range of {bounds[0]:g} to {bounds[1]:g} is assumed. It "
+                    "determines the possible gain and what counts as a tie. Give the true range (--bounds).",
                     {"bounds": list(bounds)},
                 )
             )

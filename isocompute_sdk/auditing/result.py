@@ -219,12 +219,12 @@ class Audit(Saved):
         if any(run.expected is not None for run in runs):
             lines.append(
                 "Reached: the run's own best, a mean of a few successive evaluations. Best there: the best known "
-                "n x B_p at the same rollouts, with its fitted reward. Behind by: fitted reward missing to that. Equal "
-                "at: rollouts with which the best known n reaches the same fitted reward, as a share of the run's. The "
-                "last two are about runs of that n on average, not about one run's luck."
+                "n x B_p at the same rollouts, with its fitted reward. Behind by: how far the run's fitted reward "
+                "lies below that. Equal at: rollouts with which the best known n reaches the same fitted reward, as a "
+                "share of the run's. The last two are about runs of that n on average, not about one run's luck."
             )
         if any(run.standing in ("undecided", "alone") for run in runs):
-            lines.append("Which runs would settle what is open: isocompute next RUNS --budget C.")
+            lines.append("Which runs would settle open questions: isocompute next RUNS --budget C.")
         if any(run.forecast and run.compared for run in runs):
             lines.append("*: the best known n was not run this far; it is a forecast.")
         return lines

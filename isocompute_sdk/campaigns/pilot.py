@@ -375,7 +375,8 @@ class DesignedPilot:
         )
         if not design.runs:
             raise PlanError(
-                f"{self.budget} pay for no pilot: largest_share leaves {max(most, 0.0) / self.budget.amount:.1%} "
+                f"{self.budget} is too small for a pilot: largest_share leaves "
+                f"{max(most, 0.0) / self.budget.amount:.1%} "
                 f"of it for one: {design.first.reason}",
                 "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
                 "study a sweep.",

@@ -30,8 +30,8 @@ def backtest(
     cuts: Annotated[
         list[float] | None, opt.option("Share of the compute that a pilot sees; repeatable. Default: 1/8, .3, .5.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Pilots per cut, each of one seed.")] = 1,
-    min_evaluations: Annotated[int, typer.Option(min=1, help="Evaluations that an n needs in a pilot.")] = 4,
+    seeds: Annotated[int, typer.Option(min=1, help="Pilots per cut, one seed each.")] = 1,
+    min_evaluations: Annotated[int, typer.Option(min=1, help="Minimum evaluations of each n in a pilot.")] = 4,
     csv: Annotated[Path | None, opt.option("Write every row here.", "Output")] = None,
     json: opt.Json = False,
 ) -> None:

@@ -37,8 +37,8 @@ def doctor(
     output: Annotated[
         Path | None,
         opt.option(
-            "Write the runs as one table here (.parquet, .csv, .jsonl), or the questions that the files leave "
-            "open as a mapping to answer (.yaml). With --speed: the throughput (.yaml).",
+            "Write the runs here as one table (.parquet, .csv, .jsonl), or the open questions as a mapping to fill in "
+            "(.yaml). With --speed: the throughput (.yaml).",
             None,
             "--output",
             "-o",
@@ -47,8 +47,8 @@ def doctor(
     where: Annotated[
         list[str] | None,
         opt.option(
-            "With --output, keep only runs with this value, e.g. --where train_data=math; null where it is "
-            "unknown; repeatable."
+            "With --output, keep only runs with this value, e.g. --where train_data=math; null means unknown; "
+            "repeatable."
         ),
     ] = None,
     reading: ReadingOptions,
@@ -56,7 +56,7 @@ def doctor(
     seconds: Annotated[str | None, opt.option("Metric that holds seconds per step.", SPEED)] = None,
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs.", SPEED)] = None,
     usd_per_gpu_hour: Annotated[
-        float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.", SPEED)
+        float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", SPEED)
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -125,7 +125,7 @@ def _with_collapse(finding: RunFinding) -> RunFinding:
     asked = None if is_training_reward(finding.metric) else finding.metric
     seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code == "collapsed-run"]
     problems = tuple(f"the reward collapsed, {one.where}: {one.seen}" for one in seen)
-    advice = ("use what came before; isocompute status --watch says what may have caused it",) * len(problems)
+    advice = ("use only the data before it; isocompute status --watch names likely causes",) * len(problems)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
@@ -181,7 +181,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     if output.suffix not in WRITERS:
         raise SpecError(
             f"--output {output}; accepted: a name that ends in {', '.join((*WRITERS, '.yaml'))}",
-            "Choose the format by the end of the name.",
+            "The suffix of the name chooses the format.",
         )
     # The output file must not be an input, by name or through a glob.
     named = [one for path in paths for one in ([path] if path.exists() else Listing.of(path).below)]
@@ -205,7 +205,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     if len(unsized) > 1:
         read = [f"--map {quote(str(reading.map))}"] if reading.map is not None else [quote(str(path)) for path in paths]
         again = " ".join(["isocompute doctor", *read, *reading.words()])
-        say(f"n and B_p are unknown: collect what files say, {again} --output map.yaml")
+        say(f"n and B_p are unknown: collect what the files say, {again} --output map.yaml")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
@@ -252,7 +252,9 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
         return
-    say(f"wrote {target}: " + (f"{len(mapping.runs)} runs" if mapping.runs else "all files say n and B_p themselves"))
+    say(
+        f"wrote {target}: " + (f"{len(mapping.runs)} runs" if mapping.runs else "the files state n and B_p of all runs")
+    )
     for name, run in mapping.runs.items():
         if run.skip:
             say(printable(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}"))

@@ -33,13 +33,13 @@ class RestOptions:
     remaining: Annotated[
         str | None,
         opt.option(
-            "What is left: 2M rollouts, 40 gpu_hours, 500 usd. Shows what can be done with it.", _REST, "--remaining"
+            "Remaining budget: 2M rollouts, 40 gpu_hours, 500 usd. Compares ways to spend it.", _REST, "--remaining"
         ),
     ] = None
     follow: Annotated[
-        str | None, opt.option("Option whose commands are printed; by default the best one.", _REST, "--follow")
+        str | None, opt.option("Print the commands of this option; by default the best one.", _REST, "--follow")
     ] = None
-    plan: Annotated[Path, opt.option("Where the plan is saved that the commands start from.", _REST, "--plan")] = Path(
+    plan: Annotated[Path, opt.option("Where to save the plan that the commands use.", _REST, "--plan")] = Path(
         "replan-plan.json"
     )
     backend: Annotated[
@@ -56,13 +56,11 @@ class RestOptions:
 @with_option_groups
 def forecast(
     *,
-    logs: Annotated[
-        list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")
-    ] = None,
+    logs: Annotated[list[Path] | None, typer.Argument(help="Logs of any runs: files, folders or globs.")] = None,
     to: Annotated[str, opt.option("How far ahead, as a multiple of the run's compute: 2x, 4x.", None, "--to")] = "4x",
-    run: Annotated[str | None, opt.option("Run to look at; by default every run of the logs.", None, "--run")] = None,
+    run: Annotated[str | None, opt.option("Run to forecast; by default every run in the logs.", None, "--run")] = None,
     fits: Annotated[
-        Path | None, opt.option("Saved fits of a sweep of the same recipe: its other runs serve as prior.")
+        Path | None, opt.option("Saved fits of a sweep with the same recipe: its other runs serve as the prior.")
     ] = None,
     checkpoints: opt.Checkpoints = None,
     rest: RestOptions,

@@ -39,28 +39,28 @@ def launch(
     output_dir: Annotated[str, opt.option("Folder for everything the run writes.")] = "runs/plan",
     gpus: Annotated[
         int | None,
-        typer.Option(min=1, help="GPUs of the run; by default the plan's own number, or the most it allows."),
+        typer.Option(min=1, help="GPUs of the run; by default the plan's number, or the largest it allows."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
     overrides: Annotated[
-        bool, opt.option("Print only the flags of the plan, to append to a command of your own.", None, "--overrides")
+        bool, opt.option("Print only the flags of the plan, to append to your own command.", None, "--overrides")
     ] = False,
     against: Annotated[
-        Path | None, opt.option("Your own script: shows what it would run beside the plan, and writes nothing.")
+        Path | None, opt.option("Your own script: compares its settings with the plan and writes nothing.")
     ] = None,
     option: Annotated[list[str] | None, opt.option("Backend option name=value; repeatable.", None, "--option")] = None,
     change: Annotated[
         list[str] | None,
         opt.option(
-            "Another number than the plan's: group_size=64, problems_per_batch, update_steps, learning_rate, "
-            "budget, or a field of the recipe; repeatable. The rest is computed again.",
+            "Change a value of the plan: group_size=64, problems_per_batch, update_steps, learning_rate, "
+            "budget, or a field of the recipe; repeatable. The rest is recomputed.",
             None,
             "--change",
         ),
     ] = None,
     save_plan: Annotated[Path | None, opt.option("Save the changed plan here (JSON).")] = None,
     script: Annotated[Path, opt.option("Where to write the script.")] = Path("launch.sh"),
-    dry_run: Annotated[bool, opt.option("Print the script, write nothing.", None, "--dry-run")] = False,
+    dry_run: Annotated[bool, opt.option("Print the script without writing it.", None, "--dry-run")] = False,
     json: opt.Json = False,
 ) -> None:
     """Write the script that trains a plan; start it with `bash launch.sh` in the folder of its data and reward file.
@@ -148,10 +148,10 @@ def _assumed(plan: Plan) -> Iterator[str]:
     from isocompute_sdk.planning.plan import assumed_values
 
     if values := assumed_values(plan):
-        yield f"assumed, since neither runs nor you gave them: {values}"
+        yield f"assumed, since neither the runs nor you gave them: {values}"
     if "learning_rate" in plan.decision.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
-        yield f"learning rate unknown, {rate}: give yours, --change learning_rate=RATE"
+        yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
 
 
 def _to_edit(text: str) -> tuple[list[str], str]:
@@ -165,7 +165,7 @@ def _to_edit(text: str) -> tuple[list[str], str]:
     programs = re.findall(r"^cat > \"\$run/(\S+\.py)\" <<", text, re.MULTILINE)
     rest = f"{len(lines):,} lines in all (--dry-run prints them)"
     if programs:
-        rest += f"; beside these it carries {len(programs)} programs that check and run the training: "
+        rest += f"; it also carries {len(programs)} programs that check and run the training: "
         rest += ", ".join(programs)
     return part, rest
 
@@ -184,7 +184,7 @@ def _absent(files_of: Mapping[str, str]) -> Note | None:
     if not missing:
         return None
     named = ", ".join(f"{flag} {value}" for flag, value in missing.items())
-    text = f"not found from this folder: {named}. The script needs them where it is started."
+    text = f"not found in this folder: {named}. The script needs them in the folder where it is started."
     return Note("data-not-here", "info", text, {"files": missing})
 
 
@@ -237,7 +237,7 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             lines.append((" " if row.same else "!", row.name, theirs, ours, where))
         say("\n".join(_aligned(lines)))
         different = sum(not row.same for row in compared.rows)
-        say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default holds.")
+        say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default applies.")
         for gap in compared.gaps:
             say(f"open: {printable(gap)}")
         if not overrides:

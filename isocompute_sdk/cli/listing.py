@@ -25,8 +25,8 @@ KINDS = {
     "models": "models with published laws",
     "notes": "codes of notes: what each means and what to do",
     "published": "published laws",
-    "schema": "JSON schemas of the files that people write and that commands save",
-    "sweeps": "real sweeps on which choices of n are judged",
+    "schema": "JSON schemas of the files that you write and that commands save",
+    "sweeps": "real sweeps on which choices of n are tested",
 }
 SPECS = {
     "study": "specs:Study",
@@ -248,7 +248,7 @@ def _details(info: BackendInfo) -> Iterator[str]:
         yield f"  {option.name} ({option.type}{default})"
         yield from _indented(option.description, "    ")
     if info.passes:
-        yield f"flags of {info.framework} that --option also takes, by its own names"
+        yield f"flags of {info.framework} that --option also accepts"
         yield from (f"  {pattern}" for pattern in info.passes)
 
 

@@ -41,7 +41,7 @@ def next_runs(
         typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). Nothing: design a pilot."),
     ] = None,
     slots: Annotated[
-        int, typer.Option(help="Runs that can go on at the same time; a designed pilot does not depend on it.", min=1)
+        int, typer.Option(help="Runs that can train at the same time; does not affect a designed pilot.", min=1)
     ] = 1,
     checkpoints: opt.Checkpoints = None,
     fitting: FittingOptions,
@@ -80,11 +80,11 @@ def next_runs(
     budget = planning.amount() if planning.budget is not None else None if study is None else study.budget
     if budget is None:
         what = "--budget" if study is None else f"{paths[0]} with a budget, or --budget"
-        raise SpecError(f"accepted: {what}, what may be spent on runs and plan together", "For example --budget 3M.")
+        raise SpecError(f"accepted: {what}, the budget of runs and plan together", "For example --budget 3M.")
     if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
-            "A study says what is trained: give it in place of the runs.",
+            "Give the study in place of the runs: it says what to train.",
         )
     found, fits = _answer(paths, study, budget, slots, fitting, planning)
     first = found if isinstance(found, NextRuns) else found.first
@@ -134,8 +134,8 @@ def _scripts(
     if unknown:
         names = ", ".join(option.removeprefix("--set ").partition("=")[0] for option in unknown)
         yield (
-            f"unknown: the runs do not record {names}. The scripts below assume values, and runs of another recipe do "
-            "not belong beside yours. Say once what yours had, and the pilot is trained with it:"
+            f"unknown: the runs do not record {names}. The scripts below assume values, and runs with another recipe "
+            f"cannot be compared with yours. State the values of your runs once, and the scripts use them:"
         )
         fill_in = f"isocompute fit RUNS {' '.join(unknown)} --output fits.json"
         yield fill_in if is_saved else typed.asking("next", *unknown)
@@ -147,7 +147,7 @@ def _scripts(
     yield from _launches(first, paths, checkpoints, fits, "" if model_known else " --model NAME_OR_FOLDER")
     if fitting.map is None and not is_saved:
         folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
-        yield f"when they have run: {typed.asking('next', *folders, *unknown)}"
+        yield f"when they have finished: {typed.asking('next', *folders, *unknown)}"
 
 
 def _answer(
@@ -235,9 +235,9 @@ def _launches(
             checkpoint = saved.get(run.continues)
             folder = None if checkpoint is None else checkpoint.loadable
             if checkpoint is None:
-                looked = ", ".join(map(str, places)) or "no folder: saved fits do not say where runs lie"
+                looked = ", ".join(map(str, places)) or "no folder: saved fits do not record where the runs are"
                 yield (
-                    f"# {run.continues} cannot be continued by a script: no checkpoint of it was found (searched: "
+                    f"# {run.continues} cannot be continued by a script: its checkpoint was not found (searched: "
                     f"{looked}). Name its folder with --checkpoints, or train the {steps:,} steps from the start:"
                 )
             elif folder is None and checkpoint.convert is None:
@@ -251,8 +251,8 @@ def _launches(
                     folder = checkpoint.path / "merged"
                 steps, start = steps - checkpoint.step, f" --model {quote(str(folder))}"
                 yield (
-                    f"# {run.continues} goes on from its checkpoint at step {checkpoint.step:,}; the state of the "
-                    "optimiser, the warm-up and the reference of the KL term begin there:"
+                    f"# {run.continues} continues from its checkpoint at step {checkpoint.step:,}; the optimiser "
+                    f"state, the warm-up and the KL reference start anew there:"
                 )
         seed = f" --seed {run.seed}" if run.seed else ""
         yield (

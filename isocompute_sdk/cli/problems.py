@@ -37,10 +37,10 @@ def problems(
     split: Annotated[str, opt.option("Split of a data set.")] = "train",
     config: Annotated[str | None, opt.option("Configuration of a data set, such as main.")] = None,
     file: Annotated[str | None, opt.option("One file of a data set.")] = None,
-    prompt_key: Annotated[str | None, opt.option("Key of the prompt, if it has an unusual name.")] = None,
-    answer_key: Annotated[str | None, opt.option("Key of the answer, if it has an unusual name.")] = None,
+    prompt_key: Annotated[str | None, opt.option("Key that holds the prompt, if it is not recognised.")] = None,
+    answer_key: Annotated[str | None, opt.option("Key that holds the answer, if it is not recognised.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only this many rows.")] = None,
-    template: Annotated[str | None, opt.option("Text of every prompt, with {prompt} where the problem stands.")] = None,
+    template: Annotated[str | None, opt.option("Prompt template; {prompt} stands for the problem.")] = None,
     reward: Annotated[
         str | None,
         opt.option(
@@ -55,8 +55,8 @@ def problems(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting of the generator; repeatable.", rich_help_panel=DRAWN),
     ] = None,
-    validation: Annotated[Path, opt.option("Problem file of the held-out problems.", DRAWN)] = Path("validation.jsonl"),
-    held_out: Annotated[int, typer.Option(min=1, help="Held-out problems.", rich_help_panel=DRAWN)] = 300,
+    validation: Annotated[Path, opt.option("File for the held-out problems.", DRAWN)] = Path("validation.jsonl"),
+    held_out: Annotated[int, typer.Option(min=1, help="Number of held-out problems.", rich_help_panel=DRAWN)] = 300,
     label: Annotated[
         str | None,
         typer.Option(
@@ -209,7 +209,7 @@ def _of_study(path: Path, *, json: bool) -> None:
         say(f"wrote {name}: {count:,} problems")
     wanted = study.data.n_problems
     if wanted is not None and written[study.data.train] < wanted:
-        say(f"note: the study says data.n_problems: {wanted:,}; the data set has fewer that are kept")
+        say(f"note: the study says data.n_problems: {wanted:,}; fewer problems of the data set were kept")
     say(f"reward: {study.data.reward}")
     if study.problems.reward is not None:
         say(f"next: pip install {quote('isocompute[math]')} where the training runs; isocompute run {quote(str(path))}")

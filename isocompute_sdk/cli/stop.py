@@ -52,11 +52,11 @@ def stop(
         for place in stopped.ended:
             say(f"{place.name} ended")
         if not any(vars(stopped).values()):
-            say(f"no run goes on in {folder}")
+            say(f"no run is active in {folder}")
     if stopped.foreign:
         raise RecordError(
-            f"{', '.join(place.name for place in stopped.foreign)}: started by another program than isocompute run, or "
-            "on another machine",
+            f"{', '.join(place.name for place in stopped.foreign)}: not started by isocompute run, or started on "
+            f"another machine",
             "End it where it was started, e.g. with Ctrl-C, or run isocompute stop there.",
         )
     if stopped.unanswered:

@@ -475,7 +475,7 @@ class _Answer:
             return Card("stop-here", f"the reward falls{began}; {chance}", keep)
         gain = float(gain_D.mean())
         expected = f"{last.factor:g}x the compute is expected to gain {gain:+.3f} on the best so far"
-        missed = f"{expected}; {self.worth:g} or more, missed by stopping, has probability {gains:.2f}"
+        missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
         if found.flat.now >= LEVEL:
             words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
             return Card("stop-here", f"{words}; {missed}", keep)

@@ -79,7 +79,7 @@ class GivenAlerts:
     given: tuple[GivenAlert, ...]
 
 
-ALERTS = Document("alerts", 1, GivenAlerts, remedy="Remove the file: every alert is then given again.")
+ALERTS = Document("alerts", 1, GivenAlerts, remedy="Remove the file: every alert is then reported again.")
 
 
 @dataclass

@@ -212,7 +212,7 @@ def nothing_learned(run: RunTraces, least: int = LASTING) -> list[Finding]:
     if reward is not None:
         values["train_reward"] = float(reward.value_T.mean())
         told = f"; mean training reward {reward.value_T.mean():.3f}"
-    seen = f"all {len(trace)} logged updates had no gradient: the rewards of every group were equal{told}"
+    seen = f"all {len(trace)} logged updates had no gradient: within every group all rewards were equal{told}"
     return [Finding.at("nothing-learned", "warning", trace, 0, seen, values)]
 
 

@@ -48,7 +48,7 @@ _LOWER_RATE = Try("restart from an earlier checkpoint with a third of the learni
 _MORE_PROBLEMS = Try("a larger B_p, which stabilises training, most of all on hard sets", PAPER, "section 4")
 
 ADVICE: dict[str, Advice] = {
-    "entropy-collapse": Advice("entropy is nearly used up while most failures remain", (_PAIR, _LOWER_RATE)),
+    "entropy-collapse": Advice("entropy has collapsed while most answers are still wrong", (_PAIR, _LOWER_RATE)),
     "entropy-explosion": Advice(
         "entropy grows and stays up",
         (Try("no entropy bonus without its KL term, and neither on hard sets", PAPER, "section 3"), _LOWER_RATE),
@@ -71,7 +71,7 @@ ADVICE: dict[str, Advice] = {
     "nothing-learned": Advice(
         "the run has learned nothing",
         (
-            Try("the reward function by hand on a few responses: does it find the answer in them?", GUESS),
+            Try("check the reward function by hand on a few responses: does it find the answer in them?", GUESS),
             Try("a larger n, or easier problems, if the rewards are 0; harder ones if they are 1", GUESS),
         ),
     ),

@@ -54,13 +54,13 @@ _FIELDS = {
 }
 """What a question is about, in words."""
 _ADVICE = {
-    "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
+    "log-cut-off": "nothing if the run is still going; otherwise copy the file again",
     "log-damaged": "copy the file again",
     "text-not-utf8": "save the file as UTF-8",
     "log-starts-late": "add the log of the earlier part",
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "add --set eval_samples=K",
-    "column-assumed": "if that is wrong, do as it says",
+    "column-assumed": "follow the message if this is wrong",
 }
 
 
@@ -196,7 +196,7 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     remarks = _remarks(findings)
     if found.unread:
         counts = ", ".join(f"{count} {ending}" for ending, count in found.unread.most_common())
-        remarks.append(f"not looked at: {counts}. Name them to try.")
+        remarks.append(f"not read: {counts}. Name them to try.")
     verdict, question, next_ = _next(found, mapping, findings, paths)
     return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
@@ -400,7 +400,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     elif is_training_reward(metric) or runs.filter(metric=metric).eval_sets == (TRAIN_SET,):
         found.append(
             (
-                "only the training reward was logged, which keeps rising where a validation reward falls",
+                "only the training reward was logged, which can rise while a validation reward falls",
                 "evaluate on held-out problems; until then read every answer as one about the training reward",
             )
         )

@@ -158,7 +158,7 @@ def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
     if saved is None or saved.generated is None:
         message = (
             f"run {log.name!r}: {tag} says that up to {times.value_T.max():g} batches were generated for an update, "
-            "and nothing how large they were: C is a lower limit. Put the configuration of the run beside its log."
+            f"but not how large they were: C is a lower limit. Put the configuration of the run beside its log."
         )
         note = Note("generations-not-counted", "warning", message, {"run_id": log.name, "tag": tag})
         return replace(log, notes=(*log.notes, note))

@@ -300,7 +300,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, all_ in apart.items():
         if name in SIZES:
             shown = {f"{one.value:g}" if isinstance(one.value, float) else str(one.value): one.evidence for one in all_}
-            found.unknown[name] = Unknown(f"Sources disagree about {name} of {log.name!r}. Which holds?", shown)
+            found.unknown[name] = Unknown(f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
         else:
             found.disagreements[name] = all_
     rollouts = None if config is None or "problems_per_batch" in found.values else config.rollouts
@@ -329,11 +329,11 @@ def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
     for column, symbol in zip(N_AND_BP, ("n", "B_p"), strict=True):
         if column in found.values or column in found.unknown or (column != N_AND_BP[0] and found.rollouts is not None):
             continue
-        asks = f"Nothing says the {column} ({symbol}) of these runs; what is it?"
+        asks = f"No file states the {column} ({symbol}) of these runs. What is it?"
         if column != N_AND_BP[0] and config is not None and config.batch is not None:
             asks = (
-                f"These runs generated {config.batch.value} rollouts on each device ({config.batch.evidence}), on how "
-                "many is not said. What was B_p, problems per batch over all devices?"
+                f"These runs generated {config.batch.value} rollouts on each device ({config.batch.evidence}), but "
+                f"the number of devices is not stated. What was B_p, problems per batch over all devices?"
             )
         found.unknown[column] = Unknown(asks)
 
@@ -484,7 +484,7 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         shown = "; ".join(found.unknown[apart].candidates.values())
         raise RecordError(
             f"{log.source}: run {log.name!r}: sources disagree about {apart}: {shown}",
-            f"Give the one that holds: --set {apart}=...",
+            f"Give the right one: --set {apart}=...",
         )
     if not unknown:
         return
@@ -492,7 +492,7 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
     where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
     propose = "let `isocompute doctor PATH --output map.yaml` collect what files say"
     raise RecordError(
-        f"{log.source}: nothing says the {unknown[0]} of run {log.name!r} ({where}); accepted: a whole number >= 1",
+        f"{log.source}: the {unknown[0]} of run {log.name!r} is unknown ({where}); accepted: a whole number >= 1",
         f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "
         f"{propose}.",
         options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),

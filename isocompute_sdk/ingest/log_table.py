@@ -242,7 +242,7 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     found = {tag: meaning for tag, meaning in known.items() if tag not in reading.ignore}
     if not found:
         raise RecordError(
-            f"{log.source}: run {log.name!r} logs nothing known; it has: {', '.join(log.tags[:20]) or 'no tags'}",
+            f"{log.source}: run {log.name!r} logs no known tag; it has: {', '.join(log.tags[:20]) or 'no tags'}",
             "Say which tag is the evaluation, e.g. rename={'eval/acc': 'avg@4'}.",
         ).in_shell("Say which tag is the evaluation, e.g. --rename eval/acc=avg@4.")
     return found
@@ -284,7 +284,7 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     unknown = sorted({meaning.metric for meaning in known.values() if meaning.needs_k})
     if unknown:
         message = (
-            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}. Give them, e.g. --set "
+            f"run {name!r}: the number of samples behind {', '.join(unknown)} is unknown. Give it, e.g. --set "
             "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
         )
         found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))

@@ -339,8 +339,8 @@ def _of_runs(question: Question, entries: Mapping[str, MappedRun]) -> Question:
     ):
         return question
     asks = (
-        f"{question.asks} These runs differ in n: if all had the same n x B_p, how many completions had an update over "
-        "all GPUs? If not, write problems_per_batch into each entry."
+        f"{question.asks} These runs differ in n: if all had the same n x B_p, how many completions did an update "
+        f"have over all GPUs? If not, write problems_per_batch into each entry."
     )
     return question.replace(asks=asks, field=BATCH.name)
 

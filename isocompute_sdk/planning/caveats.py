@@ -130,8 +130,8 @@ def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
     yield Note(
         "beyond-grid",
         "warning",
-        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the on-grid answer is "
-        "among the alternatives.",
+        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the best of those that were "
+        f"run is among the alternatives.",
         {"group_size": n, "grid": [smallest, largest]},
     )
 
@@ -172,7 +172,7 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int) -> I
         "warning",
         f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the "
         "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
-        f"best checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and "
+        f"best checkpoint. {other}, more training problems or a KL penalty can delay this; keep checkpoints and "
         "watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},
     )
@@ -184,7 +184,7 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
         "law-and-curves-disagree",
         "warning",
         f"The law gives n = {chosen}, but the fitted curves put n = {better} ahead by {gain:.3f} of reward at this "
-        "compute. A sigmoid through the frontier smooths; compare the two curves.",
+        "compute. The law is a smooth sigmoid through the frontier; compare both.",
         {"by_law": chosen, "by_curves": better, "gain": gain},
     )
 
@@ -210,8 +210,8 @@ def moved_by_limit(
     yield Note(
         "batch-limit-moves-n",
         "warning",
-        f"At most {limit:,} rollouts per batch leave n = {chosen.group_size}; without that limit the plan has n = "
-        f"{n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
+        f"The limit of {limit:,} rollouts per batch forces n = {chosen.group_size}; without that limit the plan has "
+        f"n = {n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
         f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
         {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
     )
@@ -269,7 +269,7 @@ def speed(
         yield Note(
             "speed-from-runs",
             "info",
-            f"Tokens are those of your runs: {throughput.tokens_per_rollout:,.4g} per rollout. Give "
+            f"Tokens are taken from your runs: {throughput.tokens_per_rollout:,.4g} per rollout. Give "
             "--tokens-per-rollout if the plan's responses will be longer or shorter.",
             {"tokens_per_rollout": throughput.tokens_per_rollout},
         )
@@ -279,7 +279,7 @@ def speed(
         yield Note(
             "speed-from-runs",
             "info",
-            f"Hours are those of your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
+            f"Hours are taken from your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
             f"{throughput.rate:,.3g} rollouts/s on {throughput.gpus} GPU{'s' * (throughput.gpus > 1)}. Give "
             "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
@@ -289,7 +289,7 @@ def speed(
     outside = not one_batch and not low / TIMED_SPAN <= batch <= high * TIMED_SPAN
     growing = seen.rollouts < LENGTHS_SEEN * rollouts
     if one_batch:
-        unseen.append(f"only batches of {low:,} to {high:,} rollouts were timed, and only those near are planned")
+        unseen.append(f"only batches of {low:,} to {high:,} rollouts were timed, and plans stay near those")
     if outside:
         unseen.append(f"batches of {low:,} to {high:,} rollouts were timed, and the plan's has {batch:,}")
     if growing:
@@ -344,7 +344,7 @@ def changed_by_hand(
     return Note(
         "changed-by-hand",
         "warning",
-        f"A person changed this plan: {listed}. {predicted} Everything else was computed again."
+        f"This plan was changed by hand: {listed}. {predicted} Everything else was recomputed."
         + (" The fits do not account for the changed recipe." if recipe else ""),
         {
             "changed": {name: list(pair) for name, pair in changed.items()},

@@ -391,7 +391,7 @@ def _tie(plan: Plan) -> Verdict | None:
         return None
     both, equal = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}", Tolerances(plan.span).equal
     return Verdict(
-        "tie", f"{both} tie, predicted within {equal:g} of {plan.metric}: take the one that suits the hardware"
+        "tie", f"{both} are predicted within {equal:g} of {plan.metric}: take the one that suits the hardware"
     )
 
 
@@ -568,7 +568,7 @@ def _against(plan: Plan) -> str:
     """Why a plan is not to be approved: no rise, a borrowed n, a run worth making first, no gain, nothing settles n."""
     fits, first = plan.fits, plan.next_runs
     if fits is not None and fits.flat_runs is not None:
-        return "no run rises beyond its noise"
+        return "no run's reward rises beyond noise"
     if plan.verdict.kind == "borrowed":
         return "n is borrowed from other people's runs; a pilot of your own comes first"
     if first is not None and first.runs:
@@ -576,7 +576,7 @@ def _against(plan: Plan) -> str:
         worth = f"expected to save {small(first.saving)} of {plan.metric}"
         return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
     if plan.gain is not None and plan.gain.gain <= Tolerances(plan.span).nothing:
-        return f"the best run so far is at least as good, fitted {plan.gain.reward:.3f}: nothing would be gained"
+        return f"the best run so far is at least as good, fitted {plan.gain.reward:.3f}: the plan would gain nothing"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if plan.verdict.kind == "undecided" and first is None:
         refused.append(plan.verdict.sentence)

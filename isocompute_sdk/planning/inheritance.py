@@ -392,15 +392,15 @@ def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
     return Note(
         "recipe-assumed",
         "info",
-        f"Neither runs nor a person say {', '.join(row.name for row in rows)}: the plan assumes the {recipe.based_on} "
-        f"preset ({values}). Its reward holds for runs that were trained so. Say what yours had with --set NAME=VALUE, "
-        f"or ask for it: --recipe {recipe.based_on}.",
+        f"Neither the runs nor you gave {', '.join(row.name for row in rows)}: the plan assumes the {recipe.based_on} "
+        f"preset ({values}). Its predicted reward holds only for runs trained that way. State what yours had with "
+        f"--set NAME=VALUE, or confirm the preset: --recipe {recipe.based_on}.",
         _data(rows),
     )
 
 
 def _off_policy(values: Sequence[str], *, timed: bool) -> Note:
-    hours = " Seconds per step of asynchronous runs are not those of the script either." if timed else ""
+    hours = " The script's steps will not take the same time either." if timed else ""
     return Note(
         "off-policy-runs",
         "warning",

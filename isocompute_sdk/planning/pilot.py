@@ -182,10 +182,7 @@ def _first_round(
     unit, available = pricing.budget.unit, float(pricing.available)
     settles = [f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}" for t in first]
     runs = tuple(advised(t, available, saving / len(first), why) for t, why in zip(first, settles, strict=True))
-    reason = (
-        f"nothing was run: published laws say n = {now[0]}; without runs {regret:.3f} is expected to be lost against "
-        "the best n"
-    )
+    reason = f"no runs yet: published laws say n = {now[0]}, which we expect to lose {regret:.3f} against the best n"
     if runs:
         cost = sum(run.cost for run in runs)
         reason += (

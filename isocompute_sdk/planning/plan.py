@@ -484,7 +484,7 @@ def learning_rate(plan: Plan) -> str:
     """The learning rate and where it comes from; that it is unknown where neither the runs nor a person gave one."""
     whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "assumed")
     if whence == "assumed":
-        return "unknown: use your runs' (--recipe-value learning_rate=RATE)"
+        return "unknown: give that of your runs (--recipe-value learning_rate=RATE)"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     return f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"
 

@@ -300,7 +300,7 @@ def _options(
     if keep.path is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
         return [going_on, option("stop", title, "seen-in-your-data", why, now_D, {})]
-    title, why = "keep the checkpoint, spend nothing more", "Its reward, without the luck of one evaluation."
+    title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
     stop = option("stop", title, "seen-in-your-data", why, keep_D, {})
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
     remedies: list[Option] = []
@@ -354,13 +354,11 @@ def _terms(planner: Planner, live: LiveRun) -> tuple[Name, str, str, dict[str, C
         if known and kl > 0 and entropy > 0:
             return None
         on: dict[str, Change] = {"kl_coef": kl or TERMS, "entropy_coef": entropy or TERMS}
-        why = (
-            f"Section 3: on sets that the base model solves at .3 to .6, both or neither; this one began at {base:.2f}."
-        )
+        why = f"Section 3: where the base model solves .3 to .6, use both or neither; this run began at {base:.2f}."
         return "roll-back-terms-on", "back to the checkpoint with KL term and entropy bonus on", why, on
     if known and kl == 0 and entropy == 0:
         return None
-    why = f"Section 3: both off where the base model has at most .0625; this run began at {base:.2f}."
+    why = f"Section 3: both off where the base model solves at most .0625; this run began at {base:.2f}."
     off: dict[str, Change] = {"kl_coef": 0.0, "entropy_coef": 0.0}
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
@@ -404,7 +402,7 @@ def _notes(
         notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None:
         text = (
-            "No checkpoint up to the trouble was found on disk: no option rolls back, and nothing counts as "
+            "No checkpoint from before the trouble was found on disk: no option rolls back, and nothing counts as "
             "salvageable. If there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))

@@ -174,7 +174,7 @@ def _notes_on_samples(passes_P: IntArray, samples: int, members: Mapping[str, In
         upper = 1.0 - 0.05 ** (1.0 / samples)
         message = (
             f"{zeros} problems have no pass in {samples} samples; whether they are extremely hard (none in "
-            f"{EXTREMELY_HARD_SAMPLES}) cannot be told: a pass rate of {upper:.1%} still gives such a count "
+            f"{EXTREMELY_HARD_SAMPLES}) is unknown: a pass rate of {upper:.1%} still gives such a count "
             f"in 5 % of cases. They stay in hard; draw {EXTREMELY_HARD_SAMPLES} samples for them to tell."
         )
         data = {"problems": zeros, "samples": samples, "pass_rate_upper_95": upper}

@@ -284,8 +284,8 @@ def no_rise_note(metric: str, runs: int) -> Note:
     """That rewards do not rise, and what follows."""
     which = "the run does not rise" if runs == 1 else f"none of the {runs} runs rises"
     message = (
-        f"no rise seen: {which} in {metric} beyond noise, so that no n can be told from another and no forecast means "
-        "anything. Check the reward, the learning rate, and how hard the problems are."
+        f"no rise seen: {which} in {metric} beyond noise, so no n can be distinguished from another, and forecasts "
+        f"mean nothing. Check the reward, the learning rate, and how hard the problems are."
     )
     return Note("no-rise-seen", "warning", message, {"metric": metric, "runs": runs})
 

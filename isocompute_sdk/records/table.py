@@ -259,8 +259,8 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
         empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
         batch = schema.batch_asked(frame["group_size"].unique().to_list())
         raise RecordError(
-            f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
-            f"problems_per_batch, for want of {' and '.join(empty)}",
+            f"{source.locate(index)}: rollouts are not given, and cannot be computed from step * group_size * "
+            f"problems_per_batch without {' and '.join(empty)}",
             f"Give rollouts, or step and {batch} ({batch}=256 sets it for all rows).",
         ).in_shell(
             f"Give rollouts, or step and {batch} (--set {batch}=256 sets it for all rows).",
@@ -453,9 +453,9 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
 
 
 _LIKELY: dict[str, str] = {
-    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n_gen\w*",
-    "problems_per_batch": r"b|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
-    "step": r"(\w+_)?steps?|iter|iters|iteration|iterations|update|updates|t|step_idx",
+    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n(um)?_gen.*",
+    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
+    "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
 }
 """What people call the columns that a table cannot do without: suggested, never taken unasked."""
@@ -483,6 +483,21 @@ def _may_be(wanted: str, cells: pl.Series) -> bool:
     return len(numbers) > 0 and not (counts and schema.BY_NAME[wanted].per_run)
 
 
+def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
+    """The one column of whole numbers from 0 up that mostly grows from row to row; None if there are several."""
+    import polars as pl
+
+    found: list[str] = []
+    for name, column in cells.items():
+        numbers = without_blanks(column).cast(pl.Float64, strict=False) if not column.dtype.is_nested() else column
+        if column.dtype.is_nested() or numbers.null_count() or not len(numbers) or (numbers % 1 != 0).any():
+            continue
+        growing = int((numbers.diff() > 0).sum())
+        if numbers.n_unique() > 2 and (numbers >= 0).all() and 2 * growing >= len(numbers):
+            found.append(name)
+    return found[0] if len(found) == 1 else None
+
+
 def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection[str]) -> None:
     """Raise on columns that a table cannot do without, with the options that would give them."""
     source = named.source
@@ -497,6 +512,10 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
         left = [source.written[column] for column, cells in named.others.items() if _may_be(name, cells)]
         left = [column for column in left if column not in renamed]
         found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
+        if found is None and name == "rollouts":
+            values_of = {source.written[column]: cells for column, cells in named.others.items()}
+            only = _only_count({column: values_of[column] for column in left})
+            found = None if only is None else (only, "step")
         if found is not None:
             renamed[found[0]] = found[1]
         elif name != "rollouts":
@@ -509,11 +528,15 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
     guess = f"rename={renamed!r}" if renamed else ""
     given = ", ".join(f"{name}=..." for name in values)
     say = (
-        [f"If {', '.join(map(repr, renamed))} {'is' if len(renamed) == 1 else 'are'} it, pass {guess}"] if guess else []
+        [f"If that is what {', '.join(map(repr, renamed))} {'is' if len(renamed) == 1 else 'are'}, pass {guess}"]
+        if guess
+        else []
     )
     say += [f"give one value for all rows as {given}"] if given else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
-    in_shell = f"Add {' '.join(options)}." if options else f"{hint}. A column of another name: --rename THEIRS=step."
+    in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
+    if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
+        in_shell += " Also name the column of update steps: --rename THEIRS=step."
     raise RecordError(
         f"no column {' and no column '.join(wanted[name] for name in absent)}; the table has: {', '.join(present)}",
         f"{hint[0].upper()}{hint[1:]}.",

@@ -306,7 +306,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if not (folder / campaigns.FITS).exists():
         fitting = {"metric": settings.metric, "eval_set": settings.eval_set, **settings.fit, **asked.fit}
-        told = "The runs go on; the campaign fits them when they have ended."
+        told = "The runs are still training; the campaign fits them when they have ended."
         if runs is None:
             return replace(found, problem=f"No run has measured anything yet. {told}")
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study)

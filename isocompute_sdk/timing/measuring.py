@@ -144,7 +144,7 @@ def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int |
         return given
     if gpus is None:
         raise FitError(
-            "these runs log their seconds per step, and not on how many GPUs",
+            "these runs log their seconds per step, but not the number of GPUs",
             "Add the GPUs to the budget, '500 GPU-hours on 8xH100', or give Hardware(gpus=8).",
         ).in_shell("Add --gpus N, or write '500 GPU-hours on 8xH100'.")
     return speed.replace(**stated)

@@ -121,7 +121,9 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
         found = "no such file" if not script.is_file() else "none of its settings are known"
         if config is not None:
             found = f"its settings are those of {config.dialect}"
-        computed = "What a program computes or takes from its own options is not seen: give the command that starts it"
+        computed = (
+            "Values that a program computes or takes from its own options stay hidden: give the command that starts it"
+        )
         more = f" {computed}, in a shell script." if script.suffix in (".py", ".ipynb") else ""
         raise BackendError(
             f"{script}: {'; '.join([found, *gaps])}; accepted: a command of {name} in a shell script, a Python file or "
@@ -193,7 +195,7 @@ def _files(own: Mapping[str, Any], script: Path, gaps: list[str]) -> dict[str, A
 def _gaps(config: SavedConfig, name: str, steps: float | None) -> list[str]:
     """What leaves a size open."""
     found = [
-        f"{key} = {value}: only the place where the script runs says it"
+        f"{key} = {value}: known only where the script runs"
         for key, value in config.keys.items()
         if isinstance(value, str) and "$" in value and any(part in key for part in _SIZES)
     ]

@@ -256,7 +256,7 @@ class ClusterExecutor(Executor):
         asked = [ref for ref in refs if ref and now - self._looks.get(ref, (-math.inf,))[0] >= self.ask_seconds]
         if asked:
             # A job that the engine has forgotten ended long ago.
-            forgotten = dict.fromkeys(asked, Seen("failed", reason=f"forgotten by {self.name}"))
+            forgotten = dict.fromkeys(asked, Seen("failed", reason=f"no longer known to {self.name}"))
             answers = {**forgotten, **self.engine.look(asked)}
             self._looks.update((ref, (now, answers[ref])) for ref in asked)
         return {ref: self._looks[ref][1] for ref in refs if ref}

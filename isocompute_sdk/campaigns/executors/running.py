@@ -319,7 +319,7 @@ class _Work:
 
     def _abandon(self, job: Job, track: _Track, seen: Seen) -> None:
         """Give a job up."""
-        why = track.trouble or seen.reason or "ended without a record of how"
+        why = track.trouble or seen.reason or "ended without recording how"
         if seen.exit_code is not None and not track.trouble:
             why = f"killed (exit code {seen.exit_code})"
         reason = f"{why}; retried {track.retries} time(s)"

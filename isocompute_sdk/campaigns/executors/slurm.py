@@ -297,7 +297,7 @@ class SlurmEngine(Engine):
         """
         done = _run(("squeue", "--noheader", f"--Format={_QUEUE_FORMAT}", *chosen))
         if done.returncode and "Invalid job id" not in done.stderr:
-            raise EngineSilent(_last_line(done.stderr) or f"squeue left with {done.returncode}")
+            raise EngineSilent(_last_line(done.stderr) or f"squeue exited with code {done.returncode}")
         found: dict[str, Seen] = {}
         for line in done.stdout.splitlines():
             ref, state, status, *reason = [*line.split(), "", "", ""]
@@ -405,7 +405,7 @@ def _ask(*argv: str) -> str:
     """
     done = _run(argv)
     if done.returncode:
-        raise EngineSilent(_last_line(done.stderr) or f"{argv[0]} left with {done.returncode}")
+        raise EngineSilent(_last_line(done.stderr) or f"{argv[0]} exited with code {done.returncode}")
     return done.stdout
 
 

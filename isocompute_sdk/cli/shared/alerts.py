@@ -47,18 +47,18 @@ _PANEL = "Alerts, with --watch"
 class AlertOptions:
     """Which alerts to give, and to whom, as typed on the command line."""
 
-    once: Annotated[bool, opt.option("Look once, give the new alerts and end; for cron.", _PANEL, "--once")] = False
+    once: Annotated[bool, opt.option("Check once, report new alerts and exit; for cron.", _PANEL, "--once")] = False
     on_alert: Annotated[
         str | None,
-        opt.option("Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables.", _PANEL),
+        opt.option(
+            "Command to run on each alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables.", _PANEL
+        ),
     ] = None
-    plan: Annotated[
-        Path | None, opt.option("Saved plan: compares its run with the band that its fits predict.", _PANEL)
-    ] = None
+    plan: Annotated[Path | None, opt.option("Saved plan: compares its run with the predicted band.", _PANEL)] = None
     info: Annotated[bool, opt.option("Also report notes of severity info.", _PANEL, "--info")] = False
     eval_set: opt.EvalSet = None
     state: Annotated[
-        Path | None, opt.option(f"File of the alerts given so far; {STATE_FILE} beside the logs by default.", _PANEL)
+        Path | None, opt.option(f"File that remembers past alerts; by default {STATE_FILE} beside the logs.", _PANEL)
     ] = None
 
     def watcher(self, logs: Sequence[Path], reading: ReadingOptions, interval: float, *, json: bool) -> Watcher:
@@ -120,15 +120,15 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
         _close(watcher, json=json)
         # Silence alone could also mean that nothing was found to look at.
         seen = f"looked at {watcher.runs:,} run{'' if watcher.runs == 1 else 's'}"
-        print(f"{seen}; alerts that were given before are not repeated ({watcher.book.path})", file=sys.stderr)
+        print(f"{seen}; alerts already reported are not repeated ({watcher.book.path})", file=sys.stderr)
         return
     try:
         while (quiet := watcher.look_again()) < max(STILL_SECONDS, STILL_LOOKS * watcher.interval):
             time.sleep(watcher.interval)
-        print(f"no log has grown for {duration(quiet)}: the runs have ended, or hang. Stopped", file=sys.stderr)
+        print(f"no log has grown for {duration(quiet)}: the runs have ended or hang. Stopped watching", file=sys.stderr)
         _close(watcher, json=json)
     except KeyboardInterrupt:
-        print("stopped; alerts given so far are remembered", file=sys.stderr)
+        print("stopped; past alerts are remembered", file=sys.stderr)
 
 
 def _close(watcher: Watcher, *, json: bool) -> None:
@@ -290,7 +290,7 @@ class Watcher:
         self.failed[folder] = self.failed.get(folder, 0) + 1
         if not known or self.failed[folder] < BLIND:
             return
-        message = f"Logs could not be read {BLIND} times in a row; these runs are not being watched: {for_shell(error)}"
+        message = f"Logs could not be read {BLIND} times in a row; these runs are no longer watched: {for_shell(error)}"
         alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
         if self.book.is_due(alert):
             self._tell(alert)
@@ -324,7 +324,7 @@ class Watcher:
         if known or self.interval is None:
             self._complain(f"cannot read for now: {text}")
         elif not self.waits_in_silence:
-            self._complain(f"waiting, with a look every {self.interval:g} s until Ctrl-C: {text}")
+            self._complain(f"waiting, checking every {self.interval:g} s until Ctrl-C: {text}")
 
 
 def _has_only_begun(file: Path) -> bool:
@@ -390,7 +390,7 @@ def refuse_hopeless(path: Path) -> None:
         what = "is a file, not a folder" if home.exists() else "does not exist"
         raise RecordError(
             f"{path} will not appear: folder {home} {what}",
-            f"Correct the path; or watch {there}: it is looked through at any depth, now and later.",
+            f"Correct the path; or watch {there}: it is searched at any depth, now and later.",
         )
     if path.is_file() and not is_log(path):
         format_of(path)

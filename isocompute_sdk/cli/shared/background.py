@@ -27,7 +27,7 @@ def detach(study: str, folder: Path, runs: Sequence[Path], then: str, *, json: b
     if json:
         emit_json({"kind": "run", "study": study, "controller": pid, "log": str(log)})
     else:
-        say(f"controller {pid} goes on in the background, with its output in {log}")
+        say(f"controller {pid} runs in the background; its output is in {log}")
         say(f"next: {then}")
 
 
@@ -70,5 +70,5 @@ def _start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int
         time.sleep(0.1)
     if process.returncode:
         words = log.read_bytes()[begin:].decode("utf-8", errors="replace").strip()
-        raise BackendError(f"the controller failed: {words}", f"Its whole output is in {log}.")
+        raise BackendError(f"the controller failed: {words}", f"Its full output is in {log}.")
     return process.pid, log

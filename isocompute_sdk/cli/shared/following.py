@@ -180,7 +180,7 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
     from isocompute_sdk.reporting.report import FILE, report
 
     if (folder / FILE).is_symlink():
-        return None, f"no report: {folder / FILE} is a link, which a look does not follow"
+        return None, f"no report: {folder / FILE} is a link, and links are not followed"
     try:
         path = report(folder, folder / FILE, study=study, refresh_seconds=refresh_seconds)
     except IsoComputeError as error:
@@ -189,7 +189,7 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 
 
 def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
-    who = "nobody controls it" if found.controller is None else f"controlled by {found.controller.describe()}"
+    who = "no controller is running" if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:
         sizes = ", ".join(map(str, best.sizes))

@@ -32,12 +32,12 @@ Verbose = Annotated[bool, option("Show all notes and details.", OUTPUT, "--verbo
 EvalSet = Annotated[
     str | None, option("Evaluation set; needed where the metric was measured on several.", None, "--eval-set")
 ]
-Sweeps = Annotated[Path | None, option("Folder of sweeps with provenance that join the corpus.", None, "--sweeps")]
+Sweeps = Annotated[Path | None, option("Folder of sweeps with provenance to add to the corpus.", None, "--sweeps")]
 Pool = Annotated[list[str] | None, option("Context field that may differ between runs; repeatable.", None, "--pool")]
 Map = Annotated[
     Path | None,
     option(
-        "Answered mapping of `isocompute doctor PATH --output map.yaml`, in place of paths.",
+        "Filled-in mapping from `isocompute doctor PATH --output map.yaml`, in place of paths.",
         "What the columns mean",
         "--map",
     ),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
 
-_ASK = "Other questions than how to spend a budget"
-_FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
+_ASK = "Other questions"
+_FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets in hours, tokens or money"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class BudgetOptions:
     """Budget, constraints, recipe and speed, as typed on the command line."""
 
     budget: Annotated[
-        str | None, opt.option("What may be spent: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
+        str | None, opt.option("The budget: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
     ] = None
     compare: Annotated[
         str | None,
@@ -37,7 +37,7 @@ class BudgetOptions:
     ] = None
     model: Annotated[str | None, opt.option("Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
-        bool, opt.option("Use a published law although the model is another one.", None, "--allow-other-model")
+        bool, opt.option("Use a published law for a different model.", None, "--allow-other-model")
     ] = False
     allow_off_policy: Annotated[
         bool,
@@ -47,24 +47,27 @@ class BudgetOptions:
     update_steps: Annotated[int | None, opt.count("--update-steps", "Fix M.", _FIX)] = None
     rollouts_per_batch: Annotated[int | None, opt.count("--rollouts-per-batch", "Fix B = n * B_p.", _FIX)] = None
     mode: Annotated[str, opt.option("expected, or conservative: no n above those that were run.", _FIX)] = "expected"
-    beyond_grid: Annotated[str, opt.option("Octaves above the largest n that was run, or auto.", _FIX)] = "auto"
+    beyond_grid: Annotated[
+        str, opt.option("How far n may exceed the largest that was run, in octaves, or auto.", _FIX)
+    ] = "auto"
     n_problems: Annotated[int | None, opt.count("--n-problems", "Distinct training problems D.", _FIX)] = None
     min_update_steps: Annotated[
         int | None, opt.count("--min-update-steps", "Fewest updates; twice the warm-up by default.", _FIX)
     ] = None
-    spend: Annotated[str, opt.option("worthwhile or all.", _FIX)] = "worthwhile"
+    spend: Annotated[str, opt.option("worthwhile (stop where more steps add almost nothing) or all.", _FIX)] = (
+        "worthwhile"
+    )
     any_group_size: Annotated[bool, opt.option("Allow n that is not a power of two.", _FIX, "--any-group-size")] = False
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
     ] = None
     gpus: Annotated[
-        str | None, opt.option("GPUs; batches are a multiple. Several, as in 8,16,32, to choose from.", _HARDWARE)
+        str | None,
+        opt.option("GPUs; batches are multiples of it. Several, as in 8,16,32: the plan chooses.", _HARDWARE),
     ] = None
     recipe: Annotated[
         str | None,
-        opt.option(
-            "Preset easy, hard or mixture, or a YAML file. What it does not give comes from the runs.", _HARDWARE
-        ),
+        opt.option("Preset easy, hard or mixture, or a YAML file. The rest comes from the runs.", _HARDWARE),
     ] = None
     recipe_value: Annotated[
         list[str] | None,
@@ -81,24 +84,26 @@ class BudgetOptions:
         float | None, opt.quantity("--rollouts-per-second", "Rollouts per second.", _UNITS)
     ] = None
     tokens_per_rollout: Annotated[
-        float | None, opt.quantity("--tokens-per-rollout", "Mean sampled tokens.", _UNITS)
+        float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
     gpu_exponent: Annotated[float | None, opt.option("How speed grows with GPUs; 1 is ideal.", _UNITS)] = None
-    throughput: Annotated[Path | None, opt.option("Speed as `isocompute run --probe` wrote it (YAML).", _UNITS)] = None
+    throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     evaluation: Annotated[str | None, opt.option("Evaluation to pay for: problems x samples, e.g. 300x4.", _UNITS)] = (
         None
     )
-    evaluation_share: Annotated[float, opt.option("Largest share of training that evaluations cost.", _UNITS)] = 0.05
+    evaluation_share: Annotated[float, opt.option("Largest cost of evaluations, as a share of training.", _UNITS)] = (
+        0.05
+    )
     spent: Annotated[
         list[str] | None,
         opt.option(
-            "Spent of the budget already: pilot=20, labelling=3, probes=1, lost=4; repeatable.", _UNITS, "--spent"
+            "Already spent from the budget: pilot=20, labelling=3, probes=1, lost=4; repeatable.", _UNITS, "--spent"
         ),
     ] = None
     deadline: Annotated[
         str | None,
-        opt.option("When it must be done: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.", _UNITS),
+        opt.option("Deadline: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.", _UNITS),
     ] = None
 
     def amount(self) -> Budget:
@@ -189,9 +194,9 @@ class PlanningOptions(BudgetOptions):
         str | None,
         opt.option("What --compare holds equal instead of the budget: rollouts, steps, time or batch.", _ASK),
     ] = None
-    reference: Annotated[
-        str | None, opt.option("What --compare compares with, instead of the best plan: n=8,bp=32.", _ASK)
-    ] = None
+    reference: Annotated[str | None, opt.option("What to compare with instead of the best plan: n=8,bp=32.", _ASK)] = (
+        None
+    )
     output: opt.Save = None
     plot: opt.Plot = None
     verbose: opt.Verbose = False

@@ -29,16 +29,16 @@ class ProbeOptions:
     probe: Annotated[bool, opt.option("Time a few steps at three batch sizes.", _PANEL, "--probe")] = False
     backend: Annotated[str | None, opt.backend("Training framework; the study's by default.", _PANEL)] = None
     steps: Annotated[
-        int, typer.Option(help="Update steps of each run; the first is left out.", min=3, rich_help_panel=_PANEL)
+        int, typer.Option(help="Update steps of each run; the first is not timed.", min=3, rich_help_panel=_PANEL)
     ] = 10
     batch: Annotated[
-        list[str] | None, opt.option("A batch n x B_p to time, e.g. 8x32; repeat it three times.", _PANEL, "--batch")
+        list[str] | None, opt.option("A batch n x B_p to time, e.g. 8x32; give three.", _PANEL, "--batch")
     ] = None
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs; the study's by default.", _PANEL)] = None
     usd_per_gpu_hour: Annotated[
-        float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.", _PANEL)
+        float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", _PANEL)
     ] = None
-    output: Annotated[Path, opt.option("Where the throughput goes (YAML).", _PANEL, "--output", "-o")] = DEFAULT_FILE
+    output: Annotated[Path, opt.option("File for the throughput (YAML).", _PANEL, "--output", "-o")] = DEFAULT_FILE
 
 
 def probe(study: Study, asked: ProbeOptions, *, prepare_only: bool, json: bool) -> None:
@@ -89,7 +89,10 @@ def _prepare(runs: tuple[RunSpec, ...]) -> Path:
     from isocompute_sdk.training.backend import run_folder
 
     jobs = prepare(runs, registry.load(runs[0].backend), Path.cwd())
-    lines = ["#!/usr/bin/env bash", "# Times a few steps at each batch; start it in the folder that data paths are of."]
+    lines = [
+        "#!/usr/bin/env bash",
+        "# Times a few steps at each batch; start it in the folder that data paths are relative to.",
+    ]
     lines += ["set -euo pipefail"]
     for job, one in zip(jobs, runs, strict=True):
         settings = [f"{name}={quote(value)}" for name, value in job.launch.env.items()]
@@ -143,5 +146,5 @@ def save_speed(
     say(throughput.summary())
     say(f"wrote {output}")
     plan = f"--budget '200 gpu_hours' --throughput {quote(str(output))}"
-    say(f"with runs of yours: isocompute allocate RUNS {plan}")
+    say(f"with your own runs: isocompute allocate RUNS {plan}")
     say(f"next: isocompute plan {plan}")

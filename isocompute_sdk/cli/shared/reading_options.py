@@ -31,7 +31,7 @@ class TableOptions:
     ] = None
     rename: Annotated[
         list[str] | None,
-        opt.option("Column or tag of another name, THEIRS=OURS, e.g. --rename G=n; repeatable.", PANEL, "--rename"),
+        opt.option("Rename a column or tag, THEIRS=OURS, e.g. --rename G=n; repeatable.", PANEL, "--rename"),
     ] = None
     ignore: Annotated[list[str] | None, opt.option("Column or tag to leave out; repeatable.", PANEL, "--ignore")] = None
     map: opt.Map = None
@@ -99,8 +99,8 @@ class ReadingOptions(TableOptions):
     metric: Annotated[
         str | None,
         opt.option(
-            "Metric that is asked about: by default avg@4, else what most runs have, else the training reward. "
-            "Names a column `reward` or `value`.",
+            "Metric to use: by default avg@4, else what most runs have, else the training reward. "
+            "Also says what a column `reward` or `value` holds.",
             PANEL,
             "--metric",
         ),
@@ -119,7 +119,7 @@ class FittingOptions(TableOptions):
         list[str] | None,
         opt.option(
             "Metric to fit; repeatable, the first decides. By default avg@4, else what most runs have, else the "
-            "training reward. Names a column `reward` or `value`.",
+            "training reward. Also says what a column `reward` or `value` holds.",
             None,
             "--metric",
         ),

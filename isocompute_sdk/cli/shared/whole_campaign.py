@@ -102,7 +102,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         say(f"next: isocompute status {quote(str(folder))}")
     bad = [note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned")]
     if bad:
-        raise RecordError(bad[0].message, "Start again to retry; finished runs are kept.")
+        raise RecordError(bad[0].message, "Run the command again to retry; finished runs are kept.")
     if refusal is not None:
         raise refusal
 

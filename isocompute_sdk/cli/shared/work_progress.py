@@ -44,8 +44,8 @@ def _farewell(left: Leaving) -> str:
     waiting = f"; not started: {', '.join(left.not_started)}" if left.not_started else ""
     if left.detached:
         return (
-            f"{left.signal.name}: detached, {len(left.runs)} run(s) go on: {names}{waiting}; the same command takes "
-            "them up again, isocompute stop ends them"
+            f"{left.signal.name}: detached, {len(left.runs)} run(s) keep running: {names}{waiting}; the same command "
+            f"reattaches, isocompute stop ends them"
         )
     return f"{left.signal.name}: stopped {len(left.runs)} run(s): {names}{waiting}; the same command resumes from here"
 

@@ -121,8 +121,8 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     if odd := known.outlying_runs:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
-            f"{len(odd)} run(s) lie off what the other runs say, by this much reward: {named}. They count less. Look "
-            "for another evaluation set, grader or checkpoint; leave them out and plan again to see what they decide."
+            f"{len(odd)} run(s) disagree with the other runs by this much reward: {named}. They get less weight. Look "
+            f"for another evaluation set, grader or checkpoint; plan without them to see whether they matter."
         )
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:

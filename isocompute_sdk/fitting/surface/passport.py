@@ -188,14 +188,14 @@ class Passport:
             text = (
                 f"With everything beyond C = {test.hidden_beyond:,.3g} hidden, {test.coverage:.0%} of {test.runs} runs "
                 f"ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of these runs does not "
-                "predict their end. Check a longer run on the way."
+                "predict their end. Check longer runs along the way."
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))
         if self.least_rise_seen < LITTLE_RISE:
             text = (
-                f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior decides most "
-                "of how far rewards go, and at which n. Longer runs at two levels of n would show it."
+                f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior mostly "
+                f"decides how far rewards go, and at which n. Longer runs at two levels of n would show it."
             )
             notes.append(Note("rise-not-seen", "warning", text, {"rise_seen": list(self.rise_seen)}))
         return notes

@@ -35,7 +35,9 @@ def by_budget(material: Material) -> Section:
     """What each budget buys, and the plan of every budget to be picked with a slider."""
     plan, ladder = material.plan, material.ladder
     if plan is None or not ladder:
-        text = "There is no plan." if plan is None else "Only one budget is known: no planner made this page."
+        text = (
+            "There is no plan." if plan is None else "Only one budget is shown: this page was made without a planner."
+        )
         return Section("budget", "The plan for every budget", (Missing(text, FIT_FIRST),))
     drawn = [picture("size-budget", plots.allocation(plan, plans=ladder, ax=panel()))]
     rewards = all(one.predicted_reward is not None for one in ladder)
@@ -59,7 +61,7 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
     nearest = [min(ladder, key=lambda one: abs(math.log(one.budget.amount / amount))) for amount in amounts]
     plans = list({one.budget.amount: one for one in nearest}.values())
     units = [name for name in ("gpu_hours", "usd") if name in plan.costs and name != plan.budget.unit]
-    header = ["Budget", "n", f"Expected {plan.metric}", "Gain on the row above", *("Cost" for _ in units)]
+    header = ["Budget", "n", f"Expected {plan.metric}", "Gain over the row above", *("Cost" for _ in units)]
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(plans):
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0

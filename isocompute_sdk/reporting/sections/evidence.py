@@ -23,7 +23,7 @@ def why(material: Material) -> Section:
         )
         drawn = plots.reward_curves(fits if plan is None or plan.fits is None else plan, ax=panel())
         blocks.append(picture("curves", drawn, text))
-        passes = f"The best curve passes on (n -> n at that compute): {fits.describe_handovers()}."
+        passes = f"Where another n becomes best (n -> n at that compute): {fits.describe_handovers()}."
         blocks.append(Paragraph(passes if fits.handovers() else "Within these runs one n is best throughout."))
     elif audit is not None:
         fitted = [group for group in audit.groups if group.fits is not None]
@@ -82,7 +82,7 @@ def how_sure(material: Material) -> Section:
     known = None if fits is None else fits.passport
     blocks: list[Block] = [] if plan is None else _first(plan)
     if fits is None or known is None:
-        blocks.append(Missing("Nothing of this was tested on runs of yours.", "isocompute report RUNS --budget 3M"))
+        blocks.append(Missing("None of this was tested on your own runs.", "isocompute report RUNS --budget 3M"))
     elif known.backtest is None:
         blocks.append(Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more."))
     else:
@@ -92,10 +92,12 @@ def how_sure(material: Material) -> Section:
             f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
             f"the rest ({test.factor:.1f} times further). {test.coverage:.0%} of {say.plural(test.runs, 'run')} ended "
             f"inside their 80 % interval for one run; predictions missed by {test.rms_error:.3f} (root mean square), "
-            f"and measured rewards were {abs(test.mean_error):.3f} {side} them on average. The runs have seen "
+            f"and measured rewards were {abs(test.mean_error):.3f} {side} them on average. The runs have covered "
             f"{known.rise_seen[0]:.0%} to {known.rise_seen[1]:.0%} of the predicted rise."
         )
-        caption = "On the dotted line a prediction was exact; an interval that crosses it held."
+        caption = (
+            "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
+        )
         blocks += [Paragraph(text), picture("backtest", plots.backtest(fits, ax=panel()), caption)]
     notes = [*(() if fits is None else fits.notes)] if plan is None else [*plan.notes]
     if audit is not None:

@@ -13,12 +13,13 @@ from isocompute_sdk.tolerances import Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 RULE = (
-    "Rule: do not approve while a run worth its cost should come first, rewards do not rise, the best run so far is as "
-    "good, n is borrowed, or nothing settles n; approve with a check beyond twice the largest run; else approve."
+    "Rule: do not approve if a run that is worth its cost should come first, rewards do not rise, the best run so far "
+    "is as good, n is borrowed, or the data cannot decide n. Approve with a check beyond twice the largest run. "
+    "Otherwise approve."
 )
 INTERVALS = (
-    "Every interval here is an 80 % interval of the expected reward: the best checkpoint, averaged over seeds. One "
-    "run scatters more."
+    "All intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A "
+    "single run varies more."
 )
 
 
@@ -77,7 +78,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if failed:
         more.append(failed)
     if material.asked.compare is None and plan.gain is not None:
-        text = "Nobody named today's configuration, so the best run so far counts as it."
+        text = "Today's configuration was not given, so the best run so far stands for it."
         more.append(Missing(text, material.again("--against n=16,bp=32")))
     return Answer(
         tone="neutral" if approval is None else TONES[approval.kind],
@@ -123,7 +124,7 @@ def _decision(plan: Plan, approval: Approval) -> str:
         text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
-        text += f"Release the other {rest}: they are predicted to add {small(plan.stopping.gain)}. "
+        text += f"Do not spend the other {rest}: they are predicted to add only {small(plan.stopping.gain)}. "
     return text + RULE
 
 
@@ -135,7 +136,7 @@ def _cost(plan: Plan) -> list[Fact]:
         added = next(
             (say.amount(spent[name], name) for name in ("rollouts", "gpu_hours") if name in spent), "their cost"
         )
-        evaluations = f"evaluations come on top: {added}"
+        evaluations = f"plus evaluations: {added}"
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
@@ -159,8 +160,8 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
         return []
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
-    run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f}"
-    label = "Gain over the best run so far" + ("" if named else " (taken as today's)")
+    run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
+    label = "Gain over the best run so far, as fitted" + ("" if named else " (taken as today's)")
     facts = [Fact(label, mean, run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}")]
     if gain.probability is not None and not named:
         facts.append(Fact("Probability of beating it", say.chance(gain.probability)))
@@ -212,7 +213,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         texts.append(f"Assumed, since neither the runs nor you gave them: {'; '.join(settings)}.")
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
-        texts.append("One seed per configuration: the scatter between equal runs is assumed, not measured.")
+        texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
     if known is not None and known.collapsed_runs:
         named = ", ".join(known.collapsed_runs[:3]) + (", ..." if len(known.collapsed_runs) > 3 else "")
         runs = say.plural(len(known.collapsed_runs), "run")
@@ -248,7 +249,7 @@ def _of_audit(material: Material) -> Answer:
         Fact("Runs", str(len(runs)), say.plural(len(audit.groups), "group")),
         Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),
         Fact("Behind the best n", str(behind), "runs"),
-        Fact("Cannot be told", str(sum(run.standing == "undecided" for run in runs)), "runs"),
+        Fact("Undecided", str(sum(run.standing == "undecided" for run in runs)), "runs"),
     )
     more = () if largest is None else (Paragraph(say.sentence(largest.sentence)),)
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, more)

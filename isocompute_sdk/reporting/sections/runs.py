@@ -55,7 +55,7 @@ def runs(material: Material) -> Section:
     else:
         blocks.append(Paragraph(f"The detectors found nothing in {say.plural(health.runs, 'run')}."))
     if not logged:
-        text = "No entropy, KL, length or gradient norm is logged here, so that most detectors could not look."
+        text = "No entropy, KL, length or gradient norm was logged, so most detectors had nothing to check."
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
     held, trained, probed = (_lines(traces, quantity) for quantity in (REWARD, "train_reward", PROBE))
     beside = probed or trained

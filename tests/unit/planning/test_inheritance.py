@@ -197,17 +197,17 @@ def test_a_rate_that_nobody_gave_is_unknown_on_every_screen_and_marked_in_the_sc
         (header, asked.launch_script("verl", model="m")),
         (unknown.summary().split("cost")[0], asked.summary()),
     ):
-        assert "use your runs'" in text
+        assert "unknown" in text
         assert "temperature = 0.6" in text
         assert "kl_coef = " not in text
-        assert "use your runs'" not in sure
+        assert "rate unknown" not in " ".join(sure.split())
     # Of a plan that was saved without its fits too, and a value that a person gives is no longer assumed.
     bare = Plan.from_dict(json.loads(json.dumps(unknown.to_dict(with_fits=False))))
-    assert "use your runs'" in bare.summary()
+    assert "rate unknown" in " ".join(bare.summary().split())
     for plan in (unknown, bare):
         changed = change_plan(plan, {"learning_rate": 5e-6, "temperature": 1.0})
         assert (row(changed, "learning_rate").plan, row(changed, "learning_rate").source) == (5e-6, "given")
-        assert "use your runs'" not in changed.launch_script("verl", model="m")
+        assert "(unknown" not in changed.launch_script("verl", model="m")
         assert "max_tokens" in changed.summary().split("cost")[0]
 
 
