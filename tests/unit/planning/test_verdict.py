@@ -240,8 +240,9 @@ def test_verdict_and_alternatives_name_the_same_ties() -> None:
     assert plan.verdict.kind == "tie"
     equal = {plan.group_size, *(a.group_size for a in plan.alternatives if a.kind == "near-tie")}
     assert len(equal) > 2
-    listed = re.findall(r"\d+", plan.verdict.sentence.partition(" tie")[0])
-    assert {int(n) for n in listed} == equal
+    listed = re.search(r"n = ([\d, and]+)", plan.verdict.sentence)
+    assert listed is not None
+    assert {int(n) for n in re.findall(r"\d+", listed[1])} == equal
 
 
 # A sweep as a new user makes it: best at its largest n, a budget of 20 times the data in GPU-hours.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 
@@ -131,6 +131,30 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
         assert store.RunWatch(tmp_path).status().state == "running"
         child.communicate(b"\n")
     assert not locks.is_running(tmp_path)
+
+
+def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
+    append(tmp_path, START)
+    watch = store.RunWatch(tmp_path)
+    line = json.dumps(record("step", 7)) + "\n"
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(line[:20])
+        file.flush()
+        assert watch.status().step == 0
+        assert len(journal_records.read(tmp_path / "metrics.jsonl")) == 1
+        file.write(line[20:])
+    assert watch.status().step == 7
+
+
+def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:
+    append(tmp_path, START, evaluation(0, [0, 0]), record("step", 9), record("end", 9, status="failed", message="oops"))
+    watch = store.RunWatch(tmp_path)
+    assert (watch.status().state, watch.status().message) == ("failed", "oops")
+    new = tmp_path / "new"
+    new.mkdir()
+    append(new, START, evaluation(0, [0, 0]), record("step", 5))
+    os.replace(new / "metrics.jsonl", tmp_path / "metrics.jsonl")
+    assert (watch.status().state, watch.status().step) == ("stopped", 5)
 
 
 def test_runs_are_found_at_any_depth_in_natural_order(tmp_path: Path) -> None:
