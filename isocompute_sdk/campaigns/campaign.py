@@ -240,8 +240,9 @@ class Campaign:
         return fits
 
     def _fit(self, runs: RunSet) -> Fits:
-        # All runs of a designed pilot follow one recipe, also where too few batches show its learning rate's rule.
-        pooled: dict[str, Any] = {} if self.study.designed is None else {"pool": ("learning_rate",)}
+        # All runs follow the study's recipe, also where too few batches show its learning rate's rule.
+        swept = self.study.sweep is not None and self.study.sweep.learning_rate_anchor is not None
+        pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
         return api.fit(runs, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
     def allocate(self) -> Plan:
