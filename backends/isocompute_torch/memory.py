@@ -224,16 +224,6 @@ def size_run(
 ) -> Sizing:
     """Sizes that fit into the free memory of a device.
 
-    Args:
-        name: the model, for messages.
-        config: transformers' configuration of it.
-        recipe: lengths and terms of the loss.
-        options: what the user set; a size that is set there is kept.
-        memory: memory of the device before the model is loaded.
-        device: where the run trains.
-        dtype: number format of the model.
-        sampler: what draws the rollouts.
-
     Raises:
         InputError: the run does not fit on the device even with one row at a time.
     """
@@ -291,11 +281,7 @@ def _smaller(budget: int, most: int, peak: float, memory: Memory) -> Note:
 
 
 def _share(options: TorchOptions, needed: Needed, memory: Memory) -> float:
-    """Share of the GPU that vLLM may fill while the trainer keeps its states only.
-
-    Raises:
-        InputError: not enough is left for weights, one rollout and a forward pass.
-    """
+    """Share of the GPU that vLLM may fill while the trainer keeps its states only."""
     if options.vllm_memory_share is not None:
         return options.vllm_memory_share
     left = memory.room - needed.states

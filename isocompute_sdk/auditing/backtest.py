@@ -171,13 +171,7 @@ class Row:
 def judge(
     every: Iterable[Pilot], methods: Mapping[str, Method] = METHODS, progress: Callable[[str], object] | None = None
 ) -> Backtest:
-    """Ask every method about every pilot.
-
-    Args:
-        every: the pilots.
-        methods: name -> method; the first is compared with the others.
-        progress: called with the name of each pilot.
-    """
+    """Ask every method about every pilot."""
     rows: list[Row] = []
     for pilot in every:
         if progress is not None:

@@ -56,13 +56,6 @@ def prepare(
 ) -> tuple[Job, ...]:
     """Write the folder of every run below `root`. All runs are checked before the first file is written.
 
-    Args:
-        runs: the runs.
-        backend: writes their scripts.
-        root: folder to which all paths of the runs are relative.
-        executor: also checks what the runs need, and what they require. None: the runs start elsewhere.
-        supervision: time limit, and what ends runs early. None: the defaults.
-
     Raises:
         BackendError: the backend or the executor refuses a run.
         RecordError: a folder holds measurements of another run.
@@ -122,15 +115,6 @@ def carry_out(
     """Prepare and train runs; finished runs are skipped.
 
     Runs that were given up, see `supervision`, have a `reason` in their results; the others go on without them.
-
-    Args:
-        runs: the runs.
-        backend: writes their scripts.
-        executor: starts the scripts.
-        root: folder to which all paths of the runs are relative.
-        watch: called repeatedly with the status of every run.
-        supervision: what to do about signals and runs that hang, are killed or learn nothing. None: the defaults.
-        before: called once the runs are checked and no other controller is at work, before anything is written.
 
     Raises:
         BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request, all were
@@ -196,12 +180,6 @@ def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: 
 
     A model on a hub is not looked up. What the files hold and which release is installed is left to the scripts, which
     say so before they train.
-
-    Args:
-        backend: says what its runs require.
-        runs: the runs that are to start.
-        root: folder to which all paths of the runs are relative.
-        here: whether the runs start on this machine; otherwise its packages say nothing.
 
     Raises:
         BackendError: the message lists every problem.

@@ -288,11 +288,7 @@ class DesignedPilot:
         return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)
 
     def _left(self, spent: float) -> Budget:
-        """The budget with what was spent on the pilot.
-
-        Raises:
-            PlanError: nothing is left.
-        """
+        """The budget with what was spent on the pilot."""
         other = self.budget.spent or {}
         if self.budget.committed + spent >= self.budget.amount:
             raise PlanError(

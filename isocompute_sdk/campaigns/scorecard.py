@@ -130,10 +130,6 @@ SCORECARD = Document("scorecard", 1, Scorecard, derived=("verdict", "coverage_in
 def compare(fits: Fits, runs: RunSet) -> Comparison:
     """One run's last evaluation against the prediction of fits that were made without it.
 
-    Args:
-        fits: fits of other runs.
-        runs: one run with the metric of the fits.
-
     Raises:
         RecordError: no run with that metric, or several.
     """
@@ -157,11 +153,6 @@ def compare(fits: Fits, runs: RunSet) -> Comparison:
 
 def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None) -> tuple[Path, ...]:
     """Score every run that carried out a plan, and write each score beside the plan.
-
-    Args:
-        plan_file: a saved plan with its fits.
-        runs: evaluations; runs with the plan's n and B_p are scored.
-        eval_set: evaluation set of the comparison. None: that of the fits, else `validation`.
 
     Returns:
         The files written, one per run.

@@ -25,13 +25,6 @@ def study_changes(
 ) -> dict[str, tuple[Any, Any]]:
     """Every field that differs, with its old and new value in JSON form.
 
-    Args:
-        earlier: the study as it was.
-        now: the study as it is.
-        backend: says which options change no result.
-        folders: its run folders. While none of them has measurements, every change is accepted.
-        where: folder of the study, for the error.
-
     Raises:
         RecordError: a change that would spoil what was run; the message lists every change.
     """
@@ -59,12 +52,6 @@ def describe(field: str, old: Any, new: Any) -> str:
 
 def update_study(study: Study, folder: Path, root: Path, backend: Backend) -> dict[str, tuple[Any, Any]]:
     """Compare a sweep with what `folder` holds of it, keep it there, and return what was changed.
-
-    Args:
-        study: the study, with a sweep.
-        folder: its folder.
-        root: folder to which its paths are relative.
-        backend: its backend.
 
     Raises:
         RecordError: a change that would spoil what was run.

@@ -347,11 +347,7 @@ class Fits(Saved):
     def _within_reach(
         self, at: Array, sizes: Array, problems_per_batch: int | None
     ) -> tuple[Array, Array, float | None]:
-        """Places that a surface is asked for, flattened.
-
-        Raises:
-            FitError: a group size outside the levels that were run and the octave above.
-        """
+        """Places that a surface is asked for, flattened."""
         smallest, largest = self.group_size_range
         check_reach(sizes, smallest, 2 * largest)
         return at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch)

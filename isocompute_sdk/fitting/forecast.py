@@ -240,14 +240,7 @@ class LiveRun:
         until: float | None = None,
         rng: np.random.Generator | int | None = None,
     ) -> RunSurface:
-        """The surface that predicts the run.
-
-        Args:
-            bounds: range of the metric.
-            known: the surface of exactly these runs.
-            until: evaluations of the run after this compute are left out; None for all.
-            rng: randomness; None for the fixed seed of fits.
-        """
+        """The surface that predicts the run."""
         best = None
         if self.best is not None:
             best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
@@ -269,14 +262,6 @@ def forecast_run(
     rng: np.random.Generator | int | None = None,
 ) -> Forecast:
     """Forecast one run by the surface of its sweep, or by its own.
-
-    Args:
-        live: its evaluations, findings and checkpoints.
-        to: largest multiple of its compute, above 1 and at most `FURTHEST`.
-        bounds: range of the metric.
-        level: coverage of the intervals.
-        known: the surface of the run and the others of its sweep, if it was fitted to exactly these.
-        rng: randomness of the draws; None for the fixed seed of fits.
 
     Raises:
         FitError: fewer than `MIN_EVALUATIONS` evaluations after step 0, or `to` out of range.

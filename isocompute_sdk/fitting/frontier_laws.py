@@ -34,10 +34,6 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve]) -> Fits:
     """The fits with n*(C), or with the reason for its absence.
 
     The law rises, as in the paper (section 4), unless the best n clearly falls with compute.
-
-    Args:
-        fits: fits with curves.
-        curves: one curve per n, whose envelope the law follows.
     """
     low, high = span(curves)
     if high <= low:

@@ -165,17 +165,7 @@ class Finding:
         values: Mapping[str, float],
         noticed: int | None = None,
     ) -> Finding:
-        """A finding that begins at index `place` of a trace.
-
-        Args:
-            code: code of the note.
-            severity: severity of the note.
-            trace: the quantity that was bad.
-            place: index at which it began.
-            seen: the observation with its numbers.
-            values: these numbers.
-            noticed: index at which the evidence sufficed. None: `LASTING` values from `place` on.
-        """
+        """A finding that begins at index `place` of a trace."""
         sure = min(place + LASTING - 1, len(trace) - 1) if noticed is None else noticed
         step = float(trace.step_T[place])
         return cls(

@@ -276,14 +276,7 @@ def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
 def attempts_from_rows(
     path: Path, steps: Sequence[float], rows: Sequence[dict[str, float]], notes: tuple[Note, ...] = ()
 ) -> tuple[Attempt, ...]:
-    """Rows of a log in the order of the file: a new attempt begins wherever the step goes down.
-
-    Args:
-        path: the file.
-        steps: step of each row.
-        rows: tag -> value, for each row.
-        notes: what could not be read; they go with the last attempt.
-    """
+    """Rows of a log in the order of the file: a new attempt begins wherever the step goes down."""
     falls = np.flatnonzero(np.diff(np.array(steps, dtype=np.float64)) < 0) + 1
     bounds = [0, *falls.tolist(), len(steps)]
     found: list[Attempt] = []
@@ -300,12 +293,7 @@ def attempts_from_rows(
 
 
 def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSeries]]) -> tuple[Attempt, ...]:
-    """Columns of a table as attempts, see `numbered_starts`.
-
-    Args:
-        path: the file.
-        columns: tag -> the rows of its values, and the values.
-    """
+    """Columns of a table as attempts, see `numbered_starts`."""
     held = {tag: one for tag, one in columns.items() if len(one[0])}
     numbers = numbered_starts([(rows, series.step_T) for rows, series in held.values()])
     parts: dict[int, dict[str, ScalarSeries]] = {}
@@ -320,9 +308,6 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
 
     A new start shows where the steps of a column go down. Columns may stand beside each other or one below the other.
     Rows in no order, or from the last step to the first, are one start.
-
-    Args:
-        columns: rows and steps of the values of each column, rows in order.
     """
     if not columns:
         return []
@@ -483,10 +468,6 @@ def wasted_before(attempts: Sequence[Extent], paths: Sequence[Counter]) -> Array
 
     An attempt gives up what the path before it had reached beyond the step it starts from, and what the attempt before
     it had sampled for an update that it never logged.
-
-    Args:
-        attempts: where each began and ended.
-        paths: rollouts along the path up to and including each attempt.
     """
     wasted = np.zeros(len(attempts))
     for i in range(1, len(attempts)):

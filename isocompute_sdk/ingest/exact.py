@@ -30,14 +30,7 @@ class ExactMetrics:
     def of(
         self, step: int, eval_set: str, rewards_PN: NDArray[np.float64] | None, logged: Mapping[str, float]
     ) -> dict[Measure, float]:
-        """Exact metrics of one evaluation; empty if records lack or the log disagrees.
-
-        Args:
-            step: its update step.
-            eval_set: its set.
-            rewards_PN: rewards of its samples; None if they are not whole.
-            logged: what the framework logged of the same samples.
-        """
+        """Exact metrics of one evaluation; empty if records lack or the log disagrees."""
         if rewards_PN is None:
             self.incomplete.append((step, eval_set))
             return {}

@@ -235,10 +235,6 @@ _PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
 def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
     """Refuse the log of a training without a reward of its own, by what it measures.
 
-    Args:
-        log: the log.
-        columns: further names of its file, such as those of rows without a step.
-
     Raises:
         NoRewardLearning: supervised fine-tuning, preferences or distillation.
     """
@@ -292,12 +288,7 @@ def is_console(path: Path) -> bool:
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
-    """Every run whose log is among the files of `listing`, sorted by name.
-
-    Args:
-        listing: where to look.
-        format: one of `log_formats()`, or `auto` for all of them.
-    """
+    """Every run whose log is among the files of `listing`, sorted by name."""
     base = Path() if len(listing.below) > 1 else None
     sources = [
         source

@@ -173,11 +173,7 @@ def _totals(
 def _check_tokens(
     log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float, longest: int | None
 ) -> None:
-    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length.
-
-    Raises:
-        RecordError: with the most rollouts that an update can have had.
-    """
+    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length."""
     wanted = None if log.framework is None else log.framework.tokens_tag
     tag = None if wanted is None else next((tag for tag in log.tags if re.fullmatch(wanted, tag)), None)
     lengths = measured.get(Measure(RESPONSE_LENGTH, TRAIN_SET))
@@ -330,14 +326,7 @@ class Filtered:
 
 
 def read_filter(log: RunLog, updates: Sequence[str], reading: Reading, scale: float) -> Filtered | None:
-    """What the run's filter threw away; None if the log does not say.
-
-    Args:
-        log: what the run logged.
-        updates: tags that are logged with every update.
-        reading: n and B_p.
-        scale: logged steps in one rollout batch.
-    """
+    """What the run's filter threw away; None if the log does not say."""
     kept_percent = None if log.framework is None else log.framework.kept_percent_tag
     if kept_percent is not None and kept_percent in log.tags:
         step_T, percent_T = _values(log, kept_percent, scale)

@@ -291,12 +291,7 @@ def _has(run: MappedRun, field: str) -> bool:
 
 
 def draft(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
-    """The mapping of all runs that do not say everything themselves: what files say, and a question about the rest.
-
-    Args:
-        found: what lies there.
-        searched: where.
-    """
+    """The mapping of all runs that do not say everything themselves: what files say, and a question about the rest."""
     given = {canonical(key) or key: value for key, value in found.told["set"].items()}
     same = same_runs(found.logs, dict.fromkeys(found.logs, given))
     entries: dict[str, MappedRun] = {}
@@ -379,10 +374,6 @@ class Collection:
 
 def collect(paths: Sequence[str | os.PathLike[str]], told: Mapping[str, Any]) -> Collection:
     """Read all that lies at or below `paths`: files, folders or globs.
-
-    Args:
-        paths: what to read.
-        told: `metric`, `rename`, `ignore` and `set`, as in `read`.
 
     Raises:
         RecordError: a path names nothing, or what was said about is in none of the files.
@@ -500,14 +491,6 @@ def propose(
 ) -> RunMap:
     """One mapping for all runs at or below `paths` that do not say everything themselves.
 
-    Args:
-        paths: files, folders or globs.
-        relative_to: folder that the mapping will be saved in; its paths are relative to it.
-        metric: what a column `reward` of a table holds.
-        rename: name in the files -> name to use.
-        ignore: columns and tags to leave out.
-        set: column -> value for all runs.
-
     Raises:
         RecordError: there is nothing to read.
     """
@@ -518,10 +501,6 @@ def propose(
 
 def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> RunSet:
     """Read every run of a mapping, and the tables beside them.
-
-    Args:
-        path: the mapping's file; what it searched is relative to its folder.
-        mapping: its contents, if already loaded.
 
     Raises:
         RecordError: a question is open, the mapping is not confirmed, a run of it is gone, a file cannot be read.

@@ -316,11 +316,7 @@ def _begins(path: Path, pattern: bytes) -> bool:
 
 
 def _of_array(path: Path) -> RawTable:
-    """The table in one JSON array of flat objects.
-
-    Raises:
-        RecordError: the file is no such array.
-    """
+    """The table in one JSON array of flat objects."""
     text, replaced = read_text(path)
     try:
         rows = parse_json(text)
@@ -391,12 +387,7 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
 
 
 def first_object(path: Path, longest: int) -> Mapping[str, Any]:
-    """The object in the first line of a file, which identifies its format; empty without one.
-
-    Args:
-        path: any file.
-        longest: bytes that such a line has at most.
-    """
+    """The object in the first line of a file, which identifies its format; empty without one."""
     try:
         with open_bytes(path) as file:
             first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))

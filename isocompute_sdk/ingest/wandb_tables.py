@@ -75,13 +75,6 @@ def logs_of_table(
 ) -> list[RunLog]:
     """The runs in a table.
 
-    Args:
-        path: its file.
-        table: what it holds.
-        rename: name in the file -> name to use.
-        ignore: columns to leave out.
-        runs: names of the runs of a chart, if somebody said them.
-
     Raises:
         RecordError: it has no column that could be a step, or is of another kind of training.
     """
@@ -247,11 +240,7 @@ def _of_run(
 
 
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
-    """What columns say of the run, one value each; those that change, such as a learning rate, are skipped.
-
-    Raises:
-        RecordError: n or B_p changes.
-    """
+    """What columns say of the run, one value each; those that change, such as a learning rate, are skipped."""
     import polars as pl
 
     said: dict[str, Any] = {}

@@ -261,11 +261,6 @@ class Choice:
 def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) -> Resolved:
     """A request with what the planner knows: prices, limits, the deciding law.
 
-    Args:
-        planner: fits, hardware, recipe and throughput.
-        request: the arguments of `allocate`.
-        pricing: prices; None for those of the planner.
-
     Raises:
         PlanError: fewer fixed steps than allowed, or fits without a law that answers.
     """
@@ -364,10 +359,6 @@ def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate]
 
     Of equal ones it is the smallest B_p, the fewest GPUs and the smallest n. Conservative: no n above those that were
     run, if there is another.
-
-    Args:
-        resolved: the request.
-        setups: those with candidates, at least one.
     """
     if resolved.by_law is not None:
         best = [(setup, resolved.by_law.best(setup.candidates, resolved.limits.fixed)) for setup in setups]
@@ -395,14 +386,7 @@ def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
 
 
 def choice_of(resolved: Resolved, setup: Setup, best: Candidate, known: Sequence[Candidate]) -> Choice:
-    """The choice of one candidate beside others.
-
-    Args:
-        resolved: the request.
-        setup: where it was picked.
-        best: the candidate.
-        known: candidates to compare it with, itself among them.
-    """
+    """The choice of one candidate beside others."""
     pricing = setup.limits.pricing_of(best.group_size, best.problems_per_batch)
     landmarks = resolved.scored(known)
     full = next(one for one in landmarks if one.candidate == best)

@@ -330,11 +330,7 @@ def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
 
 
 def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) -> tuple[int, int]:
-    """B_p and M of n with one quantity as in the plan; M may be 0.
-
-    Raises:
-        PlanError: hours without a throughput, or a batch that n does not divide.
-    """
+    """B_p and M of n with one quantity as in the plan; M may be 0."""
     if equal == "batch":
         batch = plan.rollouts_per_batch
         if batch % n:

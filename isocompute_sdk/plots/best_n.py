@@ -161,15 +161,7 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
 def plans_around(
     plan: Plan, planner: Planner, options: Mapping[str, Any], ends: tuple[float, float], count: int
 ) -> list[Plan]:
-    """Plans by increasing budget around that of a plan, which is among them.
-
-    Args:
-        plan: the plan.
-        planner: makes the others.
-        options: arguments of its `allocate` besides the budget.
-        ends: smallest and largest budget; rounded, so that people can type them.
-        count: budgets besides that of the plan.
-    """
+    """Plans by increasing budget around that of a plan, which is among them."""
     here, allocate = plan.budget.amount, partial(planner.allocate, **options)
     low = max(ends[0], plan.budget.committed * 1.01)
     try:
@@ -206,11 +198,6 @@ def _budget_axis(unit: str) -> str:
 @style.styled
 def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = None) -> Axes:
     """Predicted reward of the plan for each budget, with its 80 % interval; dashed beyond the longest run.
-
-    Args:
-        plan: the plan to mark.
-        plans: plans with predicted rewards, by increasing budget.
-        ax: where to draw; a new figure by default.
 
     Raises:
         FitError: a plan without a predicted reward.

@@ -67,11 +67,7 @@ def _metric(runs: RunSet, metric: str | None, eval_set: str | None) -> tuple[str
 
 
 def _measured(series: Iterable[RunSeries], metric: str) -> list[tuple[RunSeries, Array, Array]]:
-    """Compute and reward of every run that was evaluated during training.
-
-    Raises:
-        FitError: none was.
-    """
+    """Compute and reward of every run that was evaluated during training."""
     found: list[tuple[RunSeries, Array, Array]] = []
     for one in series:
         seen = (one.rollouts_T > 0) & np.isfinite(one.value_T)
@@ -114,14 +110,7 @@ Logged = tuple[str, int, Array, Array]
 
 @style.styled
 def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = (), ax: Axes | None = None) -> Axes:
-    """A logged quantity of every run over compute, in the colour of its n.
-
-    Args:
-        lines: what is drawn as solid lines.
-        title: what it is.
-        dashed: what is drawn beside it.
-        ax: where to draw; a new figure by default.
-    """
+    """A logged quantity of every run over compute, in the colour of its n."""
     ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
     look = style.by_size(n for _, n, *_ in (*lines, *dashed))
     ends: dict[int, list[float]] = {}

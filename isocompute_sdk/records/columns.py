@@ -162,9 +162,6 @@ def batch_asked(sizes: Iterable[object]) -> str:
     """What to ask for where B_p is unknown: what all runs may share.
 
     Several n may have had one n B_p, as trainers that count completions keep it; one B_p for all would be wrong then.
-
-    Args:
-        sizes: every n.
     """
     return BATCH.name if len({str(size) for size in sizes}) > 1 else "problems_per_batch"
 
@@ -464,10 +461,6 @@ CLOCK = 5e8
 def refuse_clock(steps: float | None, column: str) -> None:
     """Raise on steps that are clock times.
 
-    Args:
-        steps: the largest.
-        column: its column.
-
     Raises:
         RecordError: it is as large as a time in seconds or milliseconds.
     """
@@ -545,14 +538,7 @@ class Named:
 
 
 def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | None = None) -> RecordError:
-    """The error about columns that can be left out, or renamed to `rename`, with the options that would do it.
-
-    Args:
-        message: what is wrong with them.
-        hint: what else can be done; empty for nothing.
-        written: the columns as the user wrote them.
-        rename: a column that the first of them may be.
-    """
+    """The error about columns that can be left out, or renamed to `rename`, with the options that would do it."""
     ignored = tuple(f"--ignore {quote(name)}" for name in written)
     renamed = "" if rename is None else f"--rename {quote(f'{written[0]}={rename}')} if it is, or "
     in_python = "" if rename is None else f"rename={{{written[0]!r}: {rename!r}}} if it is, or "

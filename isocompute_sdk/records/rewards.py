@@ -165,9 +165,6 @@ def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
 def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     """The reward that most runs have.
 
-    Args:
-        runs_with: (metric, evaluation set) -> number of runs that have it.
-
     Raises:
         RecordError: no reward, or several measurements with unknown names.
     """
@@ -189,12 +186,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
 
 
 def training_reward_note(metric: str, *, asked: bool) -> Note:
-    """The warning that an answer is about the training reward.
-
-    Args:
-        metric: its name.
-        asked: whether it was asked for, or stands in for an evaluation.
-    """
+    """The warning that an answer is about the training reward."""
     why = "is" if asked else "is used, since no evaluation was logged and no metric was asked for. It is"
     return Note(
         "training-reward-only",
@@ -267,9 +259,6 @@ def no_rise(curves: Iterable[Array]) -> bool:
 
     Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
     of the others exceeds what noise does.
-
-    Args:
-        curves: values of each run in order.
 
     Returns:
         False also where there are too few values to tell.

@@ -135,11 +135,6 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
     like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere. A
     learning rate that follows a schedule is the largest of its run.
 
-    Args:
-        frame: the rows, typed.
-        source: where each stood.
-        prefix: put before run ids that are made from the configuration.
-
     Raises:
         RecordError: an empty run_id or group size, or a run that changes.
     """

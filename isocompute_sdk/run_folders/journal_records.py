@@ -104,10 +104,6 @@ KINDS: dict[str, Document[Any]] = {one.kind: one for one in (RUN, EVALUATION, ST
 def check(record: Mapping[str, Any], where: str) -> str:
     """The kind of a record that is as declared; records of other kinds are not looked into.
 
-    Args:
-        record: one line.
-        where: file and line, for errors.
-
     Raises:
         RecordError: no kind, another schema version, or a field of the wrong type.
     """

@@ -66,14 +66,6 @@ class Journal:
     ) -> dict[str, Any]:
         """Write one record and return it.
 
-        Args:
-            kind: evaluation, step or end.
-            step: updates done.
-            rollouts: training rollouts generated so far.
-            tokens: training tokens sampled so far.
-            durable: wait until the line is on the disk, so that it survives a power cut.
-            **fields: further fields.
-
         Raises:
             OSError: the disk is full; the file still ends with a whole line.
         """

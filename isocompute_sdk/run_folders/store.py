@@ -263,11 +263,6 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
 def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "isocompute") -> RunSet:
     """Everything measured so far by the runs at or below a folder; a half-written last line is left out.
 
-    Args:
-        folder: folder of a run, or one above several.
-        file: name of the journal in the folder of a run.
-        format: log format of the journal.
-
     Raises:
         RecordError: there is no journal yet, or one cannot be read.
     """

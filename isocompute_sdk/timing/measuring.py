@@ -120,12 +120,6 @@ def measure(
 def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int | None) -> Throughput | None:
     """What a budget needs and was not given, from what the runs logged.
 
-    Args:
-        given: what the user stated; it stays.
-        runs: the runs, with step metrics as far as they were logged.
-        timed: whether seconds are needed; otherwise tokens alone.
-        gpus: GPUs of the runs; None if nobody said.
-
     Returns:
         The throughput; `given` where the runs add nothing.
 

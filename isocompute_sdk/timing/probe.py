@@ -37,12 +37,6 @@ def probe_runs(
 ) -> tuple[RunSpec, ...]:
     """One short run per pair, evaluated at both ends, so that evaluations are timed separately.
 
-    Args:
-        study: model, data, recipe, hardware and options.
-        backend: description of the backend that trains.
-        pairs: (group size, problems per batch).
-        steps: update steps of each run; the first is left out of the measurement.
-
     Raises:
         SpecError: fewer than 3 steps, or a batch that the hardware cannot hold.
     """

@@ -203,14 +203,7 @@ def zero_variance_filters(reason: str) -> Callable[[Case[Any]], Iterator[Note]]:
 def std_epsilon(
     framework: str, added: float, *, with_ppo: str = "", remark: str = ""
 ) -> Callable[[Case[Any]], Iterator[Note]]:
-    """A check for a framework that adds a fixed number to a group's deviation instead of std_epsilon.
-
-    Args:
-        framework: its name.
-        added: the number.
-        with_ppo: what it does with PPO's advantages instead.
-        remark: ends the message.
-    """
+    """A check for a framework that adds a fixed number to a group's deviation instead of std_epsilon."""
 
     def check(case: Case[Any]) -> Iterator[Note]:
         epsilon, n = case.recipe.std_epsilon, case.run.group_size
@@ -254,12 +247,7 @@ def several_gpu_counts(case: Case[Any], advice: str = "Name one number of GPUs."
 
 
 def batch_not_divisible(run: RunSpec, divisor: int) -> list[Note]:
-    """A refusal of a batch whose rollouts cannot be shared equally.
-
-    Args:
-        run: the run; a batch is split into `updates_per_batch` updates.
-        divisor: number of GPUs.
-    """
+    """A refusal of a batch whose rollouts cannot be shared equally."""
     updates = run.recipe.updates_per_batch
     rollouts = run.rollouts_per_batch // updates
     rest = rollouts % divisor

@@ -97,11 +97,7 @@ def _made(name: str, settings: dict[str, Any]) -> Any:
 
 
 def _saved(name: str, made: Any, entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry as JSON gives it back, once the scorer is seen to rate it the same.
-
-    Raises:
-        BackendError: it does not.
-    """
+    """The entry as JSON gives it back, once the scorer is seen to rate it the same."""
     try:
         saved = json.loads(json.dumps(entry))
         right = str(entry["answer"])
@@ -171,11 +167,6 @@ def download_command(source: str, file: str | None) -> str:
 
 def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]:
     """Write the problem files of a study, and its reward function if that is not there; the same rows every time.
-
-    Args:
-        source: the data set.
-        data: the files, relative to `root`; `n_problems` is the most rows for training.
-        root: the current folder of the runs.
 
     Returns:
         Path of each file of problems -> how many it holds.

@@ -263,14 +263,6 @@ def make_task(
 ) -> dict[str, Any]:
     """Write model, problems and reward function into an empty folder; about 15 seconds on one core.
 
-    Args:
-        folder: where to.
-        family: family of problems, or several joined with `+`.
-        kind: difficulty of the sets.
-        seed: seed of every choice.
-        pass_rate: of the base model, at which its warm-up stops.
-        shape: sizes of the model, see `build_model`.
-
     Returns:
         Settings and measurements, as JSON values.
 

@@ -55,12 +55,6 @@ def fit_paper(
 ) -> Fits:
     """Fit curves, frontier and laws to the runs of one context.
 
-    Args:
-        runs: at least two group sizes with two evaluations each.
-        metric: name of the metric.
-        bounds: range of the metric.
-        options: details of the method.
-
     Raises:
         FitError: fewer than two group sizes with a curve, or problems per batch known for some runs only.
     """

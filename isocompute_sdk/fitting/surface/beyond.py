@@ -221,14 +221,7 @@ class Onsets:
 
 
 def sample_declines(found: Onsets, runs: Sequence[PreparedRun], draws: int, rng: np.random.Generator) -> Declines:
-    """Draws of onset and rate.
-
-    Args:
-        found: where declines begin.
-        runs: those that it was found from.
-        draws: number of draws.
-        rng: their randomness.
-    """
+    """Draws of onset and rate."""
     u_U, weight_UG = found.u_U, found.weight_UG
     picked = rng.choice(weight_UG.size, size=draws, p=weight_UG.ravel() / weight_UG.sum())
     u_index, g_index = np.unravel_index(picked, weight_UG.shape)

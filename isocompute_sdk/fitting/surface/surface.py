@@ -217,15 +217,7 @@ def fit_surface(
     rng: np.random.Generator,
     prior: Prior = DEFAULT_PRIOR,
 ) -> Surface:
-    """Fit every run of a sweep together.
-
-    Args:
-        runs: prepared runs, at least one with an evaluation after step 0.
-        bounds: range of the metric.
-        draws: draws from the posterior, at least 1.
-        rng: their randomness.
-        prior: what is assumed.
-    """
+    """Fit every run of a sweep together."""
     usable = [run for run in runs if len(run.log_compute_J)]
     data = Data.of(runs, bounds)
     onsets = Onsets.of(usable, data.layout)

@@ -88,10 +88,6 @@ def read_event_file(path: Path, *, only_beginning: bool = False) -> EventFile | 
 
     None if no record is whole.
 
-    Args:
-        path: the file.
-        only_beginning: stop at the first update; the arguments stand before it.
-
     Raises:
         RecordError: the file cannot be opened.
     """

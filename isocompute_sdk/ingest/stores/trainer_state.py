@@ -228,11 +228,7 @@ _OTHER = object()
 
 
 def _plain(value: object, left: Iterator[int]) -> object:
-    """A value without stubs; `_OTHER` for an object that has no plain form.
-
-    Raises:
-        ValueError: more values than are left.
-    """
+    """A value without stubs; `_OTHER` for an object that has no plain form."""
     if next(left, None) is None:
         raise ValueError(f"more than {_MAX_VALUES:,} values")
     if isinstance(value, _PLAIN):

@@ -68,10 +68,6 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
 def read_yaml(text: str, source: str) -> Document:
     """Parse a YAML text.
 
-    Args:
-        text: the whole text.
-        source: its name in error messages, e.g. `study.yaml`.
-
     Raises:
         SpecError: not YAML, or YAML beyond the plain subset; the message names source and line.
     """
