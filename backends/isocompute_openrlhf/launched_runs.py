@@ -23,8 +23,16 @@ from numpy.typing import NDArray
 from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, Extent, RunLog, attempt_of_steps, joined, limits, with_exact
-from isocompute_sdk.ingest.exact import ExactMetrics
+from isocompute_sdk.ingest.attempts import (
+    Attempt,
+    ExactMetrics,
+    Extent,
+    RunLog,
+    attempt_of_steps,
+    joined,
+    limits,
+    with_exact,
+)
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, ZERO_VARIANCE_SHARE, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console

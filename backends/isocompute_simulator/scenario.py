@@ -9,8 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.records import RunSet
-from isocompute_simulator.design import SweepDesign, draw_design, draw_large_design
-from isocompute_simulator.families import FAMILIES, PROCESSES, draw_family, draw_process, draw_truth
+from isocompute_simulator.families import (
+    FAMILIES,
+    PROCESSES,
+    SweepDesign,
+    draw_design,
+    draw_family,
+    draw_large_design,
+    draw_process,
+    draw_truth,
+)
 from isocompute_simulator.observation import Noise, draw_noise, draw_rough_noise, measured_curve
 from isocompute_simulator.truth import Array, Task
 

@@ -232,12 +232,9 @@ def size_run(
     budget, engine = asked or max(most, longest), sampler == "vllm" and device.type == "cuda"
     try:
         needed = estimate(config, recipe, dtype, checkpointing=checkpoints(options, device), engine=engine)
-    except Exception as error:  # configurations differ, and a run does not depend on this
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        message = f"The memory of model {name!r} cannot be estimated ({reason}): sizes are the usual ones."
+    except Exception:  # configurations differ, and a run does not depend on this
         share = options.vllm_memory_share or UNKNOWN_SHARE
-        note = Note("memory-not-estimated", "info", message)
-        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True, notes=(note,))
+        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True)
     _refuse_what_cannot_fit(needed, max(longest, asked or 0), memory, name)
     while asked is None and budget > longest and needed.peak(budget) > memory.room:
         budget = max(longest, budget // 2)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from isocompute_sdk.campaigns.costs import cost_of
+from isocompute_sdk.campaigns.carrying_out import cost_of
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.files import write_text

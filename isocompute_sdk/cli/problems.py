@@ -137,7 +137,7 @@ def problems(
 
 def _draw(source: dict[str, Any], data: dict[str, Any], *, json: bool) -> None:
     from isocompute_sdk.specs import Data, ProblemSource
-    from isocompute_sdk.specs.problem_source import GENERATOR
+    from isocompute_sdk.specs.study import GENERATOR
     from isocompute_sdk.training import problem_sets
 
     chosen = ProblemSource.model_validate(source)

@@ -27,7 +27,7 @@ LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
 FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
-MEASURED = ("evaluations", "coverage", "records", "side-by-side")
+MEASURED = ("evaluations", "coverage")
 AUDITED = ("runs", "costs")
 OF_PROBLEMS = ("pass-rates", "difficulty")
 FIGURES = (*FITTED, *MEASURED, *AUDITED, *OF_PROBLEMS)
@@ -212,9 +212,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
         pool = tuple(fitting.pool or ())
         return plots.plot(audit(runs, metric, fitting.eval_set, pool=pool, rng=fitting.seed), kind)
     if kind in MEASURED:
-        sets = {} if kind == "side-by-side" else {"eval_set": fitting.eval_set}
-        return plots.plot(
-            fitting.read(source, metric), kind, **sets, **({} if kind == "coverage" else {"metric": metric})
-        )
+        named = {} if kind == "coverage" else {"metric": metric}
+        return plots.plot(fitting.read(source, metric), kind, eval_set=fitting.eval_set, **named)
     fits = fitting.fit(source)
     return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)

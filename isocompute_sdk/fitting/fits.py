@@ -27,16 +27,20 @@ from isocompute_sdk.fitting.arguments import (
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
     Configuration,
+    Frontier,
+    Handover,
     Kind,
     Method,
     Prediction,
     SurfacePoints,
+    between_levels,
     by_configuration,
     check_law_name,
     check_laws,
     fitted_curves,
+    frontier,
+    handovers,
 )
-from isocompute_sdk.fitting.frontier import Frontier, Handover, between_levels, frontier, handovers
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport

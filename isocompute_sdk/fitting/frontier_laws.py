@@ -11,8 +11,8 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.arrays import Array, FitStatus
+from isocompute_sdk.fitting.fit_parts import frontier, log_grid, span
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import frontier, log_grid, span
 from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
 from isocompute_sdk.fitting.surface.surface import SEEN

@@ -68,8 +68,7 @@ from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import build
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
-from isocompute_sdk.specs.syntax.spec_files import load_spec
+from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 
 ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)

@@ -74,7 +74,7 @@ def batch(candidate: Candidate, recipe: Recipe, observed: Sequence[int], fitted:
     problems, planned = candidate.problems_per_batch, candidate.rollouts_per_batch
     if problems < recipe.min_problems_per_batch:
         yield Note(
-            "below-stability-floor",
+            "below-problems-floor",
             "warning",
             f"B_p = {problems} is below the recipe's floor of {recipe.min_problems_per_batch}: training may be "
             "unstable.",

@@ -12,8 +12,8 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.plots import style

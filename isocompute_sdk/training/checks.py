@@ -137,7 +137,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
         unit: what the framework counts: "update" (optimiser step), or "update step" if a batch can have several.
 
     Returns:
-        A refusal, `warmup-longer-than-run` or `warmup-starts-at-zero`; empty without a warm-up.
+        A refusal or `warmup-longer-than-run`; empty without a warm-up.
     """
     warmup = run.recipe.warmup_steps
     if warmup == 0:
@@ -150,13 +150,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
             "learned. Use more update_steps, or recipe.warmup_steps = 0."
         )
         return [unsupported("update_steps", message, **data)]
-    if reached < 1:
-        return warmup_unfinished(run, updates, reached, unit)
-    message = (
-        f"warm-up of {warmup} steps: {unit} u has the learning rate times min(1, (u - 1) / {warmup}), so the first "
-        "one does not change the policy."
-    )
-    return [Note("warmup-starts-at-zero", "info", message, data)]
+    return warmup_unfinished(run, updates, reached, unit)
 
 
 def warmup_unfinished(run: RunSpec, updates: int, reached: float, unit: str = "update") -> list[Note]:

@@ -18,7 +18,7 @@ from typing import Any, cast
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.specs import Data, ProblemSource
-from isocompute_sdk.specs.problem_source import GENERATOR
+from isocompute_sdk.specs.study import GENERATOR
 from isocompute_sdk.training.payload.problem_files import ANSWER_KEYS, PROMPT_KEYS
 
 DRAWS = 20

@@ -14,7 +14,7 @@ from isocompute_sdk.campaigns.executors.local import ENGINE as LOCAL
 from isocompute_sdk.campaigns.executors.local import LocalExecutor
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs.executor import ExecutorSpec, executor_type
+from isocompute_sdk.specs.study import ExecutorSpec, executor_type
 
 _MEMBERS = ("name", "poll_seconds", "check", "adopt", "submit", "poll", "cancel")
 

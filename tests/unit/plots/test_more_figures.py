@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
-from isocompute_sdk.fitting.paper.analysis import record_breaking
 from isocompute_sdk.plots import problems
 from isocompute_sdk.run_folders.run_journal import Journal
 from tests.unit.plots.test_figures import check_layout, data_of, line
@@ -74,32 +73,6 @@ def test_coverage_has_a_panel_for_best_and_one_for_worst(noisy: RunSet) -> None:
         plots.coverage(noisy.filter(metric="avg@4"))
     with pytest.raises(FitError, match="best@8"):
         plots.coverage(noisy, k=8)
-
-
-def test_records_are_the_record_breaking_points(noisy: RunSet) -> None:
-    ax = plots.records(noisy, bin_width=0.01)
-    for one in noisy.series("avg@4"):
-        x, y = data_of(line(ax, one.run_id))
-        best = record_breaking(one.value_T, 0.01)
-        np.testing.assert_array_equal(x, one.rollouts_T[best])
-        assert np.all(np.diff(y) > 0)
-    assert sum(len(y) for _, y in marks(ax)) == sum(len(one.value_T) for one in noisy.series("avg@4"))
-    check_layout(figure_of(ax))
-
-
-def test_models_stand_side_by_side_on_common_axes(make_runs: Make, fits: Fits) -> None:
-    one = make_runs(model="org/A")
-    both = one.concat(make_runs(lambda n, bp, c: 0.2, [(8, 32)], model="org/B", run_id="flat"))
-    panels = figure_of(plots.side_by_side(both)).axes
-    assert {panel.get_title("left") for panel in panels} == {"A", "B"}
-    assert len({panel.get_ylim() for panel in panels}) == 1
-    colours = [{curve.get_color() for curve in panel.lines if len(data_of(curve)[1]) > 1} for panel in panels]
-    # n = 8 has one colour in both.
-    assert len(colours[0] & colours[1]) == 1
-    check_layout(figure_of(plots.side_by_side({"first": fits, "second": fits})))
-    for few in (one, {"alone": fits}):
-        with pytest.raises(FitError):
-            plots.side_by_side(few)
 
 
 def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
