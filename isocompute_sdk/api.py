@@ -373,9 +373,7 @@ def run_spec(
         )
     chosen = model if model is not None else plan.model
     if chosen is None:
-        raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.").in_shell(
-            "Add --model with a hub name or a local folder."
-        )
+        raise PlanError("the plan names no model", "Add --model with a hub name or a local folder (model=).")
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
         model=_text(chosen),

@@ -402,7 +402,7 @@ def _token_means(case: OpenRLHFCase) -> Iterator[Note]:
             "entropy and value terms over tokens in any case."
         )
         severity = "warning" if recipe.kl_coef > 0 or recipe.entropy_coef > 0 or case.ppo else "info"
-        yield Note("penalties-stay-token-mean", severity, message)
+        yield Note("framework-differs", severity, message)
 
 
 def _gaps(case: OpenRLHFCase) -> Iterator[Note]:
@@ -477,7 +477,7 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "recipe.normalize_advantage",
         lambda c: c.std_kept_out,
         "normalize_advantage is off: OpenRLHF still subtracts the batch mean from PPO's advantages.",
-        "advantages-still-centred",
+        "framework-differs",
         "info",
     ),
     checks.kl_off,
@@ -487,7 +487,7 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         lambda c: c.has_kl and not c.kl_in_loss and not c.ppo,
         "kl_in = reward: OpenRLHF subtracts the KL per token after the rewards of a group were normalised, so its "
         "weight is in units of advantages, not of rewards.",
-        "kl-after-normalisation",
+        "framework-differs",
         "warning",
     ),
     _token_means,

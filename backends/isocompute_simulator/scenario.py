@@ -108,9 +108,6 @@ def draw_scenario(rng: np.random.Generator, family: str | None = None) -> Scenar
     Args:
         rng: randomness; the same state gives the same scenario.
         family: one of `FAMILIES` or `REAL_FAMILIES`; None draws one of `FAMILIES`, all equally likely.
-
-    Raises:
-        ValueError: unknown family.
     """
     if family in REAL_FAMILIES:
         return _draw_real(family, rng)

@@ -1,8 +1,13 @@
 """What the logs of veRL mean: its file log, event files, consoles and Hydra configurations.
 
 A logged step is one batch of B_p prompts and n samples each; ppo_mini_batch_size splits a batch into several optimiser
-updates. The file log is emptied at every start, so that what came before a resume is lost there; event
-files keep every attempt. See runs.py for the folders that our launch script fills.
+updates. The file log is emptied at every start, so that what came before a resume is lost there; event files keep every
+attempt.
+
+In the folder of our launch script logs/attempt-N.jsonl is what start N logged, validation/N/<step>.jsonl holds one
+validation response a line. avg@k, best@k and worst@k are computed from these, exactly; veRL's own best@k and worst@k,
+which are bootstrapped with replacement, are left out. A dump that lacks responses, or does not give veRL's own mean, is
+not used: then only that mean is, with a note.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """Backtest: what each way of choosing n would have chosen on the past of real sweeps, and what it would have lost.
 
-Every method sees a pilot and chooses among the n that were run. Pilots whose truth is their own run
-share its luck; they are reported apart.
+Every method sees a pilot and chooses among the n that were run. Pilots whose truth is their own run share its luck;
+they are reported apart.
+
+A pilot is what one seed showed up to a share of the compute. The truth is the best smoothed checkpoint of each n up to
+the whole compute, averaged over seeds; an n whose runs end earlier keeps its best checkpoint. Where every n has another
+seed the pilot's own is left out. Elsewhere pilot and truth are the same run and share its luck.
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.model import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
+from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records.frames import Frame
+    from isocompute_sdk.notebook import Frame
 
 CUTS = (1 / 8, 0.3, 0.5)
 """Shares of the compute that a pilot sees."""
@@ -206,9 +210,6 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
         runs: runs of any number of models and studies.
         metric: metric that n is chosen for; None: avg@4, else the one that most runs have.
         eval_set: evaluation set; None: `validation`, else the one that most runs have.
-
-    Raises:
-        RecordError: the metric or the set is not there, or no two n may be compared.
     """
     import polars as pl
 
@@ -355,8 +356,8 @@ def backtest(
         raise FitError(
             f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "
             "evaluations of one seed",
-            "Lower min_evaluations, or raise the cuts.",
-        ).in_shell("Lower --min-evaluations, or raise --cuts.")
+            "Lower --min-evaluations (min_evaluations=), or raise --cuts (cuts=).",
+        )
     done = iter(range(len(every)))
     return judge(every, methods, None if progress is None else lambda name: progress(next(done), len(every), name))
 

@@ -266,9 +266,6 @@ def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: 
 
     A model on a hub is not looked up. What the files hold and which release is installed is left to the scripts, which
     say so before they train.
-
-    Raises:
-        BackendError: the message lists every problem.
     """
     required = dict.fromkeys(found for found in (requires_of(backend, run) for run in runs) if found is not None)
     problems = dict.fromkeys(problem for one in required for problem in _problems(one, root, here=here))
@@ -337,11 +334,7 @@ def learned_nothing(health: Health) -> tuple[str, ...]:
 
 
 def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[[], str] | None:
-    """A function that returns why a run is to end early, "" if it is not; None without codes.
-
-    Raises:
-        SpecError: a code that no detector gives.
-    """
+    """A function that returns why a run is to end early, "" if it is not; None without codes."""
     unknown = sorted(set(codes) - set(ADVICE))
     if unknown:
         raise SpecError(

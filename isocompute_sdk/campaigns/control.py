@@ -1,4 +1,4 @@
-"""`controlling`: one controller at a time for the runs of a study.
+"""`controlling`: one controller at a time for the runs of a study; and what was edited in it.
 
 The lock is the system's (flock) on a file in the study's folder, so it ends with the process that holds it, however
 that process ends. A file system without locks lets every controller in; the locks of the runs themselves still keep
@@ -37,11 +37,7 @@ length than its run can have (`store.write_spec`)."""
 def study_changes(
     earlier: Study, now: Study, backend: Backend, folders: Sequence[Path], where: Path
 ) -> dict[str, tuple[Any, Any]]:
-    """Every field that differs, with its old and new value in JSON form.
-
-    Raises:
-        RecordError: a change that would spoil what was run; the message lists every change.
-    """
+    """Every field that differs, with its old and new value in JSON form."""
     old, new = (study.model_dump(mode="json") for study in (earlier, now))
     changes = {
         field: (before, after) for name in new for field, before, after in _differences(name, old.get(name), new[name])

@@ -170,11 +170,7 @@ class DesignedPilot:
 
     @property
     def budget(self) -> Budget:
-        """The study's budget.
-
-        Raises:
-            PlanError: it has none.
-        """
+        """The study's budget."""
         if self.study.budget is None:
             raise PlanError(f"study {self.study.name!r} has no budget", "Add budget: to the study.")
         return self.study.budget

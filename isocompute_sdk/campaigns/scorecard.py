@@ -128,11 +128,7 @@ SCORECARD = Document("scorecard", 1, Scorecard, derived=("verdict", "coverage_in
 
 
 def compare(fits: Fits, runs: RunSet) -> Comparison:
-    """One run's last evaluation against the prediction of fits that were made without it.
-
-    Raises:
-        RecordError: no run with that metric, or several.
-    """
+    """One run's last evaluation against the prediction of fits that were made without it."""
     series = runs.series(fits.metric, fits.eval_set)
     if len(series) != 1:
         raise RecordError(f"received {len(series)} runs; accepted: one run to compare", "Choose one with filter().")
@@ -156,9 +152,6 @@ def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None)
 
     Returns:
         The files written, one per run.
-
-    Raises:
-        RecordError: no run with this n and B_p, a run that the fits were made from, or a plan without fits.
     """
     path = Path(plan_file)
     plan = Plan.load(path)

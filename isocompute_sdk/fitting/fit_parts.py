@@ -1,4 +1,4 @@
-"""Parts of `Fits`: what predictions, points and draws look like, and how curves are saved."""
+"""Parts of `Fits`: what predictions, points and draws look like, how curves are saved, and their frontier."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw, Co
 from isocompute_sdk.fitting.arrays import Array, Count, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
-from isocompute_sdk.records.frames import frame_of
+from isocompute_sdk.notebook import frame_of
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records.frames import Frame
+    from isocompute_sdk.notebook import Frame
 
 LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 
@@ -65,11 +65,7 @@ def fitted_curves(curves: Mapping[Configuration, RewardCurve]) -> tuple[RewardCu
 
 
 def by_configuration(curves: Sequence[RewardCurve]) -> dict[Configuration, RewardCurve]:
-    """Curves by configuration.
-
-    Raises:
-        FieldError: two curves of one configuration.
-    """
+    """Curves by configuration."""
     found = {(c.group_size, c.problems_per_batch): c for c in curves}
     if len(found) < len(curves):
         raise FieldError("", [(c.group_size, c.problems_per_batch) for c in curves], "one curve per configuration")
@@ -77,11 +73,7 @@ def by_configuration(curves: Sequence[RewardCurve]) -> dict[Configuration, Rewar
 
 
 def check_laws(laws: Mapping[str, AllocationLaw], law_draws: Mapping[str, Array], compute: ComputeAxis) -> None:
-    """Refuse laws and replicates of laws that contradict the fits.
-
-    Raises:
-        FieldError: an unknown name, another variable, or draws of another shape.
-    """
+    """Refuse laws and replicates of laws that contradict the fits."""
     for name, law in laws.items():
         x = compute if name == "group_size" else "update_steps"
         if name not in LAWS:
@@ -98,11 +90,7 @@ def check_laws(laws: Mapping[str, AllocationLaw], law_draws: Mapping[str, Array]
 
 
 def check_law_name(name: object) -> None:
-    """Refuse an unknown law.
-
-    Raises:
-        FitError: not one of `LAWS`.
-    """
+    """Refuse an unknown law."""
     if not isinstance(name, str) or name not in LAWS:
         raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")
 
@@ -220,9 +208,6 @@ def between_levels(
         compute: C, any shape.
         group_size: n, in the same shape.
         bounds: range of the metric.
-
-    Raises:
-        FitError: an n outside the levels that were run.
     """
     at, sizes = compute.ravel(), group_size.ravel()
     if sizes.size and (sizes.min() < curves[0].group_size or sizes.max() > curves[-1].group_size):

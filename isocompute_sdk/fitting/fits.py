@@ -45,13 +45,13 @@ from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluat
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
+from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.records.comparable import RunSettings
-from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records.frames import Frame
+    from isocompute_sdk.notebook import Frame
 
 
 @dataclass(frozen=True, eq=False)

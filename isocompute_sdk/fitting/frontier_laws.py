@@ -56,9 +56,6 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     Args:
         fits: fits with curves.
         rollouts_per_batch: the batch B; None for the one with most configurations.
-
-    Raises:
-        FitError: a batch with fewer than two configurations.
     """
     names = ("group_size_vs_steps", "problems_per_batch_vs_steps")
     by_batch: dict[int, list[RewardCurve]] = defaultdict(list)
@@ -70,8 +67,8 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
         raise FitError(
             f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
             f"shared by two or more: {sorted(shared) or 'none'}",
-            "Choose one of these batches, or leave rollouts_per_batch out.",
-        ).in_shell("Choose one of these batches, or leave --rollouts-per-batch out.")
+            "Choose one of these batches, or leave --rollouts-per-batch out (rollouts_per_batch=).",
+        )
 
     def without(reason: str, *notes: Note) -> Fits:
         unsupported = {**fits.unsupported, **dict.fromkeys(names, reason)}

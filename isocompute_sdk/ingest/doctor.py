@@ -141,6 +141,13 @@ def diagnose(
 ) -> Diagnosis:
     """Look at every run at or below `paths`; whatever cannot be read is a finding and never an error.
 
+    Args:
+        paths: files, folders or globs.
+        metric: what a column `reward` of a table holds.
+        rename: name in the files -> name to use.
+        ignore: columns and tags to leave out.
+        set: column -> value for all runs.
+
     Raises:
         RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
     """
@@ -152,6 +159,10 @@ def diagnose(
 
 def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
     """Look at every run of a mapping.
+
+    Args:
+        path: its file; what it searched is relative to its folder.
+        mapping: its contents, if already loaded.
 
     Raises:
         SpecError: the file is no mapping.

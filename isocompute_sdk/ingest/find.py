@@ -230,11 +230,7 @@ _PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
 
 
 def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
-    """Refuse the log of a training without a reward of its own, by what it measures.
-
-    Raises:
-        NoRewardLearning: supervised fine-tuning, preferences or distillation.
-    """
+    """Refuse the log of a training without a reward of its own, by what it measures."""
     every = {*log.tags, *columns}
     names = every | {re.sub(r"^(train|eval)[/_]", "", tag) for tag in every}
     kind = next(

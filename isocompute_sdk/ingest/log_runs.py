@@ -91,11 +91,7 @@ class LogRequest:
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> FoundLogs:
-    """Logs in `listings`, and those of the listings that hold none and are read as tables.
-
-    Raises:
-        RecordError: an unknown format; no log where a format of logs was asked for.
-    """
+    """Logs in `listings`, and those of the listings that hold none and are read as tables."""
     check_format(format)
     rest: list[Listing] = []
     sources: dict[str, LogSource] = {}
@@ -429,11 +425,7 @@ def _plain(column: str, value: Any) -> Any:
 
 
 def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
-    """Raise on a run of `runs=` that is in no file: its name is misspelt.
-
-    Raises:
-        RecordError: naming it and the runs that are there.
-    """
+    """Raise on a run of `runs=` that is in no file: its name is misspelt."""
     for name in described:
         if name not in runs:
             raise RecordError(
@@ -492,11 +484,7 @@ def _refuse_undecided(one: RunLog, other: RunLog) -> None:
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
-    """Everything that the runs of one backend at or below a folder have measured.
-
-    Raises:
-        RecordError: there is no such run, none has measured anything, or one cannot be read.
-    """
+    """Everything that the runs of one backend at or below a folder have measured."""
     load(name)
     sources = [one for one in find_logs(Listing.of(folder)) if one.launched is not None and one.launched.name == name]
     if not sources:

@@ -372,11 +372,7 @@ class Collection:
 
 
 def collect(paths: Sequence[str | os.PathLike[str]], told: Mapping[str, Any]) -> Collection:
-    """Read all that lies at or below `paths`: files, folders or globs.
-
-    Raises:
-        RecordError: a path names nothing, or what was said about is in none of the files.
-    """
+    """Read all that lies at or below `paths`: files, folders or globs."""
     found = Collection(dict(told))
     with readable():
         listings = [Listing.of(path) for path in paths]
@@ -490,6 +486,14 @@ def propose(
 ) -> RunMap:
     """One mapping for all runs at or below `paths` that do not say everything themselves.
 
+    Args:
+        paths: files, folders or globs.
+        relative_to: folder that the mapping will be saved in; its paths are relative to it.
+        metric: what a column `reward` of a table holds.
+        rename: name in the files -> name to use.
+        ignore: columns and tags to leave out.
+        set: column -> value for all runs.
+
     Raises:
         RecordError: there is nothing to read.
     """
@@ -500,6 +504,10 @@ def propose(
 
 def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> RunSet:
     """Read every run of a mapping, and the tables beside them.
+
+    Args:
+        path: the mapping's file; what it searched is relative to its folder.
+        mapping: its contents, if already loaded.
 
     Raises:
         RecordError: a question is open, the mapping is not confirmed, a run of it is gone, a file cannot be read.

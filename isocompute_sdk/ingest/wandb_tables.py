@@ -134,11 +134,7 @@ def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:
 
 
 def refuse_several(log: RunLog) -> None:
-    """Raise on a table whose steps begin anew, or that has two rewards at one step: it may hold two runs.
-
-    Raises:
-        RecordError: naming the run.
-    """
+    """Raise on a table whose steps begin anew, or that has two rewards at one step: it may hold two runs."""
     if log.format != "table":
         return
     first, *later = (min(float(one.step_T.min()) for one in attempt.series.values()) for attempt in log.attempts)

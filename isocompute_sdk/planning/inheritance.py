@@ -174,11 +174,7 @@ class Inheritance:
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
     def refuse_stale_runs(self) -> None:
-        """Raise on runs whose rollouts may come from weights that are more than `STALEST` updates old.
-
-        Raises:
-            PlanError: naming what the runs say.
-        """
+        """Raise on runs whose rollouts may come from weights that are more than `STALEST` updates old."""
         older = [v for v in _stale(values_of(self.settings, "off_policy")) if (staleness_of(v) or 0.0) > STALEST]
         if older:
             remedy = "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
@@ -186,7 +182,7 @@ class Inheritance:
                 f"these runs are asynchronous (off_policy: {', '.join(older)}): rollouts may be more than {STALEST:g} "
                 "update old. Their curves do not hold for the script of a plan, which samples after every update",
                 f"{remedy}--allow-off-policy (allow_off_policy=True).",
-            ).in_shell(f"{remedy}--allow-off-policy.")
+            )
 
 
 def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:

@@ -239,11 +239,7 @@ class Question:
 
 
 def ask(question: Question, search: Search) -> NextRuns:
-    """The runs that lower expected regret most for their cost; none if together they save too little to wait for.
-
-    Raises:
-        PlanError: a budget that is too small for any plan.
-    """
+    """The runs that lower expected regret most for their cost; none if together they save too little to wait for."""
     fits, surface, budget = question.fits, question.fits.surface, question.pricing.budget
     assert surface is not None, "asked of fits with a surface"
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]

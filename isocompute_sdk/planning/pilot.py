@@ -15,8 +15,7 @@ from functools import partial
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.surface.beyond import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
+from isocompute_sdk.fitting.surface.model import NEVER, OF_THE_RECIPE, RATE, STEP, UNIT_SHAPES, Declines, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 from isocompute_sdk.planning.next_runs import (
     MAX_SIZE,
@@ -122,9 +121,6 @@ def design_pilot(
         shares: shares of the budget to compare.
         spend_all: pilot with the best of these shares also where no pilot is worth its cost.
         rng: the randomness of what is simulated; None for a fixed one.
-
-    Raises:
-        PlanError: the budget does not pay for a plan.
     """
     bp, generator, budget = problems_per_batch, np.random.default_rng(0 if rng is None else rng), pricing.budget
     # Rollouts that the budget buys at a middling batch.

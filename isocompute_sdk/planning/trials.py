@@ -387,9 +387,6 @@ def prospects(
 
     Returns:
         One for each run, in the same order.
-
-    Raises:
-        PlanError: fits without a surface, or no runs.
     """
     if fits.surface is None or not runs:
         raise PlanError("prospects need fits with a surface, and runs", "Fit with method='surface'.")

@@ -15,8 +15,6 @@ Of runs, without a fit:
 - `evaluations`: every evaluation of one metric over compute, by n.
 - `coverage`: best@k and worst@k over compute, coverage and sharpening.
 - `logged`: any logged quantity of every run.
-- `pass_rates`: distribution of pass@1 over problems during training, and how it polarises (interference).
-- `difficulty`: how many problems the base model solves how often, with the paper's bands.
 
 Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of a forecast.
 
@@ -33,7 +31,6 @@ from isocompute_sdk.plots.best_n import allocation, reward_by_budget, step_laws
 from isocompute_sdk.plots.checks import backtest, sensitivity_to_bp, sensitivity_to_n
 from isocompute_sdk.plots.curves import forecast, reward_curves
 from isocompute_sdk.plots.figures import plot
-from isocompute_sdk.plots.problems import difficulty, pass_rates, polarisation
 from isocompute_sdk.plots.runs import coverage, evaluations, logged
 from isocompute_sdk.plots.style import as_svg, figure_of, save_figure
 
@@ -44,15 +41,12 @@ __all__ = [
     "audit_runs",
     "backtest",
     "coverage",
-    "difficulty",
     "evaluations",
     "figure_of",
     "forecast",
     "logged",
-    "pass_rates",
     "plot",
     "plot_group",
-    "polarisation",
     "reward_by_budget",
     "reward_curves",
     "save_figure",

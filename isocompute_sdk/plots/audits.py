@@ -64,6 +64,11 @@ def plot_group(group: GroupAudit, metric: str) -> Figure:
 def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axes:
     """Evaluations, fitted curves, their frontier, and where every run ended.
 
+    Args:
+        group: a group of an audit.
+        metric: its metric, for the axis.
+        ax: where to draw; a new figure by default.
+
     Raises:
         FitError: the group could not be fitted.
     """
@@ -131,6 +136,10 @@ def _compared(group: GroupAudit) -> list[RunAudit]:
 @style.styled
 def audit_costs(group: GroupAudit, *, ax: Axes | None = None) -> Axes:
     """Share of a run's rollouts with which the best known n reaches the same reward, with its interval, run by run.
+
+    Args:
+        group: a group of an audit.
+        ax: where to draw; a new figure by default.
 
     Raises:
         FitError: no run of the group is compared with another n.

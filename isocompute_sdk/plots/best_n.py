@@ -199,6 +199,11 @@ def _budget_axis(unit: str) -> str:
 def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = None) -> Axes:
     """Predicted reward of the plan for each budget, with its 80 % interval; dashed beyond the longest run.
 
+    Args:
+        plan: the plan to mark.
+        plans: plans with predicted rewards, by increasing budget.
+        ax: where to draw; a new figure by default.
+
     Raises:
         FitError: a plan without a predicted reward.
     """

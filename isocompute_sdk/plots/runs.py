@@ -102,7 +102,14 @@ Logged = tuple[str, int, Array, Array]
 
 @style.styled
 def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = (), ax: Axes | None = None) -> Axes:
-    """A logged quantity of every run over compute, in the colour of its n."""
+    """A logged quantity of every run over compute, in the colour of its n.
+
+    Args:
+        lines: what is drawn as solid lines.
+        title: what it is.
+        dashed: what is drawn beside it.
+        ax: where to draw; a new figure by default.
+    """
     ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
     look = style.by_size(n for _, n, *_ in (*lines, *dashed))
     ends: dict[int, list[float]] = {}

@@ -260,11 +260,7 @@ _SQUEEZED = {_squeezed(spelling): spelling for spelling in reversed(_CANONICAL)}
 
 
 def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> None:
-    """Raise on any of `fields` that is not in `accepted`.
-
-    Raises:
-        RecordError: naming the first unknown field, the accepted ones and the nearest match.
-    """
+    """Raise on any of `fields` that is not in `accepted`."""
     for name in fields:
         if name not in accepted:
             raise RecordError(
@@ -312,11 +308,7 @@ class ArgumentSource(Source):
 
 
 def to_series(name: str, values: object) -> pl.Series:
-    """One column as a polars series; missing cells of pandas become null, nothing else is changed.
-
-    Raises:
-        RecordError: `values` is a single value or has more than one dimension.
-    """
+    """One column as a polars series; missing cells of pandas become null, nothing else is changed."""
     import polars as pl
 
     if isinstance(values, pl.Series):
@@ -459,24 +451,16 @@ CLOCK = 5e8
 
 
 def refuse_clock(steps: float | None, column: str) -> None:
-    """Raise on steps that are clock times.
-
-    Raises:
-        RecordError: it is as large as a time in seconds or milliseconds.
-    """
+    """Raise on steps that are clock times."""
     if steps is not None and steps >= CLOCK:
         raise RecordError(
             f"column {column!r} holds clock times, up to {steps:.6g}; accepted: update steps, below {CLOCK:g}",
-            "Add a column of update steps, and leave this one out.",
-        ).in_shell(f"Add a column of update steps, and --ignore {quote(column)}.")
+            f"Add a column of update steps, and --ignore {quote(column)} (ignore=).",
+        )
 
 
 def require(series: pl.Series, source: Source, hint: str) -> None:
-    """Raise on null cells.
-
-    Raises:
-        RecordError: naming the first empty cell of the column.
-    """
+    """Raise on null cells."""
     index = series.is_null().arg_max() if series.null_count() else None
     if index is not None:
         raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)

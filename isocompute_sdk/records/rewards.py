@@ -163,20 +163,16 @@ def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
-    """The reward that most runs have.
-
-    Raises:
-        RecordError: no reward, or several measurements with unknown names.
-    """
+    """The reward that most runs have."""
     asked, best = undecided(runs_with), headline(runs_with)
     have = sorted({metric for metric, _ in runs_with})
     if best is None:
         raise RecordError(
             f"no reward was measured: these runs have {', '.join(have)}, which are diagnostics, settings or parts of a "
             "reward; accepted: an evaluation, or the training reward",
-            "If one of them is the reward, name it: metric=...",
+            "If one of them is the reward, name it with --metric (metric=).",
             options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
-        ).in_shell("If one of them is the reward, name it with --metric.")
+        )
     if asked:
         raise RecordError(
             f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
@@ -434,9 +430,9 @@ def _metric_columns(
         if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
-                f'Pass its name, e.g. metric="avg@4", or rename the column {bare!r} to the metric\'s name.',
+                f"""Add its name, e.g. --metric avg@4 (metric="avg@4"), or rename column {bare!r} to the metric's name.""",
                 column=bare,
-            ).in_shell(f"Add its name, e.g. --metric avg@4, or rename the column {bare!r} to the metric's name.")
+            )
         if metric in wide:
             message = f"columns {bare!r} and {metric!r} both hold the metric {metric!r}"
             raise wrong_column(message, "Remove one.", [bare])

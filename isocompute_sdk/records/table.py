@@ -255,11 +255,7 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
 
 
 def name_columns(given: object, options: Options, source: Source) -> Named:
-    """Split the columns of `given` into known ones (by canonical name) and others, which may be metrics.
-
-    Raises:
-        RecordError: not a table, two columns of one meaning, unequal lengths, no rows.
-    """
+    """Split the columns of `given` into known ones (by canonical name) and others, which may be metrics."""
     import polars as pl
 
     as_given = as_mapping(given)
@@ -530,11 +526,7 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
 
 
 def check_on_duplicate(value: str) -> None:
-    """Raise on a value that is not an `OnDuplicate`.
-
-    Raises:
-        RecordError: naming the two that are.
-    """
+    """Raise on a value that is not an `OnDuplicate`."""
     if value not in ("error", "last"):
         raise RecordError(
             f"on_duplicate: received {value!r}; accepted: 'error', 'last'",

@@ -120,11 +120,7 @@ def record(
 
 
 def append_line(path: Path, text: str, *, durable: bool = False) -> None:
-    """Append one line to a file; an incomplete write is removed again.
-
-    Raises:
-        OSError: not everything could be written.
-    """
+    """Append one line to a file; an incomplete write is removed again."""
     line = (text + "\n").encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:

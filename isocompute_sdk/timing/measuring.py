@@ -1,4 +1,4 @@
-"""Fit a `Throughput` to logged seconds per step: overhead, latency floor, rate, response growth, GPU scaling.
+"""Fit a `Throughput` to logged seconds per step, of runs or of a probe at three batches.
 
 The model is that of `specs.Throughput`. It is linear in overhead, floor and seconds per rollout, which are fitted by
 non-negative least squares with relative weights:
@@ -63,11 +63,7 @@ def probe_pairs(study: Study) -> tuple[tuple[int, int], ...]:
 def probe_runs(
     study: Study, backend: BackendInfo, pairs: Sequence[tuple[int, int]], steps: int = STEPS
 ) -> tuple[RunSpec, ...]:
-    """One short run per pair, evaluated at both ends, so that evaluations are timed separately.
-
-    Raises:
-        SpecError: fewer than 3 steps, or a batch that the hardware cannot hold.
-    """
+    """One short run per pair, evaluated at both ends, so that evaluations are timed separately."""
     if steps < 3:
         raise SpecError(f"steps = {steps}; accepted: 3 or more, since the first is left out", "Measure more steps.")
     options = dict(study.options)
@@ -180,9 +176,6 @@ def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int |
 
     Returns:
         The throughput; `given` where the runs add nothing.
-
-    Raises:
-        FitError: the runs log seconds, and nobody said on how many GPUs.
     """
     stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     if not timed:
@@ -197,8 +190,8 @@ def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int |
     if gpus is None:
         raise FitError(
             "these runs log their seconds per step, but not the number of GPUs",
-            "Add the GPUs to the budget, '500 GPU-hours on 8xH100', or give Hardware(gpus=8).",
-        ).in_shell("Add --gpus N, or write '500 GPU-hours on 8xH100'.")
+            "Add --gpus N (gpus= of Hardware), or write '500 GPU-hours on 8xH100'.",
+        )
     return speed.replace(**stated)
 
 
@@ -290,8 +283,8 @@ def _seconds_model(
     if fitted["slope"][0] <= 0:
         raise FitError(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
-            "Measure larger batches, where the hardware is busy, or give Throughput(...) by hand.",
-        ).in_shell("Measure larger batches, where the hardware is busy, or plan with --rollouts-per-second.")
+            "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",
+        )
     times = _t(level, freedom)
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches
@@ -392,9 +385,6 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
         runs: evaluations and step metrics.
         gpus: GPUs of all runs, or by run id.
         seconds: metric that holds the seconds of a step; None to look for one.
-
-    Raises:
-        FitError: no times are logged, GPUs of a run are missing, or seconds are not above 0.
     """
     import polars as pl
 
@@ -413,8 +403,8 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if steps.is_empty():
         raise FitError(
             f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name the metric with seconds=..., or run `isocompute run --probe`.",
-        ).in_shell("Log seconds per step, name the metric with --seconds, or measure: isocompute run STUDY --probe.")
+            "Log seconds per step, name the metric: --seconds (seconds=), or measure: isocompute run --probe.",
+        )
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)

@@ -205,7 +205,7 @@ def std_epsilon(
             return
         if case.ppo and with_ppo:
             message = f"std_epsilon = {epsilon:g}: {framework} {with_ppo}"
-            yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
+            yield Note("framework-differs", "info", message, {"std_epsilon": epsilon})
             return
         # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
         change = abs(epsilon - added) * math.sqrt(n)
@@ -218,7 +218,7 @@ def std_epsilon(
             message += f" Set recipe.std_epsilon to {added:g} to state what happens."
             yield unsupported("recipe.std_epsilon", message, **data)
         elif change:
-            yield Note("std-epsilon-fixed", "info" if change <= MAX_CHANGE else "warning", message, data)
+            yield Note("framework-differs", "info" if change <= MAX_CHANGE else "warning", message, data)
 
     return check
 

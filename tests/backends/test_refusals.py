@@ -106,8 +106,8 @@ NOTED: dict[str, list[tuple[dict[str, Any], str, str]]] = {
     ],
     "trl": [
         *EVERY_NOTE,
-        ({"group_size": 8}, "std-epsilon-fixed", "info"),
-        ({"group_size": 512}, "std-epsilon-fixed", "warning"),
+        ({"group_size": 8}, "framework-differs", "info"),
+        ({"group_size": 512}, "framework-differs", "warning"),
         ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
     ],
 }

@@ -39,11 +39,7 @@ def fit_joint(
     draws: int,
     rng: np.random.Generator,
 ) -> Fits:
-    """Fit the joint surface to the runs of one context.
-
-    Raises:
-        FitError: too few evaluations, or no draws asked for.
-    """
+    """Fit the joint surface to the runs of one context."""
     if draws < 1:
         raise FitError(
             f"draws = {draws}; accepted by method='surface': 1 or more",

@@ -87,9 +87,6 @@ def read_event_file(path: Path, *, only_beginning: bool = False) -> EventFile | 
     """Read every scalar of one file, and the trainer's arguments; images and histograms are skipped.
 
     None if no record is whole.
-
-    Raises:
-        RecordError: the file cannot be opened.
     """
     try:
         with open_bytes(path) as file:

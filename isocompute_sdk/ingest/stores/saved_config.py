@@ -350,11 +350,7 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def document(path: Path, text: str) -> object:
-    """The content of a JSON, TOML or YAML file.
-
-    Raises:
-        ValueError: it is none of them, or nested too deep.
-    """
+    """The content of a JSON, TOML or YAML file."""
     try:
         if path.suffix == ".json":
             return parse_json(text)

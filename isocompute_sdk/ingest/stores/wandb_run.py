@@ -86,11 +86,7 @@ def is_run_file(path: Path) -> bool:
 
 
 def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
-    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note.
-
-    Raises:
-        RecordError: the file cannot be opened or is no run of W&B.
-    """
+    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note."""
     content = _content(path, _BEGINNING if only_description else -1)
     if not content.startswith(MAGIC[:4]):
         raise RecordError(

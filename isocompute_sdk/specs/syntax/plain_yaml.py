@@ -1,4 +1,4 @@
-"""The plain subset of YAML that specs are written in, read with the line of every value, and written.
+"""The plain subset of YAML that specs are written in, read with the line of every value, and written; specs from it.
 
 Mappings, lists and scalars only: anchors, aliases, merge keys, tags, repeated keys and several documents are
 refused, because each lets a file say something else than it shows. Words such as `yes` and dates stay text;
@@ -70,11 +70,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
 
 
 def read_yaml(text: str, source: str) -> Document:
-    """Parse a YAML text.
-
-    Raises:
-        SpecError: not YAML, or YAML beyond the plain subset; the message names source and line.
-    """
+    """Parse a YAML text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
