@@ -94,11 +94,7 @@ class MeasuredRuns:
 
 
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
-    """Refuse rewards outside the metric's bounds.
-
-    Raises:
-        FitError: naming the first, and how many there are.
-    """
+    """Refuse rewards outside the metric's bounds."""
     every = list(series)
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))

@@ -126,12 +126,7 @@ class PreparedRun:
 
 
 def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun, ...]:
-    """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only.
-
-    Args:
-        runs: all runs of a sweep.
-        span: width of the metric's range.
-    """
+    """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only."""
     bins = int(np.clip(ROWS // max(len(runs), 1), MIN_BINS, MAX_BINS))
     scale = noise_scale([run.reward_T for run in runs], span)
     series = [_trained(run) for run in runs]

@@ -14,7 +14,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_simulator import SimulatorBackend
-from isocompute_simulator.configuration import METRICS_FILE
+from isocompute_simulator.backend import METRICS_FILE
 from isocompute_simulator.train import main
 from tests.backends.framework_runs import run_maker
 

@@ -132,7 +132,7 @@ def test_a_model_without_an_estimate_trains_with_the_usual_sizes() -> None:
 
     found = sized(Unknown(), Memory(4 * GIB, 4 * GIB, 0), device="cpu", recipe={"max_response_tokens": 1024})
     assert found.token_budget == MAX_TOKENS["cpu"]
-    assert [note.code for note in found.notes] == ["memory-not-estimated"]
+    assert not found.notes
 
 
 def test_the_limits_of_a_process_s_group_count_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.carrying_out import carry_out
+from isocompute_sdk.campaigns.control import STUDY_FILE, study_changes, update_study
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.study_changes import STUDY_FILE, study_changes, update_study
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.run_folders import store, wrapper
 from isocompute_sdk.specs import Budget, Study

@@ -356,7 +356,7 @@ def planned_run(plan: iso.Plan, factor: float, seed: int = 1) -> iso.RunSet:
 
 
 @pytest.mark.parametrize(
-    ("factor", "codes"), [(1.0, []), (0.3, ["below-predicted-band"]), (1.9, ["above-predicted-band"])]
+    ("factor", "codes"), [(1.0, []), (0.3, ["outside-predicted-band"]), (1.9, ["outside-predicted-band"])]
 )
 def test_a_planned_run_is_held_against_what_was_predicted(
     plan: iso.Plan, factor: float, codes: list[str], isocompute: Command, tmp_path: Path

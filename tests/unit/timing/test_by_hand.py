@@ -9,7 +9,7 @@ import pytest
 from isocompute_sdk import RunSet, Throughput
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Data, Recipe, RunSpec, Study, Sweep
-from isocompute_sdk.timing.probe import probe_pairs, probe_runs
+from isocompute_sdk.timing.measuring import probe_pairs, probe_runs
 from isocompute_sdk.training import registry
 
 T_90_OF_3 = 1.637744

@@ -11,7 +11,7 @@ from isocompute_sdk.campaigns.executors import ClusterExecutor, LocalExecutor, r
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study, dump_spec, parse_spec
-from isocompute_sdk.specs.executor import available
+from isocompute_sdk.specs.study import available
 from tests.packages import note_installed
 
 STUDY = """\
