@@ -126,16 +126,6 @@ def test_what_was_logged_is_not_replaced_by_what_was_read_from_it(isocompute: Co
         assert isocompute("doctor", "runs.csv", "-o", "other.csv").returncode == 0
 
 
-def test_options_that_would_be_passed_over_are_refused(isocompute: Command, tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text(TABLE)
-    said = refused(isocompute("allocate", "fits.json", "--budget", "3M", "--method", "paper", "--metric", "best@4"))
-    assert "--metric" in said
-    assert "--method" in said
-    assert "(5.0, 6.0)" in refused(isocompute("audit", "runs.csv", "--bounds", 5, 6))
-    for price in ("-1", "0", "nan"):
-        assert price in refused(isocompute("doctor", "--speed", "runs.csv", "--usd-per-gpu-hour", price))
-
-
 def test_watch_says_once_what_cannot_be_read_and_names_a_set_that_is_not_there(
     isocompute: Command, tmp_path: Path
 ) -> None:

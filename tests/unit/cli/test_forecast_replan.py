@@ -99,7 +99,9 @@ FORMATS = {"csv": as_csv, "verl": as_verl, "openrlhf": as_openrlhf, "trl": as_tr
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_fall_is_found_in_the_logs_of_every_framework(format: str, tmp_path: Path, isocompute: Command) -> None:
+def test_a_fall_is_found_in_the_logs_of_every_framework_and_the_commands_of_an_option_work_when_pasted(
+    format: str, tmp_path: Path, isocompute: Command
+) -> None:
     options = FORMATS[format](tmp_path / "exp")
     done = isocompute("forecast", "exp", *options, "--json")
     assert done.returncode == 0, done.stderr
@@ -109,19 +111,13 @@ def test_a_fall_is_found_in_the_logs_of_every_framework(format: str, tmp_path: P
     assert found.card.keep.path is not None
     assert found.card.keep.step == 600
     assert [one.factor for one in found.ahead] == [2.0, 4.0]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_the_commands_of_an_option_work_when_pasted(format: str, tmp_path: Path, isocompute: Command) -> None:
-    options = FORMATS[format](tmp_path / "exp")
     asked = ("forecast", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate")
     done = isocompute(*asked, "--json", "-o", "replan.json")
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    found = Replan.load(tmp_path / "replan.json")
-    assert found.checkpoint.step == 600
-    assert found.salvageable == 600 * 4 * 32
-    *before, launch, start = answer["commands"]
+    replan = Replan.load(tmp_path / "replan.json")
+    assert replan.checkpoint.step == 600
+    assert replan.salvageable == 600 * 4 * 32
+    *before, launch, start = json.loads(done.stdout)["commands"]
     assert [line.split()[2] for line in before] == (["verl.model_merger"] if format == "verl" else [])
     words = shlex.split(launch)
     assert words[words.index("--backend") + 1] == ("openrlhf" if format == "csv" else format)

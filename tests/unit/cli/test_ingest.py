@@ -53,13 +53,6 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     assert runs.series("avg@4", "gsm")[0].rollouts_T[-1] == 50 * 256
 
 
-def test_what_all_runs_share_can_be_set_on_the_command_line(isocompute: Command, logs: Path, tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    done = isocompute("doctor", logs, "--set", "n=8", "--set", "bp=32", "-o", table)
-    assert done.returncode == 0, done.stderr
-    assert {info.group_size for info in RunSet.read(table).runs()} == {8}
-
-
 def test_the_doctor_prints_a_line_per_run_and_per_broken_file(isocompute: Command, logs: Path) -> None:
     said = isocompute("doctor", logs, "--set", "n=16", "--set", "bp=32")
     assert said.returncode == 0, said.stderr

@@ -107,19 +107,6 @@ def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> 
     assert "backtest" not in brief
 
 
-@pytest.mark.usefixtures("pilot_csv")
-def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Command, tmp_path: Path) -> None:
-    text = isocompute("allocate", "pilot.csv", "--budget", "30M", "--json").stdout
-    (tmp_path / "plan.json").write_text(text)
-    plan = iso.Plan.load(tmp_path / "plan.json")
-    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--json").stdout)
-    assert plan.next_runs is not None
-    assert [run.rollouts for run in plan.next_runs.runs] == [
-        run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]
-    ]
-    assert plan.next_runs.runs
-
-
 def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     typed = Typed(("allocate", "my runs.csv", "--metric=avg@8", "--budget=3M", "-o", "a.json", "--plot=pics", "-v"))
     assert typed.saving() == "isocompute allocate 'my runs.csv' --metric=avg@8 --budget=3M --output plan.json"

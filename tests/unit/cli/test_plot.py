@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.unit.cli.test_commands import Command, refused, succeeded
+from tests.unit.cli.test_commands import Command, succeeded
 
 
 def table(path: Path) -> Path:
@@ -30,13 +30,6 @@ def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: 
     said = json.loads(succeeded(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")))
     assert said["file"] == "b.pdf"
     assert (tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_missing_data_and_unknown_kinds_are_one_clear_error(isocompute: Command, tmp_path: Path) -> None:
-    runs = table(tmp_path / "runs.csv")
-    assert "curves, allocation" in refused(isocompute("report", runs, "--figure", "pie"))
-    assert "problems_per_batch" in refused(isocompute("report", runs, "--figure", "sensitivity-bp"))
-    assert not list(tmp_path.glob("figure*"))
 
 
 def test_every_kind_of_the_library_is_a_kind_of_the_command() -> None:

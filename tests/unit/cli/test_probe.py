@@ -72,19 +72,3 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
     assert read.returncode == 0, read.stderr
     assert json.loads(read.stdout)["measured"]["rollouts_per_batch"] == [256, 2048, 8192]
     assert load_spec(study.parent / "speed.yaml", Throughput).gpus == 8
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["study.yaml", "--batch", "eight"], "accepted: group size x problems per batch, such as 8x32"),
-        (["study.yaml", "--batch", "9x7"], "not a multiple of 8"),
-        (["study.yaml", "--backend", "none"], "no backend is registered as 'none'"),
-    ],
-)
-def test_what_cannot_be_probed_is_refused(isocompute: Command, study: Path, arguments: list[str], says: str) -> None:
-    refused = isocompute("run", *arguments, "--probe")
-    assert refused.returncode != 0
-    assert says in refused.stderr
-    assert "Traceback" not in refused.stderr
-    assert not (study.parent / "throughput.yaml").exists()

@@ -178,18 +178,6 @@ def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(isocomp
         assert isocompute(*words).returncode == 0
 
 
-def test_ready_runs_lead_to_a_fit_and_a_plan(isocompute: Command, tmp_path: Path) -> None:
-    eight_runs().to_csv(tmp_path / "t.csv", index=False)
-    words = ["doctor", "t.csv"]
-    for expected in ("doctor", "fit"):
-        words = next_of(isocompute(*words))
-        assert words[0] == expected
-    done = isocompute(*words, "--draws", 50, "--output", "fits.json")
-    assert done.returncode == 0, done.stderr
-    planned = isocompute(*next_of(done))
-    assert planned.returncode == 0, planned.stderr
-
-
 def training_only(folder: Path) -> None:
     """The rows that TRL's trainer keeps, of three runs, with n and B_p beside them."""
     rng = np.random.default_rng(1)
@@ -281,18 +269,6 @@ def test_among_columns_whose_names_say_nothing_the_command_asks(isocompute: Comm
     assert isocompute(*next_of(done), "--draws", 20).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["acc", "gsm8k"])
-def test_columns_of_ones_own_beside_those_of_a_framework_are_kept(
-    isocompute: Command, tmp_path: Path, name: str
-) -> None:
-    own = {"completion_length": lambda rows: 100 + rows["step"], "gpus": 8, "host": "node-1"}
-    eight_runs(name).assign(**own).to_csv(tmp_path / "t.csv", index=False)
-    document = json.loads(isocompute("doctor", "t.csv", "--json", "--output", "out.jsonl").stdout)
-    assert set(document["metrics"]) == {name, "entropy", "response_length"}
-    runs = RunSet.read(tmp_path / "t.csv")
-    assert sum(len(one.value_T) for one in runs.series(name)) == 182
-
-
 def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(
     isocompute: Command, tmp_path: Path
 ) -> None:
@@ -377,13 +353,6 @@ def test_the_next_command_works_beside_broken_files_copies_and_logs(
     assert words[0] in ("audit", "fit")
 
 
-def test_nothing_usable_is_said_with_a_code(isocompute: Command, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("this,is\nno,table\n")
-    done = isocompute("doctor", "t.csv")
-    assert (done.returncode, endings(done)) == (1, 1)
-    assert "next:" not in done.stdout
-
-
 def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Command, tmp_path: Path) -> None:
     table = eight_runs()
     table.loc[5, "avg@4"] = np.nan
@@ -393,12 +362,6 @@ def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Com
     assert len(runs.filter(metric="avg@4")) == 182 - 2
     assert {note.code for note in runs.notes} == {"log-cut-off", "values-not-finite"}
     assert isocompute("allocate", "t.csv", "--budget", "100k").returncode == 0
-
-
-def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None:
-    rows = [f"{n},16,{step},{3 + step},{90 + step},0.5\n" for n in (4, 8) for step in range(3)]
-    (tmp_path / "t.csv").write_text("n,B_p,step,eval/turns,eval/len,eval/reward\n" + "".join(rows))
-    assert unasked(RunSet.read(tmp_path / "t.csv"), None)[0] == "eval/reward"
 
 
 def test_a_file_for_each_run_is_asked_for_its_n(isocompute: Command, tmp_path: Path) -> None:
@@ -505,6 +468,7 @@ def test_all_unknown_columns_of_a_long_table_are_named_at_once(isocompute: Comma
     assert isocompute(*next_of(done)).stdout.count("ready: 8 of 8") == 1
 
 
-def test_the_doctor_replaces_a_metric_that_no_table_has(isocompute: Command, tmp_path: Path) -> None:
-    eight_runs("eval_reward").to_csv(tmp_path / "t.csv", index=False)
-    assert next_of(isocompute("doctor", "t.csv", "--metric", "avg@4")).count("--metric") == 1
+def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None:
+    rows = [f"{n},16,{step},{3 + step},{90 + step},0.5\n" for n in (4, 8) for step in range(3)]
+    (tmp_path / "t.csv").write_text("n,B_p,step,eval/turns,eval/len,eval/reward\n" + "".join(rows))
+    assert unasked(RunSet.read(tmp_path / "t.csv"), None)[0] == "eval/reward"

@@ -27,9 +27,20 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["audit", "fit", "status"])
-def test_no_command_sends_control_characters_of_names(command: str, table: Path) -> None:
-    program = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", command, str(table)]
+PROGRAM = """
+import sys
+from isocompute_sdk.cli import main
+for command in ("audit", "fit", "status"):
+    sys.argv = ["isocompute", command, sys.argv[-1]]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, command
+"""
+
+
+def test_no_command_sends_control_characters_of_names(table: Path) -> None:
+    program = [sys.executable, "-c", PROGRAM, str(table)]
     ours, theirs = pty.openpty()
     said = b""
     with subprocess.Popen(program, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}) as process:
@@ -40,6 +51,7 @@ def test_no_command_sends_control_characters_of_names(command: str, table: Path)
     os.close(ours)
     text = said.decode().replace("\r\n", "\n")
     assert process.returncode == 0, text
+    assert text.count("red") > 3
     assert "\x1b[31mred" not in text
     # What remains are colours of our own.
     assert not [c for c in re.sub(r"\x1b\[[\d;]*m", "", text) if not c.isprintable() and c != "\n"]

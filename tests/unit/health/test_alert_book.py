@@ -38,11 +38,3 @@ def test_a_changed_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("true", "false"))
     with pytest.raises(IsoComputeError, match="Remove the file"):
         AlertBook(path)
-
-
-def test_an_alert_as_json_says_what_where_and_when() -> None:
-    told = DRIFT.to_dict()
-    assert {name: told[name] for name in ("kind", "code", "severity", "run_id", "folder", "step", "rollouts")} == {
-        **{"kind": "alert", "code": "kl-drift", "severity": "warning", "run_id": "run", "folder": "folder"},
-        **{"step": 3.0, "rollouts": 96.0},
-    }

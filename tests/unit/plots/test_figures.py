@@ -118,13 +118,6 @@ def test_colours_of_n_are_ordered_and_distinct_with_any_vision_and_dark_enough(c
         assert near > 8.5, vision
 
 
-def test_labels_are_spread_as_little_as_needed() -> None:
-    assert style.spread([10, 40, 80], [10, 10, 10], 100) == pytest.approx([10, 40, 80])
-    assert style.spread([50, 50, 50], [10, 10, 10], 100) == pytest.approx([40, 50, 60])
-    assert style.spread([98, 99], [10, 20], 100) == pytest.approx([75, 90])
-    assert style.spread([-5], [10], 100) == pytest.approx([5])
-
-
 def test_reward_curves_draw_all_points_and_the_envelope(fits: Fits) -> None:
     ax = plots.reward_curves(fits)
     assert ax.get_xscale() == "log"
@@ -202,30 +195,6 @@ def test_the_star_lies_on_what_plans_choose_and_inside_its_set(
     check_layout(ax.figure)  # type: ignore[arg-type]
 
 
-def test_a_plan_with_fixed_steps_stands_beside_the_line_of_its_fits(surface: Fits) -> None:
-    plan = iso.Planner(surface).allocate("2M", update_steps=400, rollouts_per_batch=2048)
-    ax = plots.allocation(plan)
-    x, y = data_of(line(ax, "plan"))
-    assert (list(x), list(y)) == ([plan.rollouts], [plan.group_size])
-    own = [data_of(one)[1] for one in plots.allocation(surface).lines if one.get_color() == style.INK]
-    drawn = [data_of(one)[1] for one in ax.lines if one.get_color() == style.INK]
-    for one, other in zip(drawn, own, strict=True):
-        np.testing.assert_array_equal(one, other)
-    low, high = ax.get_xlim()
-    assert low < plan.rollouts < high
-
-
-def test_a_surfaces_line_is_what_plans_choose(surface: Fits) -> None:
-    ax = plots.allocation(surface)
-    drawn = [data_of(one) for one in ax.lines if one.get_color() == style.INK]
-    at, sizes = (np.concatenate(part) for part in zip(*drawn, strict=True))
-    np.testing.assert_array_equal(sizes, surface.best_group_size(at))
-    assert at.max() > 3 * (surface.largest_compute or 0)
-    for compute, size in list(zip(at, sizes, strict=True))[::9]:
-        if compute >= 20 * 8 * 32:
-            assert iso.Planner(surface).allocate(float(compute), spend="all").group_size == size
-
-
 def test_a_law_is_drawn_over_its_points(fits: Fits) -> None:
     ax = plots.allocation(fits)
     (law,) = (one for one in ax.lines if one.get_color() == style.INK and one.get_linestyle() == "-")
@@ -237,14 +206,6 @@ def test_a_law_is_drawn_over_its_points(fits: Fits) -> None:
     low, high = ax.get_ylim()
     assert low < 8
     assert high > 512
-
-
-def test_plans_of_published_laws_and_of_the_prior_can_be_drawn() -> None:
-    for source in (iso.published(EASY), iso.published(f"{EASY}:joint"), iso.published_prior()):
-        plan = iso.Planner(source).allocate("3M")
-        ax = plots.allocation(plan)
-        low, high = ax.get_xlim()
-        assert low < plan.rollouts < high
 
 
 @pytest.mark.parametrize("name", iso.list_published())
@@ -287,14 +248,6 @@ def test_nothing_to_draw_is_said(plan: Plan) -> None:
         plots.step_laws(iso.published(EASY))
     with pytest.raises(FitError):
         plots.allocation(replace(plan, fits=None))
-
-
-def test_a_plan_loaded_from_its_file_draws_the_same(plan: Plan, tmp_path: Path) -> None:
-    loaded = Plan.load(plan.save(tmp_path / "plan.json"))
-    one, other = plots.reward_curves(loaded), plots.reward_curves(plan)
-    for mine, theirs in zip(one.lines, other.lines, strict=True):
-        np.testing.assert_array_equal(data_of(mine), data_of(theirs))
-    assert written(one) == written(other)
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])

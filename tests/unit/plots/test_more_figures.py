@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -117,14 +115,6 @@ def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
     check_layout(figure_of(ax))
 
 
-def test_sensitivity_needs_two_levels(make_runs: Make) -> None:
-    one_bp = iso.fit(make_runs(levels=[(8, 32), (64, 32)]), draws=5)
-    with pytest.raises(FitError, match="problems_per_batch"):
-        plots.sensitivity_to_bp(one_bp)
-    with pytest.raises(FitError, match="n = 8"):
-        plots.sensitivity_to_n(iso.fit(make_runs(levels=[(8, 32)]), draws=5))
-
-
 def test_a_backtest_draws_every_hidden_run(fits: Fits) -> None:
     assert fits.passport is not None
     test = fits.passport.backtest
@@ -204,15 +194,6 @@ def test_pass_counts_without_samples_are_left_out(folders: Path) -> None:
     assert {run.run_id for run in problems.read_pass_counts(folders)} == {"even", "split"}
 
 
-def test_pass_rates_prefer_training_problems_and_name_what_is_missing(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", 8, lambda t: np.full(9, 0.5), ("validation", "train_probe"))
-    write_run(tmp_path / "b", 8, lambda t: np.full(9, 0.5))
-    assert len(problems.read_pass_counts(tmp_path)) == 2
-    assert len(problems.read_pass_counts(tmp_path, "train_probe")) == 1
-    with pytest.raises(RecordError, match="pass_counts"):
-        problems.read_pass_counts(tmp_path, "elsewhere")
-
-
 def test_a_difficulty_histogram_counts_problems_and_bands(folders: Path) -> None:
     passes = np.repeat([0, 1, 2, 5, 9, 10, 14, 16], 3)
     ax = plots.difficulty(passes, 16)
@@ -253,9 +234,3 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
             iso.plot(source, "pie")
     with pytest.raises(FitError, match="'9'"):
         iso.plot(audit, "runs", group="9")
-
-
-def test_matplotlib_loads_when_something_is_drawn() -> None:
-    code = "import sys, isocompute_sdk as iso; iso.plots.reward_curves; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

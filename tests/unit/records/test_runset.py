@@ -1,7 +1,5 @@
 """What can be asked of a `RunSet`."""
 
-import pickle
-
 import numpy as np
 import polars as pl
 import pytest
@@ -60,13 +58,6 @@ def test_several_eval_sets_need_a_choice():
     assert runs.series("best@4")[0].value_T.tolist() == [0.3]
     with pytest.raises(RecordError, match=r"best@4.*'math'.*aime"):
         runs.series("best@4", "math")
-
-
-def test_runs_tell_configuration_and_extent(runs: RunSet):
-    first, second = runs.runs()
-    assert (first.run_id, first.group_size, first.rollouts, first.evaluations) == ("n8-bp64-seed0", 8, 10240.0, 3)
-    assert second.context["learning_rate"] == 2e-6
-    assert runs.run_ids == (first.run_id, second.run_id)
 
 
 def test_context_groups_split_what_differs_unless_it_is_ignored(runs: RunSet):
@@ -163,10 +154,6 @@ def test_a_damaged_dict_is_refused(runs: RunSet):
     raw["columns"]["value"].pop()
     with pytest.raises(RecordError):
         RunSet.from_dict(raw)
-
-
-def test_pickling_keeps_the_table(runs: RunSet):
-    assert pickle.loads(pickle.dumps(runs)) == runs
 
 
 def test_equality_is_by_content(runs: RunSet):

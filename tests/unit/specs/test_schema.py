@@ -83,10 +83,3 @@ def test_other_specs_have_schemas_with_their_short_forms() -> None:
     assert validator(Recipe).is_valid("hard")
     assert not validator(Recipe).is_valid("hrd")
     assert validator(Budget).is_valid("3M")
-
-
-def test_schema_documents_fields_and_sources_for_editors() -> None:
-    definitions = json_schema()["$defs"]
-    tis_cap = definitions["Recipe"]["anyOf"][-1]["properties"]["tis_cap"]
-    assert tis_cap["source"] == "assumed"
-    assert "truncated importance weight" in tis_cap["description"]

@@ -1,6 +1,5 @@
 """A study expands to complete runs, and refuses batches that cannot run."""
 
-import pickle
 import re
 
 import pytest
@@ -143,23 +142,10 @@ def test_text_is_one_line_and_not_empty(model: object) -> None:
         run(model=model)
 
 
-def test_options_keep_their_types() -> None:
-    options = {"a": 1, "b": 1.0, "c": True, "d": "1", "e-f.g": "two\nlines"}
-    kept = run(options=options).options
-    assert kept == options
-    assert [type(value) for value in kept.values()] == [int, float, bool, str, str]
-
-
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}, float("nan"), 10**400, "nul\0"])
 def test_options_are_scalars(value: object) -> None:
     with pytest.raises(SpecError, match=r"RunSpec\.options\.x"):
         run(options={"x": value})
-
-
-def test_specs_survive_pickling_and_json() -> None:
-    whole = study(budget="$5", hardware={"gpus": [4, 8]}, options={"a": True})
-    assert pickle.loads(pickle.dumps(whole)) == whole
-    assert Study.model_validate_json(whole.model_dump_json()) == whole
 
 
 def test_a_login_in_the_name_of_a_model_is_refused_and_not_repeated() -> None:

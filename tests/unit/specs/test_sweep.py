@@ -58,13 +58,6 @@ def test_the_length_is_given_in_exactly_one_way(length: dict[str, int], received
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, **length})
 
 
-def test_a_pair_too_large_for_one_step_is_named_with_the_arithmetic() -> None:
-    with pytest.raises(SpecError) as caught:
-        Sweep(group_size=(8, 64), problems_per_batch=(32,), rollouts=1000)
-    assert all(part in caught.value.message for part in ("group_size = 64", "problems_per_batch = 32", "2048"))
-    assert all(part in (caught.value.hint or "") for part in ("rollouts", "2048", "max_rollouts_per_batch", "1000"))
-
-
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, True])
 def test_seeds_fit_the_generators_of_the_frameworks(seed: object) -> None:
     with pytest.raises(SpecError, match=r"seeds\[0\]"):

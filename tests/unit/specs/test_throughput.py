@@ -24,10 +24,3 @@ def test_unknown_price_and_length_are_named_when_they_are_needed() -> None:
         bare.usd(256, 10)
     with pytest.raises(SpecError, match="tokens_per_rollout"):
         bare.tokens(256)
-
-
-def test_a_rate_of_zero_and_a_negative_overhead_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"rollouts_per_second.* 0;.*> 0"):
-        Throughput(step_overhead_seconds=0, rollouts_per_second=0)
-    with pytest.raises(SpecError, match=r"step_overhead_seconds.* -1;.*>= 0"):
-        Throughput(step_overhead_seconds=-1, rollouts_per_second=1)

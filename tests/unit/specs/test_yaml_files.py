@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs import Budget, Study, Sweep, load_spec, load_study, parse_spec
+from isocompute_sdk.specs import Budget, Study, Sweep, load_study, parse_spec
 from isocompute_sdk.specs.syntax.plain_yaml import read_yaml
 
 STUDY = """\
@@ -163,16 +163,3 @@ def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
     with pytest.raises(SpecError):
         load_study(tmp_path / "latin.yaml")
-
-
-def test_a_file_cut_in_the_middle_is_refused_with_what_is_missing(tmp_path: Path) -> None:
-    path = tmp_path / "cut.yaml"
-    path.write_text(STUDY[: STUDY.index("recipe")], encoding="utf-8")
-    with pytest.raises(SpecError, match=r"cut\.yaml:1: recipe"):
-        load_study(path)
-
-
-def test_any_spec_type_can_be_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "budget.yaml"
-    path.write_text("gpu_hours: 1.2k\ndeadline_hours: 48\n", encoding="utf-8")
-    assert load_spec(path, Budget) == Budget(gpu_hours=1200, deadline_hours=48)

@@ -55,19 +55,6 @@ def test_the_interval_of_one_batch_is_that_of_the_means_of_its_runs() -> None:
     assert found.measured.relative_error == pytest.approx(error / mean(means), rel=1e-5)
 
 
-def test_where_b_p_is_unknown_the_batch_follows_from_rollouts_and_steps() -> None:
-    rows = [(batch, step) for batch in (128, 512, 2048) for step in range(1, 6)]
-    columns = {
-        "run_id": [f"b{batch}" for batch, _ in rows],
-        "n": [8] * len(rows),
-        "C": [batch * step for batch, step in rows],
-        "step": [step for _, step in rows],
-        "step_seconds": [30 + batch / 64 for batch, _ in rows],
-    }
-    found = Throughput.measure(RunSet.from_columns(columns))
-    assert (found.step_overhead_seconds, found.rollouts_per_second) == (pytest.approx(30), pytest.approx(64))
-
-
 def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
     rows = [(bp, step) for bp in (16, 64, 256) for step in range(0, 101, 20)]
     columns = {

@@ -64,13 +64,6 @@ def test_what_no_argument_can_carry_is_refused(text: str) -> None:
         heredoc(text, "MARK")
 
 
-def test_an_undefined_variable_is_an_error() -> None:
-    with pytest.raises(BackendError, match="modle"):
-        render("{{ modle | sh }}", {"model": "x"})
-    with pytest.raises(BackendError):
-        render("{% if %}", {})
-
-
 class Small(ScriptBackend):
     """The least that a backend says."""
 

@@ -59,18 +59,6 @@ def test_a_data_set_is_loaded_by_the_real_package(tmp_path: Path, monkeypatch: p
     assert "missing" in caught.value.message
 
 
-def test_rows_in_verls_form_keep_their_chat_and_truth(tmp_path: Path) -> None:
-    row: dict[str, Any] = {
-        "data_source": "gsm8k",
-        "prompt": [{"role": "user", "content": "1 + 1?"}],
-        "reward_model": {"style": "rule", "ground_truth": "2"},
-    }
-    pl.DataFrame([row]).write_parquet(tmp_path / "verl.parquet")
-    write_problems(read_rows(str(tmp_path / "verl.parquet")), tmp_path / "out.jsonl")
-    (found,) = read_problems(tmp_path / "out.jsonl", "out", None, None)
-    assert (found.messages, found.answer) == (row["prompt"], "2")
-
-
 @pytest.mark.parametrize("row", [{"text": "x"}, {"question": "x"}, {"question": "x", "problem": "y", "answer": 1}])
 def test_a_row_without_one_prompt_and_one_answer_names_its_keys(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(BackendError) as caught:
