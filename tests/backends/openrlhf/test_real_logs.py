@@ -14,8 +14,6 @@ import isocompute_sdk as iso
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import registry
-from tests.backends.openrlhf.inputs import start, write_inputs, write_site
-from tests.backends.openrlhf.real_parser import RealParser
 
 
 def samples(folder: Path) -> list[dict[str, Any]]:
@@ -29,21 +27,9 @@ def table(runs: iso.RunSet, eval_set: str, metric: str) -> dict[float, float]:
     return dict(zip(frame["step"], frame["value"], strict=True))
 
 
-@pytest.fixture(scope="module")
-def resumed(small: RunSpec, real_parser: RealParser, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that was killed after step 5, whose newest checkpoint is of step 4, and went on to step 7."""
-    top = tmp_path_factory.mktemp("resumed")
-    site, work = write_site(top / "site", real_parser), write_inputs(top / "work", small)
-    assert start(small, site, work, LOGGING="real", STOP_AFTER_STEP="5").returncode == 9
-    finished = start(small, site, work, LOGGING="real")
-    assert finished.returncode == 0, finished.stderr
-    (folder,) = work.glob("out*/tiny")
-    return folder
-
-
-def test_a_killed_and_resumed_run_is_read_back_exactly(resumed: Path, small: RunSpec) -> None:
-    backend = OpenRLHFBackend()
-    runs = backend.read_records(resumed)
+def test_a_killed_and_resumed_run_is_read_back_exactly(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
+    small, resumed = resumed_openrlhf
+    runs = OpenRLHFBackend().read_records(resumed)
     # The one of step 4 came from the first attempt, although the first attempt's events were lost with it.
     assert table(runs, "train", "loss") == {step: -0.25 * step for step in (1, 3, 4, 5, 6, 7)}
     summary = json.loads((resumed / "model" / "summary.json").read_text())
@@ -60,13 +46,14 @@ def test_a_killed_and_resumed_run_is_read_back_exactly(resumed: Path, small: Run
     assert {note.code for note in runs.notes} == {"values-not-finite", "attempts-stitched"}
     (watch,) = registry.watches([resumed])
     status = watch.status()
-    assert (status.run_id, status.state, status.step, status.rollouts) == ("tiny", "finished", 7, small.rollouts)
+    assert (status.run_id, status.state, status.step, status.rollouts) == ("contract", "finished", 7, small.rollouts)
     assert status.train_reward == pytest.approx(rewards[7], abs=1e-6)
     (average,) = runs.series(f"avg@{small.evaluation.samples}", "validation")
     assert status.headline == (f"avg@{small.evaluation.samples}", pytest.approx(average.value_T[-1], abs=1e-6))
 
 
-def test_evaluations_are_exact_and_agree_with_the_log(resumed: Path) -> None:
+def test_evaluations_are_exact_and_agree_with_the_log(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
+    _, resumed = resumed_openrlhf
     runs = OpenRLHFBackend().read_records(resumed)
     records = samples(resumed)
     for attempt, step in ((1, 3), (2, 6)):

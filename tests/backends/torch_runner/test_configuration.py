@@ -17,6 +17,7 @@ from isocompute_torch.configuration import derive_seed, load_configuration
     ("change", "same"),
     [
         ({"options": {"threads": 2, "merge_duplicates": False}}, True),
+        ({"options": {"max_tokens_per_micro_batch": 50, "sampling_batch": 8}}, True),
         ({"output_dir": "elsewhere"}, True),
         ({"update_steps": 20}, True),
         ({"seed": 1}, False),

@@ -110,19 +110,6 @@ def test_trees_give_the_scores_and_the_gradient_of_separate_sequences(
     assert (gradients[0] - gradients[1]).norm() < tolerance * gradients[1].norm()
 
 
-def test_a_system_prompt_and_prompts_of_300_tokens_are_read_once(policy: Callable[..., Policy]) -> None:
-    chosen = policy("llama", torch.float64)
-    system_prompt, generator = [5, 6, 7, 8] * 50, torch.Generator().manual_seed(0)
-    prompts = [system_prompt + torch.randint(2, 13, (100,), generator=generator).tolist() for _ in range(2)]
-    rows = rows_of([(i % 2, torch.randint(2, 4, (5,), generator=generator).tolist()) for i in range(16)], prompts)
-    every = torch.arange(16)
-    tree, plain = tree_layout(rows, every, PAD, torch.float64), plain_layout(rows, every, PAD)
-    assert tree is not None
-    assert tree.input_ids_SL.numel() < 500
-    found = score(chosen, tree, temperature=1.0)[0]
-    torch.testing.assert_close(found, score(chosen, plain, temperature=1.0)[0], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("family", [*sorted(KNOWN), "gemma2", "mistral-window", "stablelm"])
 def test_scores_are_those_of_the_models_own_forward_pass(policy: Callable[..., Policy], family: str) -> None:
     chosen, rows = policy(family), a_batch()

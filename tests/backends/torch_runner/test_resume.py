@@ -67,16 +67,6 @@ def test_a_folder_is_not_gone_on_with_by_another_run(
     assert records(folder, "end") == []
 
 
-def test_settings_of_speed_may_change_between_two_starts(
-    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
-) -> None:
-    folder = prepared()
-    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
-    prepared(options={"max_tokens_per_micro_batch": 50, "sampling_batch": 8})
-    assert start(folder)[0] == 0
-    assert [record["step"] for record in records(folder, "step")] == list(range(1, 8))
-
-
 def test_a_finished_run_keeps_its_models_and_can_be_made_longer_if_it_kept_its_state(
     prepared: Callable[..., Path], start: Start
 ) -> None:
