@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.scorecard import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Data, Recipe, Study, Sweep
-from isocompute_sdk.training import registry
 from tests.packages import note_installed
 from tests.processes import wait_for
 
@@ -42,11 +40,14 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     sys.modules.pop("curve_backend", None)
 
 
+STAGES_SEEN: list[str] = []
+
+
 @pytest.fixture(scope="module")
 def whole(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     """A campaign that nothing disturbed, and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "out"
-    return folder, make(folder).run()
+    return folder, make(folder, watch=lambda stage, runs: STAGES_SEEN.append(stage)).run()
 
 
 def make_study(**changes: Any) -> Study:
@@ -72,22 +73,21 @@ def same(a: Outcome, b: Outcome) -> bool:
     return a.fits == b.fits and a.plan == b.plan and a.comparison == b.comparison and a.refitted == b.refitted
 
 
-def test_the_whole_loop_leaves_a_file_per_stage_and_a_folder_per_run(plugins: Path, tmp_path: Path) -> None:
-    stages: list[str] = []
-    outcome = make(tmp_path / "out", watch=lambda stage, runs: stages.append(stage)).run()
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted([*FILES, "runs"])
-    assert list(dict.fromkeys(stages)) == list(STAGES)
+def test_the_whole_loop_leaves_a_file_per_stage_and_a_folder_per_run(whole: tuple[Path, Outcome]) -> None:
+    out, outcome = whole
+    assert sorted(p.name for p in out.iterdir()) == sorted([*FILES, "runs"])
+    assert list(dict.fromkeys(STAGES_SEEN)) == list(STAGES)
     plan, comparison = outcome.plan, outcome.comparison
     assert plan.rollouts <= 40_000
     assert (comparison.rollouts, comparison.largest_compute) == (plan.rollouts, 12_800)
     assert comparison.low <= comparison.predicted <= comparison.high
     assert comparison.error == pytest.approx(comparison.measured - comparison.predicted)
-    runs = store.find_runs(tmp_path / "out")
+    runs = store.find_runs(out)
     assert {store.RunWatch(run).status().state for run in runs} == {"finished"}
     assert [run.name for run in runs if run.name.startswith("plan-")] == [comparison.run_id]
     assert outcome.refitted.curves[plan.group_size, plan.problems_per_batch].last_compute == plan.rollouts
     # What was fitted is what can be read from the folder, without the training probe.
-    read = RunSet.read(tmp_path / "out" / "runs").filter(metric="avg@4", eval_set="validation")
+    read = RunSet.read(out / "runs").filter(metric="avg@4", eval_set="validation")
     assert outcome.refitted.runs is not None
     assert RunSet.from_dict(outcome.refitted.runs) == read
 
@@ -180,14 +180,6 @@ def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="budget"):
         make(tmp_path, study=make_study(budget=None))
     assert not list(tmp_path.iterdir())
-
-
-def test_runs_of_a_study_are_checked_before_anything_is_written(plugins: Path, tmp_path: Path) -> None:
-    backend = registry.load("torch")
-    study = make_study(backend="torch", options={"smapler": "torch"})
-    with pytest.raises(BackendError, match="sampler"):
-        carry_out(study.expand(), backend, FAST, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:

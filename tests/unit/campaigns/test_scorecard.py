@@ -89,10 +89,3 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
     assert (score.run_id, score.inside) == ("plan-n4", False)
     with pytest.raises(RecordError):
         read_scorecard(tmp_path / "three")
-
-
-def test_the_command_fails_where_nothing_has_an_outcome(isocompute: Command, plan_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_bytes(plan_file.read_bytes())
-    said = isocompute("report", "--predictions", tmp_path, "--json")
-    assert said.returncode == 1
-    assert str(tmp_path) in said.stderr
