@@ -42,13 +42,6 @@ def test_a_notebook_runs_and_shows_what_comes_out(path: Path, tmp_path: Path) ->
         ]
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, *NOTEBOOKS], ids=lambda path: path.stem)
-def test_a_tutorial_asks_a_question(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    (title, *_) = [line for line in text.replace('"', "").splitlines() if line.lstrip().startswith("# ")]
-    assert "?" in title
-
-
 @pytest.mark.parametrize("path", [*TUTORIALS, *NOTEBOOKS, *PAGES], ids=lambda path: path.stem)
 def test_no_document_names_a_folder_of_some_machine_or_is_large(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

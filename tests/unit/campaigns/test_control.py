@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.control import controller_of, controlling
+from isocompute_sdk.campaigns.control import CONTROL_FILE, controller_of, controlling
 from isocompute_sdk.errors import BackendError
 
 HOLD = """

@@ -40,8 +40,8 @@ class Document(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def text(fits: Fits, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return report(fits, tmp_path_factory.mktemp("page") / "report.html", budget="3M").read_text(encoding="utf-8")
+def text(page: Page, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(page, tmp_path_factory.mktemp("page") / "report.html").read_text(encoding="utf-8")
 
 
 def test_hostile_names_stay_text(text: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import api
 from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.campaigns.campaign import COMPARISON as COMPARISON_FILE
@@ -47,21 +46,6 @@ def fact(found: Answer, label: str) -> Fact:
 
 def page_of(source: Source, budget: Budget | None = None, compare: str | None = None, **planner: object) -> Page:
     return build(gather(source, Asked(budget=budget, compare=compare, planner=planner, fit=QUICK)))
-
-
-@pytest.fixture(scope="module")
-def material(fits: Fits) -> Material:
-    return gather(fits, Asked(budget=Budget(rollouts=3e6), compare="n=8,bp=32"))
-
-
-@pytest.fixture(scope="module")
-def page(material: Material) -> Page:
-    return build(material)
-
-
-@pytest.fixture(scope="module")
-def prior_page() -> Page:
-    return page_of(api.published_prior(), Budget(rollouts=3e6))
 
 
 def test_an_empty_section_says_what_is_missing_and_which_command_gives_it(prior_page: Page) -> None:

@@ -261,12 +261,6 @@ def test_a_run_that_was_ended_by_the_engine_stays_ended_only_where_somebody_canc
     assert store.stop_requested(tmp_path / "run") is ended_for_good
 
 
-
-
-
-
-
-
 def test_a_cancelled_run_that_waits_in_the_queue_ends(engine: Processes, tmp_path: Path) -> None:
     made = executor(engine)
     engine.accepts = False
