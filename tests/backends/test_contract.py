@@ -119,13 +119,6 @@ def test_the_script_is_a_pure_function_of_the_run(
     assert backend.script(run) != backend.script(run.replace(seed=1))
 
 
-def test_the_script_is_valid_bash_that_stops_at_the_first_error(backend: Backend) -> None:
-    text = backend.script(run_for(backend))
-    assert text.startswith("#!/usr/bin/env bash\n")
-    assert "\nset -euo pipefail\n" in text
-    subprocess.run(["bash", "-n"], input=text.encode(), check=True)
-
-
 def test_its_header_says_what_the_run_is(backend: Backend) -> None:
     lines = backend.script(run_for(backend)).split("\n\n")[0].splitlines()
     assert all(line.startswith("#") for line in lines)
@@ -197,15 +190,6 @@ def test_the_script_that_carries_its_files_and_the_one_beside_them_do_the_same(
     beside = start(f"bash {shlex.quote(str(folder / 'launch.sh'))}")
     assert beside == carried
     assert left().keys() == files.keys()
-
-
-def test_flags_stand_before_carried_files(backend: Backend) -> None:
-    run = run_for(backend)
-    lines = backend.script(run).splitlines()
-    text = [i for i, line in enumerate(lines) if line.startswith("import ") or line.startswith("from ")]
-    if text:
-        rates = [i for i, line in enumerate(lines) if repr(run.learning_rate) in line and not line.startswith("#")]
-        assert min(rates) < min(text)
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_known_one(backend: Backend, tmp_path: Path) -> None:

@@ -39,13 +39,6 @@ def test_the_seed_fixes_the_order() -> None:
     assert list(problem_rows.epoch_orders(6, 6, 0)) == [2, 3, 1, 0, 5, 4]  # on Python 3.10 to 3.13 alike
 
 
-def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> None:
-    folder = prepare(validation=problems(5, "v"), validation_problems=3, seed=7)
-    labels = [json.loads(row["label"]) for row in read(folder / "evaluation_rows.jsonl")]
-    assert [label["id"] for label in labels] == ["v0", "v1", "v2"]
-    assert {label["split"] for label in labels} == {"validation"}
-
-
 @pytest.mark.parametrize("answer", ["text", 7, 1.5, None, True, ["a", 1], {"value": "x", "unit": "m"}, "ü\n\"'"])
 def test_answers_of_any_json_type_arrive_as_they_are(prepare: Prepare, answer: Any) -> None:
     folder = prepare([{"prompt": "a", "answer": answer}])

@@ -48,21 +48,6 @@ def test_messy_logs_are_audited_and_what_takes_no_part_is_named(isocompute: Comm
     assert [len(group["runs"]) for group in document["groups"]] == [2, 1]
 
 
-def test_runs_of_one_name_in_several_folders_are_told_apart(isocompute: Command, logs: Path) -> None:
-    text = (logs / "qwen.csv").read_text()
-    for name, model in (("first", "Qwen"), ("second", "Llama")):
-        (logs / name).mkdir()
-        (logs / name / "runs.csv").write_text(text.replace("Qwen", model))
-    done = isocompute("audit", "logs/first", "logs/second", "--rename", "num_generations=n", "--json")
-    groups = json.loads(done.stdout)["groups"]
-    assert sorted(run["run_id"] for group in groups for run in group["runs"]) == [
-        "first/runs/a64",
-        "first/runs/a8",
-        "second/runs/a64",
-        "second/runs/a8",
-    ]
-
-
 def test_a_long_run_name_is_printed_whole_at_80_columns(isocompute: Command, logs: Path) -> None:
     name = "qwen2.5-7b_grpo_easy_n64_bp32_lr1e-6_kl0.001_2026-03-01"
     (logs / "qwen.csv").write_text((logs / "qwen.csv").read_text().replace("a64,", f"{name},"))

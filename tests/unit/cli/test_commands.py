@@ -86,42 +86,10 @@ def test_the_command_to_give_next_can_be_pasted_whatever_the_file_is_called(isoc
     assert "train_ppo_ray" in succeeded(isocompute(*arguments, "--dry-run"))
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_clear_error(isocompute: Command, tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("n,bp,step,avg@4\n8,32,1,0.5\n")
-    for command in (["plan", "--budget", "3M"], ["doctor", "runs.csv"]):
-        said = refused(isocompute(*command, "--output", "/proc/none/runs.csv"))
-        assert "error: /proc/none/runs.csv cannot be written: " in said
-        assert "cannot be written" in said
-
-
-def test_the_default_fit_is_the_surface_and_carries_its_passport(
-    isocompute: Command, curves_csv: Path, tmp_path: Path
-) -> None:
-    text = succeeded(isocompute("fit", curves_csv, "--draws", 40, "--output", "fits.json", "--plot", "pics"))
-    lines = text.splitlines()
-    assert lines[0].startswith("avg@4, method surface")
-    assert lines[1].startswith("backtest: everything beyond C = ")
-    assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]
-    document = json.loads(succeeded(isocompute("fit", curves_csv, "--draws", 40, "--json")))["fits"]["avg@4"]
-    assert document["method"] == "surface"
-    assert 0 <= document["passport"]["backtest"]["coverage"] <= 1
-    assert document["passport"] == json.loads((tmp_path / "fits.json").read_text())["passport"]
-    plan = json.loads(succeeded(isocompute("plan", "--fits", "fits.json", "--budget", "3M", "--json")))
-    assert plan["passport"] == document["passport"]
-
-
 def test_another_model_needs_an_explicit_flag(isocompute: Command) -> None:
     arguments = ["plan", "--published", "qwen2.5-7b-instruct/guru-math-hard", "--budget", "2M", "--model", "org/other"]
     assert "--allow-other-model" in refused(isocompute(*arguments))
     assert "constants-of-another-model" in succeeded(isocompute(*arguments, "--allow-other-model"))
-
-
-@pytest.mark.parametrize("written", ["1k", "1,000", "1_000", "1000"])
-def test_counts_may_be_written_as_in_specs(isocompute: Command, written: str) -> None:
-    said = succeeded(isocompute("plan", "--budget", "3,000,000", "--problems-per-batch", written, "--json"))
-    plan = json.loads(said)
-    assert plan["problems_per_batch"] == 1000
-    assert plan["rollouts"] <= 3_000_000
 
 
 @pytest.mark.parametrize(

@@ -50,14 +50,6 @@ def test_json_beyond_all_limits_is_an_error_like_any_other(
     assert isocompute("doctor", "study", "--set", "n=8", "--set", "bp=32", "--output", "out.jsonl").returncode == 0
 
 
-def test_a_file_in_place_of_a_folder_is_called_one(isocompute: Command, tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text(TABLE)
-    assert "runs.csv is a file; accepted: a folder" in refused(isocompute("report", "--predictions", "runs.csv"))
-    said = refused(isocompute("launch", tmp_path))
-    assert "is a folder; accepted: a saved plan" in said
-    assert "Errno" not in said
-
-
 def test_a_link_that_leads_nowhere_is_called_one(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "circle.csv").symlink_to("circle.csv")
     (tmp_path / "gone.csv").symlink_to("nothing.csv")
@@ -124,16 +116,6 @@ def test_what_was_logged_is_not_replaced_by_what_was_read_from_it(isocompute: Co
     assert (tmp_path / "runs.csv").read_text() == TABLE
     for _ in range(2):
         assert isocompute("doctor", "runs.csv", "-o", "other.csv").returncode == 0
-
-
-def test_watch_says_once_what_cannot_be_read_and_names_a_set_that_is_not_there(
-    isocompute: Command, tmp_path: Path
-) -> None:
-    assert refused(isocompute("status", "runs.csv", "--once", "--watch")).count("runs.csv") == 1
-    (tmp_path / "runs.csv").write_text(TABLE)
-    said = isocompute("status", "runs.csv", "--once", "--eval-set", "tset", "--watch")
-    assert "tset" in said.stderr
-    assert "validation" in said.stderr
 
 
 def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path: Path) -> None:

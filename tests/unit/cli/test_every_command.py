@@ -26,6 +26,7 @@ sweep: {group_size: [8, 16], problems_per_batch: 32, rollouts: 20k}
 backend: simulator
 """
 
+EASY = "qwen2.5-7b-instruct/guru-math-easy"
 TABLE = "n,bp,step,avg@4\n" + "".join(f"8,32,{step},0.{step}\n" for step in range(1, 7))
 PYTHON = re.compile(
     r"[Pp]ass [a-z_]+=|[A-Z][a-z]+[A-Za-z]*\(|(?<![-\w'])[a-z_]+=(?:\.\.\.|[\[({'\"])|\(Python\)|\brunsk?\."
@@ -79,6 +80,8 @@ CASES = {
     "list": Case("backends", "planets"),
 }
 ALSO = {
+    "plan": (f"--published {EASY} --budget 3M --compare n=8,bp=32 --reference n=128,bp=32 --equal steps", ()),
+    "allocate": ("fits.json --budget 1,000k --problems-per-batch 1_0", ()),
     "doctor": ("sweep.csv --output table.csv", ("table.csv",)),
     "run": ("study.yaml --prepare", ("runs",)),
     "report": ("sweep.csv --figure evaluations", ("figure.png",)),
@@ -165,6 +168,11 @@ REFUSED = (
     "quickstart --budget '3 gpu_hours'",
     "quickstart --output plan.json",
     "status nothing",
+    "plan --budget 3M --output /proc/none/plan.json",
+    "report --predictions ok.csv",
+    "launch study",
+    "launch plan.json --change group_size=some",
+    "run study.yaml --only n4-bp32-seed0",
 )
 """Further uses that cannot work."""
 

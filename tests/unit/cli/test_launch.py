@@ -61,18 +61,6 @@ def test_a_change_is_shown_side_by_side_and_the_script_has_it(isocompute: Comman
     assert told["script"].rstrip() == dry.stdout.rstrip()
 
 
-def test_a_change_beyond_the_budget_is_refused_and_a_larger_budget_allows_it(
-    isocompute: Command, tmp_path: Path, plan: Plan
-) -> None:
-    steps = 2 * plan.update_steps
-    done = isocompute("launch", "plan.json", "--change", f"update_steps={steps}")
-    assert done.returncode == 1
-    assert not (tmp_path / "launch.sh").exists()
-    assert "--change budget" in done.stderr
-    done = isocompute("launch", "plan.json", "--change", f"update_steps={steps}", "--change", "budget=6M", "--json")
-    assert json.loads(done.stdout)["changed"]["update_steps"]["after"] == steps
-
-
 def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: Command, tmp_path: Path) -> None:
     header = "run_id,n,bp,C,avg@4,learning_rate,kl_coef,entropy_coef"
     rows = [

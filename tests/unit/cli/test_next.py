@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Fits, RunSet, fit
-from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.specs import load_study
 from tests.unit.cli.test_commands import Command
 
@@ -80,17 +79,6 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
         (tmp_path / f"next-{number}" / "runs.csv").write_text("run,n,B_p,step,avg@4\n" + "".join(rows))
     done = isocompute(*shlex.split(again))
     assert done.returncode == 0, done.stderr
-
-
-def test_json_is_the_saved_document(isocompute: Command, fits_file: Path, tmp_path: Path) -> None:
-    output = tmp_path / "next.json"
-    result = isocompute("next", str(fits_file), "--budget", "3M", "--slots", "2", "--json", "-o", str(output))
-    assert result.returncode == 0, result.stdout
-    printed = NextRuns.from_dict(json.loads(result.stdout))
-    assert printed == NextRuns.load(output)
-    assert len(printed.runs) <= 2
-    design = isocompute("next", "--budget", "3M", "--json")
-    assert PilotDesign.from_dict(json.loads(design.stdout)).first.budget == 3e6
 
 
 def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

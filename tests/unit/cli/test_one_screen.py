@@ -119,15 +119,6 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     assert borrowed.asking("next") == "isocompute next --budget 3M --spend all"
 
 
-@pytest.mark.usefixtures("pilot_csv")
-def test_a_plan_with_fixed_steps_is_made_where_runs_should_come_first(isocompute: Command) -> None:
-    words = ("allocate", "pilot.csv", "--budget", "10M", "--update-steps", "500")
-    done = isocompute(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
-    assert (plan["update_steps"], plan["next_runs"]) == (500, None)
-
-
 def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: Path) -> None:
     rows = [f"{n},32,{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}" for n in (8, 64) for c in (1e4, 5e4, 2e5, 1e6)]
     (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,value", *rows]) + "\n")
@@ -138,15 +129,3 @@ def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: 
     planned = isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json")
     assert planned.returncode == 0, planned.stderr
     assert "wrote [red]plan.json" in planned.stdout
-
-
-def test_laws_in_steps_are_shown_on_request(isocompute: Command, tmp_path: Path) -> None:
-    rows = [
-        f"{n},{512 // n},{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}"
-        for n in (8, 32, 128)
-        for c in (5e3, 2e4, 8e4, 3e5, 1e6)
-    ]
-    (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,avg@4", *rows]) + "\n")
-    brief, whole = (isocompute("fit", "runs.csv", *flag).stdout for flag in ((), ("-v",)))
-    assert "_vs_steps" not in brief
-    assert "group_size_vs_steps" in whole

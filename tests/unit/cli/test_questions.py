@@ -20,13 +20,3 @@ def test_what_a_reward_costs_what_more_buys_and_what_a_plan_gains(isocompute: Co
         assert asked.stdout
         answer = json.loads(isocompute(*EASY, "--budget", "3M", *question, "--json").stdout)
         assert answer["schema_version"] == 1
-
-
-def test_two_configurations_are_compared_at_equal_steps_or_rollouts(isocompute: Command) -> None:
-    asked = (*EASY, "--budget", "3M", "--compare", "n=8,bp=32", "--reference", "n=128,bp=32")
-    found = {
-        equal: json.loads(isocompute(*asked, "--equal", equal, "--json").stdout) for equal in ("steps", "rollouts")
-    }
-    assert found["steps"]["update_steps"] == found["steps"]["plan"]["update_steps"]
-    assert found["rollouts"]["update_steps"] == 16 * found["steps"]["update_steps"]
-    assert found["steps"]["difference"]["mean"] > found["rollouts"]["difference"]["mean"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.executors import slurm
-from isocompute_sdk.cli.shared import following, work_progress
+from isocompute_sdk.cli.shared import following
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -164,31 +164,12 @@ def test_a_failed_run_is_named_and_the_exit_code_is_1(ask: Ask, tmp_path: Path) 
     assert "failed: the curve broke" in shown
 
 
-@pytest.mark.usefixtures("start")
-def test_only_chosen_runs_are_done(ask: Ask, tmp_path: Path) -> None:
-    write_study(tmp_path)
-    document = json.loads(ask("run", "study.yaml", "--only", "n16-bp4-seed0", "--json")[0])
-    assert [run["run_id"] for run in document["runs"]] == ["n16-bp4-seed0"]
-    assert [path.name for path in (tmp_path / "runs" / "small").iterdir() if path.is_dir()] == ["n16-bp4-seed0"]
-    assert "it has: n4-bp4-seed0, n16-bp4-seed0" in ask("run", "study.yaml", "--only", "n8", code=1)[1]
-
-
 def test_without_torch_the_quickstart_says_what_to_install_and_what_goes_without(start: Start, tmp_path: Path) -> None:
     _, err = finish(start("quickstart", prelude="sys.modules['torch'] = None"), 1)
     first, second = err.splitlines()
     assert "needs torch: pip install 'isocompute[torch]'" in first
     assert "isocompute quickstart --paper" in second
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
-
-
-def test_progress_in_plain_lines_tells_the_reward_of_every_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(work_progress, "SECONDS_BETWEEN_LINES", 0.0)
-    one = store.RunStatus(tmp_path, "n4", 4, 8, 100, 50, 1600, {"avg@4": 0.348}, "running")
-    other = store.RunStatus(tmp_path, "n8", 8, 8, 100, 0, 0, {}, "waiting")
-    work_progress.WorkProgress().runs("study", [one, other])
-    assert capsys.readouterr().err.splitlines()[-1] == "study: 17% of 9,600 rollouts, n4 avg@4 0.348"
 
 
 def states(ask: Ask) -> dict[str, str]:

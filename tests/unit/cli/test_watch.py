@@ -386,36 +386,6 @@ def test_runs_of_other_sizes_are_not_held_against_the_plan(plan: iso.Plan, isoco
     assert f"no run has the plan's n = {plan.group_size}" in result.stderr
 
 
-def test_runs_with_odd_names_are_watched_through_a_confirmed_mapping(isocompute: Command, tmp_path: Path) -> None:
-    for n in (4, 16):
-        rows = [{"step": step, "data": {"critic/score/mean": 0.5, "actor/kl_loss": 0.01}} for step in range(1, 61)]
-        rows += [
-            {"step": step, "data": {"critic/score/mean": 0.5, "actor/kl_loss": 2.0 if n == 4 else 0.01}}
-            for step in range(61, 121)
-        ]
-        (tmp_path / "runs").mkdir(exist_ok=True)
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / "runs" / f"lucky-{n}.jsonl").write_text(text)
-    mapping = ["kind: run-map", "schema_version: 1", "searched: [runs]", "runs:"]
-    mapping += [
-        f"  {name}: {{group_size: {n}, problems_per_batch: 32}}" for name, n in (("lucky-4", 4), ("lucky-16", 16))
-    ]
-    (tmp_path / "map.yaml").write_text("\n".join(mapping) + "\n")
-    unsized = isocompute("status", tmp_path / "runs", "--once", "--json", "--state", tmp_path / "state.json", "--watch")
-    assert unsized.returncode == 0, unsized.stderr
-    alert, _ = map(json.loads, unsized.stdout.splitlines())
-    assert (alert["run_id"], alert["rollouts"]) == ("lucky-4", None)
-    done = isocompute("status", "--map", tmp_path / "map.yaml", "--once", "--json", "--watch")
-    assert done.returncode == 0, done.stderr
-    alerts = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {alert["run_id"] for alert in alerts[:-1]} == {"lucky-4"}
-    assert alerts[-1]["runs"] == 2
-    for arguments in ((), (tmp_path / "runs", "--map", tmp_path / "map.yaml")):
-        refused = isocompute("status", *arguments, "--watch")
-        assert refused.returncode == 1
-        assert "--map" in refused.stderr
-
-
 def test_what_a_hanging_command_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alert_command, "COMMAND_SECONDS", 0.5)
     alert = Alert(Note("kl-drift", "warning", "x"), "run")

@@ -10,13 +10,6 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Hardware
 
 
-def test_several_machine_sizes_need_a_common_multiple() -> None:
-    assert Hardware(gpus=(8, 12)).divisor == 24
-    assert Hardware.model_validate({"gpus": [4, 6]}).gpus == (4, 6)
-    assert Hardware(gpus=8).gpus == 8
-    assert Hardware(gpus=8).gpu_counts == (8,)
-
-
 def test_an_explicit_divisor_wins() -> None:
     assert Hardware(gpus=8, divisible_by=2).divisor == 2
 
