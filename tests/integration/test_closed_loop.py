@@ -82,22 +82,6 @@ def test_a_campaign_fits_best_at_k_beside_its_reward(place: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path, tmp_path: Path) -> None:
-    runs, backend = make_study().expand()[:1], registry.load("torch")
-    made(tmp_path)
-
-    def interrupt(statuses: tuple[store.RunStatus, ...]) -> None:
-        if statuses[0].step >= 12:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, backend, LocalExecutor(1, poll_seconds=0.05), tmp_path, interrupt)
-    carry_out(runs, backend, LocalExecutor(1), tmp_path)
-    (stopped,) = store.find_runs(tmp_path)
-    assert records(stopped) == records(place / "runs" / "small" / stopped.name)
-
-
-@pytest.mark.slow
 def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "quickstart", "--json"]
 

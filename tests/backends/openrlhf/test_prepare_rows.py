@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,11 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import payload
-from tests.backends.openrlhf.inputs import problems, read
+from tests.backends.openrlhf.inputs import read
 from tests.backends.programs import load
 
 Prepare = Callable[..., Path]
 problem_rows, prepare_rows = load("problem_rows"), load("prepare_rows", payload)
-
-
-def test_there_are_exactly_as_many_rows_as_prompts_are_consumed(prepare: Prepare) -> None:
-    rows = read(prepare(problems(6), problems_per_batch=4, update_steps=5) / "train_rows.jsonl")
-    assert len(rows) == 20
-    labels = [json.loads(row["label"]) for row in rows]
-    counts = Counter(label["id"] for label in labels)
-    assert set(counts.values()) <= {3, 4}
-    for row, label in zip(rows, labels, strict=True):
-        assert set(label) == {"id", "split", "answer"}
-        assert label["split"] == row["datasource"] == "train"
-        assert row["input"] == f"what is {label['id']}?"
-        assert label["answer"] == int(label["id"].removeprefix("p"))
 
 
 def test_the_seed_fixes_the_order() -> None:

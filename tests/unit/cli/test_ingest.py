@@ -53,16 +53,6 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     assert runs.series("avg@4", "gsm")[0].rollouts_T[-1] == 50 * 256
 
 
-def test_the_doctor_prints_a_line_per_run_and_per_broken_file(isocompute: Command, logs: Path) -> None:
-    said = isocompute("doctor", logs, "--set", "n=16", "--set", "bp=32")
-    assert said.returncode == 0, said.stderr
-    assert all(number in said.stdout for number in ("n = 16", "B_p = 32", "C = 25,600", "6 x avg@4"))
-    assert "broken.parquet" in said.stdout
-    assert f"isocompute doctor {logs} --output map.yaml" in isocompute("doctor", logs).stdout
-    document = json.loads(isocompute("doctor", logs, "--json").stdout)
-    assert (document["schema_version"], len(document["runs"])) == (1, 3)
-
-
 def test_the_doctor_fails_only_where_nothing_can_be_read(isocompute: Command, logs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     folder.mkdir()

@@ -268,7 +268,7 @@ def test_what_can_never_work_is_refused_at_once(isocompute: Command, tmp_path: P
     assert "nowhere" in missing.stderr
 
 
-def test_a_run_that_begins_later_is_waited_for_and_holds_up_no_other(
+def test_a_run_that_begins_later_is_waited_for_and_logs_that_can_no_longer_be_read_are_an_alert(
     watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
 ) -> None:
     heard, errors = tmp_path / "heard.jsonl", tmp_path / "stderr.txt"
@@ -284,26 +284,13 @@ def test_a_run_that_begins_later_is_waited_for_and_holds_up_no_other(
     wait_for(lambda: len(lines(heard)) == 3, process)
     assert lines(heard)[2]["stdin"]["code"] == "logs-unreadable"
     assert errors.read_text().count("waiting") == 1
-
-
-def test_logs_that_can_no_longer_be_read_are_an_alert(
-    watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
-) -> None:
-    log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
-    write(log, 40, sick_from=20)
-    process = watching("run.jsonl", "--interval", 0.1, "--on-alert", command(recorder, heard))
-    wait_for(lambda: len(lines(heard)) == 1, process)
-    log.write_text("this is no JSON\nat all\n")
-    wait_for(lambda: len(lines(heard)) == 2, process)
-    given = lines(heard)[1]
     # Readable again, then not: that is another alert.
-    write(log, 41, sick_from=20)
+    write(tmp_path / "later" / "run.jsonl", 41, sick_from=20)
     wait_for_a_look(tmp_path, process)
-    assert "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text()
-    log.write_text("this is no JSON\nat all\n")
-    wait_for(lambda: len(lines(heard)) == 3, process)
-    assert given["stdin"]["code"] == "logs-unreadable"
-    assert "run.jsonl" in given["stdin"]["message"]
+    (tmp_path / "later" / "run.jsonl").write_text("this is no JSON\nat all\n")
+    wait_for(lambda: len(lines(heard)) == 4, process)
+    assert lines(heard)[3]["stdin"]["code"] == "logs-unreadable"
+    assert "run.jsonl" in lines(heard)[3]["stdin"]["message"]
 
 
 def test_runs_of_one_name_in_two_folders_are_two_runs_and_a_broken_log_hides_no_other(

@@ -155,24 +155,33 @@ def test_low_entropy_is_no_collapse_where_the_failures_are_gone_too() -> None:
     assert warnings(runs(table({"entropy": entropy}))) == ["entropy-collapse"]
 
 
-def test_groups_without_variance_are_no_trouble_where_all_is_solved() -> None:
-    share = np.linspace(0.2, 0.99, 60)
-    for reward, severity in ((0.96, "info"), (0.05, "warning")):
-        logged = {"zero_variance_share": share, "train_reward": np.full(60, reward)}
-        assert only(runs(table(logged)), "zero-variance-groups").severity == severity
+LONGER = 300 * np.geomspace(1, 4, UPDATES)
 
 
-def test_longer_responses_are_a_warning_only_where_the_reward_has_not_risen() -> None:
-    length = 300 * np.geomspace(1, 4, UPDATES)
-    risen = only(runs(table({"response_length": length}, evaluations(30))), "response-length-growth")
-    flat = only(runs(table({"response_length": length}, evaluations(30, gain=0.0))), "response-length-growth")
-    assert (risen.severity, flat.severity) == ("info", "warning")
-
-
-def test_truncation_from_the_start_on_is_worth_knowing_and_growing_truncation_a_warning() -> None:
-    constant = only(runs(table({"truncated_share": np.full(50, 0.2)})), "truncated-responses")
-    growing = only(runs(table({"truncated_share": np.linspace(0.02, 0.4, 50)})), "truncated-responses")
-    assert (constant.severity, growing.severity) == ("info", "warning")
+@pytest.mark.parametrize(
+    ("code", "metric", "values", "reward", "severity"),
+    [
+        ("zero-variance-groups", "zero_variance_share", np.linspace(0.2, 0.99, 60), np.full(60, 0.96), "info"),
+        ("zero-variance-groups", "zero_variance_share", np.linspace(0.2, 0.99, 60), np.full(60, 0.05), "warning"),
+        ("response-length-growth", "response_length", LONGER, reward_curve(), "info"),
+        (
+            "response-length-growth",
+            "response_length",
+            300 * np.geomspace(1, 4, UPDATES),
+            np.full(UPDATES, 0.4),
+            "warning",
+        ),
+        ("truncated-responses", "truncated_share", np.full(50, 0.2), None, "info"),
+        ("truncated-responses", "truncated_share", np.linspace(0.02, 0.4, 50), None, "warning"),
+        ("filtered-rollouts", "trained_share", np.full(40, 0.8), None, "info"),
+        ("filtered-rollouts", "trained_share", np.full(40, 0.3), None, "warning"),
+    ],
+)
+def test_what_is_trouble_only_beside_a_bad_reward_or_a_rise_is_else_worth_knowing(
+    code: str, metric: str, values: np.ndarray, reward: np.ndarray | None, severity: str
+) -> None:
+    logged = {metric: values} | ({} if reward is None else {"train_reward": reward})
+    assert only(runs(table(logged)), code).severity == severity
 
 
 def test_answers_of_a_fixed_length_are_not_truncated() -> None:
@@ -191,13 +200,6 @@ def test_one_gradient_spike_is_forgotten_and_three_close_together_are_not() -> N
     assert warnings(runs(table({"gradient_norm": one}))) == []
     note = only(runs(table({"gradient_norm": three})), "gradient-norm-spikes")
     assert note.data["runs"]["run"]["step"] == 101
-
-
-@pytest.mark.parametrize(("share", "severity"), [(0.8, "info"), (0.3, "warning")])
-def test_rollouts_that_are_filtered_away_are_told(share: float, severity: str) -> None:
-    note = only(runs(table({"trained_share": np.full(40, share)})), "filtered-rollouts")
-    assert note.severity == severity
-    assert iso.check_health(runs(table({"trained_share": np.ones(40)}))).notes == ()
 
 
 def test_runs_without_a_known_metric_give_no_note() -> None:

@@ -56,11 +56,6 @@ def test_the_executors_of_this_package_are_registered() -> None:
     assert registry.load("local").name == "local"
 
 
-@pytest.mark.parametrize("lines", ["executor: local\n", "executor: {name: local}\n", "executor:\n  name: local\n"])
-def test_a_name_alone_is_enough(lines: str) -> None:
-    assert study(lines).executor == study("executor: {name: local, grace_seconds: 15}\n").executor
-
-
 def test_options_reach_the_executor_and_survive_being_written(farm: str) -> None:
     stated = study("executor: {name: farm, size: 5, parallel: 2}\n")
     assert parse_spec(dump_spec(stated), Study) == stated
