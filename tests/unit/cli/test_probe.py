@@ -1,4 +1,4 @@
-"""`isocompute run --probe`: a script for three batches, a real run of it, and a file that planning reads."""
+"""Speeds: measured in short runs, or read from logs."""
 
 from __future__ import annotations
 

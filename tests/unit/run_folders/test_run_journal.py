@@ -1,4 +1,4 @@
-"""The journal holds whole lines, whatever happens."""
+"""Journals and lists of starts: what was written whole is read, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records
+from isocompute_sdk.run_folders.journal_records import START, Start, read_starts
 from isocompute_sdk.run_folders.run_journal import Journal, append_line, read
 
 
@@ -123,3 +124,21 @@ def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path:
     assert runs.series("train_reward")[0].step_T.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert "kl" not in runs.metrics
     assert series.context["model"] == "m"
+
+
+FIRST = START.to_text(Start(attempt=1, started=10.5, identity="a"))
+
+
+def test_a_line_that_is_being_written_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "attempts.jsonl"
+    assert read_starts(path) == []
+    path.write_text(FIRST + FIRST[:9])
+    assert [one.identity for one in read_starts(path)] == ["a"]
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", "no JSON", FIRST.replace("10.5", '"1"').rstrip()])
+def test_a_line_that_is_no_start_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "attempts.jsonl"
+    path.write_text(f"{FIRST}{line}\n")
+    with pytest.raises(RecordError, match=r"attempts\.jsonl:2"):
+        read_starts(path)
