@@ -1,20 +1,24 @@
-"""Figures of runs, problems, sensitivity and backtests: what is drawn equals the data; what is missing is named."""
+"""Figures of runs, problems and audits, and in a notebook."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from nbclient import NotebookClient
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
 from isocompute_sdk.fitting.paper.analysis import record_breaking
 from isocompute_sdk.plots import problems
 from isocompute_sdk.run_folders.run_journal import Journal
+from tests.processes import HANG_SECONDS
 from tests.unit.plots.test_figures import check_layout, data_of, line
 
 Make = Callable[..., RunSet]
@@ -234,3 +238,19 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
             iso.plot(source, "pie")
     with pytest.raises(FitError, match="'9'"):
         iso.plot(audit, "runs", group="9")
+
+
+CELLS = (
+    "import isocompute_sdk as iso\nfits = iso.published('qwen2.5-7b-instruct/guru-math-easy')\niso.plot(fits)",
+    "axes = iso.plot(fits)",
+    "from isocompute_sdk import plots\nplots.figure_of(plots.allocation(fits))",
+    "import matplotlib.pyplot as plt\nfigure, mine = plt.subplots()\niso.plot(fits, ax=mine)",
+)
+
+
+def test_every_plot_shows_once_in_a_fresh_notebook() -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    NotebookClient(notebook, timeout=HANG_SECONDS, kernel_name="python3").execute(env=environment)
+    pictures = [sum("image/png" in output.get("data", {}) for output in cell.outputs) for cell in notebook.cells]
+    assert pictures == [1] * len(CELLS)
