@@ -18,6 +18,7 @@ from isocompute_sdk.cli.app import app
 from isocompute_sdk.specs import load_study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
+from tests.processes import ok
 
 SPECS = Path(__file__).parents[2] / "specs"
 PAPERS = ("paper_easy", "paper_hard")
@@ -67,8 +68,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def written(place: Path) -> Path:
     """The place after `isocompute problems` of every study."""
     for name in PAPERS:
-        done = isocompute(place, "problems", str(SPECS / f"{name}.yaml"))
-        assert done.returncode == 0, done.stderr
+        ok(isocompute(place, "problems", str(SPECS / f"{name}.yaml")))
     return place
 
 

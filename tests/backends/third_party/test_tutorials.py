@@ -17,6 +17,7 @@ import pytest
 from isocompute_sdk.cli.shared import following
 from tests.documents.document import files_of
 from tests.packages import note_installed
+from tests.processes import ok
 
 
 def install(tutorial: Path, folder: Path) -> set[str]:
@@ -74,10 +75,8 @@ def test_its_study_is_listed_trained_fitted_and_planned(isocompute: Command, mon
     monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))
     listed = isocompute("list", "backends", "--json")
     assert json.loads(listed.stdout)["backends"]["coin"]["algorithms"] == ["grpo"]
-    trained = isocompute("run", "coins.yaml", "--json")
-    assert trained.returncode == 0, trained.stderr
-    planned = isocompute("allocate", "runs/coins", "--budget", "200k", "--json")
-    assert planned.returncode == 0, planned.stderr
+    ok(isocompute("run", "coins.yaml", "--json"))
+    planned = ok(isocompute("allocate", "runs/coins", "--budget", "200k", "--json"))
     plan = json.loads(planned.stdout)
     assert 0 < plan["rollouts"] <= 200_000
 
@@ -124,8 +123,7 @@ def test_its_runs_are_read_stitched_and_timed(log_site: Path, isocompute: Comman
     for n in (2, 8, 32):
         write_run(log_site / "runs" / f"n{n}", n)
     write_run(log_site / "resumed" / "a", 8, (range(1, 31), range(21, 41)))
-    read = isocompute("doctor", "runs", "resumed", "--output", "runs.jsonl", "--json")
-    assert read.returncode == 0, read.stderr
+    ok(isocompute("doctor", "runs", "resumed", "--output", "runs.jsonl", "--json"))
     rows = [json.loads(line) for line in (log_site / "runs.jsonl").read_text().splitlines()]
     assert {row["metric"] for row in rows} == {
         "avg@4",
@@ -140,8 +138,7 @@ def test_its_runs_are_read_stitched_and_timed(log_site: Path, isocompute: Comman
     assert (last["model"], last["temperature"], last["filter"]) == ("coin", 0.7, "zero-variance")
     (seconds,) = {row["value"] for row in rows if row["run_id"] == "n2" and row["metric"] == "step_seconds"}
     assert seconds == pytest.approx(2.512)
-    timed = isocompute("doctor", "--speed", "runs", "--json")
-    assert timed.returncode == 0, timed.stderr
+    timed = ok(isocompute("doctor", "--speed", "runs", "--json"))
     assert json.loads(timed.stdout)["rollouts_per_second"] == pytest.approx(125.0, rel=0.01)
     looked = isocompute("doctor", "runs", "--json")
     assert [run["group_size"] for run in json.loads(looked.stdout)["runs"]] == ["2", "32", "8"]

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.processes import ok
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -32,8 +34,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def test_messy_logs_are_audited_and_what_takes_no_part_is_named(isocompute: Command, logs: Path) -> None:
-    done = isocompute("audit", "logs", "--rename", "num_generations=n", "--plot", "p", "--output", "audit.json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("audit", "logs", "--rename", "num_generations=n", "--plot", "p", "--output", "audit.json"))
     text = " ".join(done.stdout.split())
     assert "n = 64 is best of those that were run" in text or "n = 64 is ahead" in text
     assert "Not fitted: 1 evaluation(s)" in text

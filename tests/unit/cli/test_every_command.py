@@ -15,6 +15,7 @@ import pytest
 
 from isocompute_sdk import Fits, Planner, RunSet, fit
 from isocompute_sdk.cli.app import MOVED, PANELS
+from tests.processes import ok
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 STUDY = """\
@@ -236,8 +237,7 @@ def test_json_is_one_document_and_nothing_else_is_written(
     isocompute: Command, place: Path, name: str, words: str, writes: tuple[str, ...]
 ) -> None:
     before = contents(place)
-    done = isocompute(name, *shlex.split(words), "--json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute(name, *shlex.split(words), "--json"))
     assert isinstance(json.loads(done.stdout)["schema_version"], int)
     after = contents(place)
     changed = {path.split("/")[0] for path in after if after[path] != before.get(path, ...)}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import Plan, Planner, published
+from tests.processes import ok
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -42,8 +43,7 @@ def test_an_edited_plan_gives_no_script(isocompute: Command, tmp_path: Path, fie
 
 def test_a_change_is_shown_side_by_side_and_the_script_has_it(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
     change = ["--change", "group_size=64", "--change", "learning_rate=2e-6"]
-    done = isocompute("launch", "plan.json", *change, "--save-plan", "changed.json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("launch", "plan.json", *change, "--save-plan", "changed.json"))
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
     assert rows["group_size"] == [str(plan.group_size), "64"]
     changed = Plan.load(tmp_path / "changed.json")
@@ -74,8 +74,7 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: 
     assert plain["learning_rate"] == 5e-6
     assert plain["problems_per_batch"] == 16
     assert not any(one["differs"] for one in plain["settings"])
-    given = isocompute(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001")
-    assert given.returncode == 0, given.stderr
+    given = ok(isocompute(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001"))
     assert "warning recipe-differs-from-runs" in given.stdout
     assert "unlike the runs" in Plan.load(tmp_path / "plan.json").summary()
     done = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--json")
@@ -93,8 +92,7 @@ def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Comman
     (tmp_path / "validation.jsonl").write_text("")
     (tmp_path / "grade.py").write_text("")
     asked = ("launch", "plan.json", "--reward", "grade.py:score")
-    shown = isocompute(*asked)
-    assert shown.returncode == 0, shown.stderr
+    shown = ok(isocompute(*asked))
     assert "info: data-not-here" in shown.stdout
     (note,) = json.loads(isocompute(*asked, "--json").stdout)["notes"]
     assert note["data"]["files"] == {"--train-data": "train.jsonl"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.records import RunSet
-from tests.processes import need
+from tests.processes import need, ok
 from tests.unit.ingest.log_files import write_events, write_hydra
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -100,8 +100,7 @@ def test_every_command_reads_it(tmp_path: Path, isocompute: Command, format: str
     assert (watched["runs"], watched["unreadable"]) == (len(told["runs"]), 0)
     audited = json.loads(isocompute("audit", folder, *REWARD, "--json").stdout)
     assert audited["metric"] == "train_reward"
-    planned = isocompute("allocate", folder, *REWARD, "--budget", "100k")
-    assert planned.returncode == 0, planned.stderr
+    ok(isocompute("allocate", folder, *REWARD, "--budget", "100k"))
 
 
 @pytest.fixture
@@ -124,8 +123,7 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     isocompute: Command, logs: Path, tmp_path: Path
 ) -> None:
     target, table = tmp_path / "map.yaml", tmp_path / "runs.parquet"
-    said = isocompute("doctor", logs, "--output", target)
-    assert said.returncode == 0, said.stderr
+    said = ok(isocompute("doctor", logs, "--output", target))
     assert str(target) in said.stdout
     refused = isocompute("doctor", "--map", target, "--output", table)
     assert refused.returncode == 1
@@ -133,8 +131,7 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     assert not table.exists()
     text = target.read_text()
     target.write_text(text.replace("answer: null", "answer: 16"))
-    done = isocompute("doctor", "--map", target, "--output", table, "--json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("doctor", "--map", target, "--output", table, "--json"))
     document = json.loads(done.stdout)
     assert document["schema_version"] == 1
     assert {note["code"] for note in document["notes"]} == {"log-cut-off", "files-not-read"}
@@ -153,7 +150,7 @@ def test_the_doctor_fails_only_where_nothing_can_be_read(isocompute: Command, lo
         assert said.returncode == 1
         assert "empty.csv" in said.stdout
     assert len(json.loads(said.stdout)["runs"]) == 2
-    assert isocompute("doctor", folder, logs).returncode == 0
+    ok(isocompute("doctor", folder, logs))
 
 
 def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocompute: Command, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.laws import measured_easy
+from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
@@ -38,8 +39,7 @@ def pilot_csv(runs_csv: Path) -> Path:
 
 
 def screen(isocompute: Command, command: str) -> list[str]:
-    done = isocompute(*shlex.split(command), columns=COLUMNS)
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute(*shlex.split(command), columns=COLUMNS))
     lines = done.stdout.splitlines()
     # A terminal wraps what is printed longer than it is wide.
     assert sum(-(-max(len(line.rstrip()), 1) // COLUMNS) for line in lines) < LINES
@@ -82,8 +82,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
     assert bool(printed) == named
     source, _, budget = command.removeprefix("allocate ").removeprefix("plan").partition(" --budget ")
     for line in printed or {f"isocompute next {source} --budget {budget}"}:
-        asked = isocompute(*shlex.split(line, comments=True)[1:], "--json")
-        assert asked.returncode == 0, (line, asked.stderr)
+        asked = ok(isocompute(*shlex.split(line, comments=True)[1:], "--json"))
         answer = json.loads(asked.stdout)
         assert bool(answer.get("first", answer)["runs"]) == named
 
@@ -123,9 +122,7 @@ def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: 
     rows = [f"{n},32,{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}" for n in (8, 64) for c in (1e4, 5e4, 2e5, 1e6)]
     (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,value", *rows]) + "\n")
     words = ("fit", "runs.csv", "--metric", "accuracy[/easy]", "-o", "[bold].json")
-    done = isocompute(*words)
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute(*words))
     assert "accuracy[/easy]" in done.stdout
-    planned = isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json")
-    assert planned.returncode == 0, planned.stderr
+    planned = ok(isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json"))
     assert "wrote [red]plan.json" in planned.stdout

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from isocompute_sdk.cli.listing import DOCUMENTS, SCHEMAS, schema_of
+from tests.processes import ok
 from tests.unit.cli.test_commands import Command, succeeded
 
 
@@ -54,8 +55,7 @@ def test_what_a_reward_costs_what_more_buys_and_what_a_plan_gains(isocompute: Co
     assert cost["schema_version"] == 1
     assert cost["plan"]["predicted_reward"] >= 0.6
     for question in (("--marginal",), ("--compare", "n=8,bp=32")):
-        asked = isocompute(*EASY, "--budget", "3M", *question)
-        assert asked.returncode == 0, asked.stderr
+        asked = ok(isocompute(*EASY, "--budget", "3M", *question))
         assert asked.stdout
         answer = json.loads(isocompute(*EASY, "--budget", "3M", *question, "--json").stdout)
         assert answer["schema_version"] == 1
@@ -85,9 +85,9 @@ def test_saved_plans_fits_and_audits_meet_their_schemas(isocompute: Command, tmp
         for step in range(0, 30, 3)
     ]
     (tmp_path / "runs.csv").write_text("\n".join(["n,bp,step,avg@4", *rows]) + "\n")
-    assert isocompute("fit", "runs.csv", "--draws", 40, "--output", "fits.json").returncode == 0
-    assert isocompute("plan", "--fits", "fits.json", "--budget", "50k", "--output", "plan.json").returncode == 0
-    assert isocompute("audit", "runs.csv", "--output", "audit.json").returncode == 0
+    ok(isocompute("fit", "runs.csv", "--draws", 40, "--output", "fits.json"))
+    ok(isocompute("plan", "--fits", "fits.json", "--budget", "50k", "--output", "plan.json"))
+    ok(isocompute("audit", "runs.csv", "--output", "audit.json"))
     for kind in ("fits", "plan", "audit"):
         saved: dict[str, Any] = json.loads((tmp_path / f"{kind}.json").read_text())
         check = jsonschema.Draft202012Validator(schema_of(kind))

@@ -22,7 +22,7 @@ from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.rewards import band_findings
 from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
-from tests.processes import HANG_SECONDS, wait_for
+from tests.processes import HANG_SECONDS, ok, wait_for
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 N, BP = 16, 32
@@ -203,8 +203,7 @@ def test_a_log_that_no_longer_grows_ends_the_watch_and_one_that_does_not(
 def test_names_of_runs_never_become_part_of_a_command(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
     log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
     write(log, 60, sick_from=30, run=HOSTILE)
-    result = isocompute("status", log, "--once", "--on-alert", command(recorder, heard), "--watch")
-    assert result.returncode == 0, result.stderr
+    result = ok(isocompute("status", log, "--once", "--on-alert", command(recorder, heard), "--watch"))
     (given,) = lines(heard)
     assert given["stdin"]["run_id"] == given["env"]["ISOCOMPUTE_ALERT_RUN_ID"] == HOSTILE
     assert given["argv"] == []
@@ -244,7 +243,7 @@ def test_what_can_never_work_is_refused_at_once(isocompute: Command, tmp_path: P
     write(tmp_path / "run.jsonl", 20)
     (tmp_path / "notes.docx").write_text("no log")
     (tmp_path / "map.yaml").write_text("kind: run-map\nschema_version: 1\nsearched: [runs]\nquestions: [\n")
-    assert isocompute("plan", "--budget", "3M", "--output", "prior.json").returncode == 0
+    ok(isocompute("plan", "--budget", "3M", "--output", "prior.json"))
     before = sorted(tmp_path.iterdir())
     for arguments, message in (
         ("""run.jsonl --on-alert "sh -c 'x" """, "--on-alert"),
@@ -354,10 +353,9 @@ def test_a_planned_run_is_held_against_what_was_predicted(
     assert [finding.code for finding in band_findings(run, plan.fits)] == codes
     plan.save(tmp_path / "plan.json")
     runs.to_polars().write_parquet(tmp_path / "runs.parquet")
-    result = isocompute(
-        "status", tmp_path / "runs.parquet", "--once", "--info", "--plan", tmp_path / "plan.json", "--watch"
+    result = ok(
+        isocompute("status", tmp_path / "runs.parquet", "--once", "--info", "--plan", tmp_path / "plan.json", "--watch")
     )
-    assert result.returncode == 0, result.stderr
     assert [text.split()[2].rstrip(":") for text in result.stdout.splitlines()] == codes
     if codes:
         assert "98% band" in result.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.cli.shared import following
+from tests.processes import ok
 
 STUDY = """\
 name: auto
@@ -28,8 +29,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
-    done = isocompute("run", "study.yaml", "--against", "n=4,bp=8", "--json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("run", "study.yaml", "--against", "n=4,bp=8", "--json"))
     found = json.loads(done.stdout)
     assert found["plan"]["rollouts"] <= 100_000
     judged = found["against"]
@@ -49,19 +49,20 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert "best n so far: n = " in status
     watched = isocompute("status", "runs/auto", "--watch")
     assert "left: " in watched.stdout
-    asked = isocompute(
-        "allocate",
-        "runs/auto",
-        "--eval-set",
-        "validation",
-        "--budget",
-        "100k",
-        "--compare",
-        "n=4,bp=8",
-        "--spent",
-        "pilot=1k",
+    asked = ok(
+        isocompute(
+            "allocate",
+            "runs/auto",
+            "--eval-set",
+            "validation",
+            "--budget",
+            "100k",
+            "--compare",
+            "n=4,bp=8",
+            "--spent",
+            "pilot=1k",
+        )
     )
-    assert asked.returncode == 0, asked.stderr
     assert "probability" in asked.stdout
 
 
