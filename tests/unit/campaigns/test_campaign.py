@@ -20,6 +20,7 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Data, Recipe, Study, Sweep
 from tests.packages import note_installed
 from tests.processes import wait_for
+from tests.studies import make_study as small_study
 
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.05)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
@@ -183,18 +184,12 @@ def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:
-    study = Study.model_validate(
-        {
-            "name": "pilot",
-            "model": "simulation",
-            "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
-            "recipe": "easy",
-            "sweep": {"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
-            "budget": "40 gpu_hours",
-            "hardware": {"gpus": 8},
-            "backend": "simulator",
-            "options": {"clock": True, "scale": 200_000},
-        }
+    study = small_study(
+        data={"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
+        sweep={"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
+        budget="40 gpu_hours",
+        hardware={"gpus": 8},
+        options={"clock": True, "scale": 200_000},
     )
     campaign = Campaign(
         study,

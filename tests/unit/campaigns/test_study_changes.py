@@ -16,26 +16,18 @@ from isocompute_sdk.run_folders import store, wrapper
 from isocompute_sdk.specs import Budget, Study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
+from tests.studies import make_study
 
 FAST = LocalExecutor(max_parallel=2, poll_seconds=0.05)
 SIMULATOR = registry.load("simulator")
 
 
-def study(**changes: Any) -> Study:
-    values: dict[str, Any] = {
-        "name": "edited",
-        "model": "simulation",
-        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
-        "recipe": "easy",
-        "sweep": {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960},
-        "budget": 200_000,
-        "backend": "simulator",
-        "options": {"scale": 100_000},
-    }
-    return Study.model_validate({**values, **changes})
-
-
 SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960}
+
+
+def study(**changes: Any) -> Study:
+    values = {"name": "edited", "sweep": SWEEP, "budget": 200_000, "options": {"scale": 100_000}}
+    return make_study(**{**values, **changes})
 
 
 @pytest.mark.parametrize(

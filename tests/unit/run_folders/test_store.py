@@ -13,20 +13,9 @@ import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import locks, store, wrapper
-from isocompute_sdk.specs import Data, Recipe, RunSpec
+from tests.backends.framework_runs import run_maker
 
-
-def make_run(**changes: Any) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "n4-bp16-seed0",
-        "model": "task/model",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.preset("hard"),
-        "group_size": 4,
-        "problems_per_batch": 16,
-        "update_steps": 10,
-    }
-    return RunSpec(**{**values, **changes})
+make_run = run_maker(preset="hard", run_id="n4-bp16-seed0", group_size=4, problems_per_batch=16, update_steps=10)
 
 
 def record(kind: str, step: int, **fields: Any) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend, comment, heredoc, render, sh
 from isocompute_sdk.training.backend import BackendInfo
 from isocompute_sdk.training.scripts import commands
+from tests.backends.framework_runs import run_maker
 
 SCRIPTS = {
     "continued lines": "prog --a 1 \\\n  --b 'x y' \\\n  --c\n",
@@ -154,11 +155,7 @@ class Small(ScriptBackend):
         )
 
 
-def small_run(**changes: Any) -> RunSpec:
-    data = Data(train="t.jsonl", validation="v.jsonl", reward="r.py")
-    values: dict[str, Any] = {"run_id": "one", "model": "$(m)", "data": data, "recipe": Recipe()}
-    values |= {"group_size": 4, "problems_per_batch": 8, "update_steps": 5}
-    return RunSpec(**{**values, **changes})
+small_run = run_maker(run_id="one", model="$(m)", group_size=4, problems_per_batch=8, update_steps=5)
 
 
 def test_a_backend_of_one_template_needs_no_more_than_what_is_particular_to_it(tmp_path: Path) -> None:
