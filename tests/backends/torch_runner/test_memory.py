@@ -167,7 +167,8 @@ def test_a_device_without_memory_for_a_micro_batch_takes_smaller_ones_with_the_s
         budgets.append(learner.token_budget)
         # The first micro-batch of a pass fits, the second does not.
         if learner.token_budget > 100 and budgets.count(learner.token_budget) == 2:
-            raise torch.OutOfMemoryError("the device is full")
+            # On a CPU torch has no error of its own for it.
+            raise (torch.OutOfMemoryError("full") if len(budgets) == 2 else RuntimeError("DefaultCPUAllocator: full"))
         return loss(*given)
 
     monkeypatch.setattr(learner, "_loss", short_of_memory)
