@@ -17,7 +17,7 @@ from isocompute_sdk.campaigns.scorecard import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Data, Recipe, Study, Sweep
+from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
 from tests.packages import note_installed
 from tests.processes import wait_for
 from tests.studies import make_study as small_study
@@ -138,7 +138,7 @@ def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
 PROGRAM = """
 import sys
 from test_campaign import make, make_study
-make(sys.argv[1], study=make_study(options={"seconds": 0.1})).run()
+make(sys.argv[1], study=make_study(options={"seconds": 0.05})).run()
 """
 
 
@@ -157,7 +157,7 @@ def test_a_kill_loses_nothing_that_was_measured(
         wait_for(reached, program)
         program.kill()
     measured = {path: path.read_text() for path in out.rglob("metrics.jsonl")}
-    outcome = make(out, study=make_study(options={"seconds": 0.1})).run()
+    outcome = make(out, study=make_study(options={"seconds": 0.05})).run()
     assert all(path.read_text().startswith(text) for path, text in measured.items())
     assert same(outcome, whole[1])
 
@@ -175,6 +175,15 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], study=make_study(model="seed-less")).fit()
     with pytest.raises(RecordError, match="metric, fit"):
         make(whole[0], metric="best@4", fit_options={}).fit()
+
+
+def test_a_larger_budget_repeats_only_what_depends_on_it(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, first = shutil.copytree(whole[0], tmp_path / "copy"), whole[1]
+    second = make(folder, study=make_study(budget=200_000)).run()
+    assert second.fits == first.fits
+    assert second.plan.budget == Budget(rollouts=200_000)
+    assert second.comparison.run_id != first.comparison.run_id
+    assert (folder / "plan.1.json").exists()
 
 
 def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:

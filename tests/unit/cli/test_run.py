@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,11 +37,14 @@ Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]
 
 REFRESH = 'http-equiv="refresh"'
-REAL, NO_PAGE = (
-    "pass",
-    "from isocompute_sdk.cli.shared import following as f; f.write_page = lambda *_, **__: (None, '')",
-)
-"""What a command does first. The page at the end takes longer than all else, and most tests do not look at it."""
+WITH_PAGE = "import os; del os.environ['WITHOUT_PAGE']"
+WITHOUT_PAGE = """
+if __name__ != "__main__" and "WITHOUT_PAGE" in os.environ:
+    from isocompute_sdk.cli.shared import following
+
+    following.write_page = lambda *_, **__: (None, "")
+"""
+"""The page at the end takes longer than all else, and most tests do not look at it."""
 
 
 @pytest.fixture
@@ -51,15 +53,17 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     site = tmp_path / "site"
     info = site / "curve-1.0.dist-info"
     info.mkdir(parents=True)
-    shutil.copy(Path(__file__).parents[1] / "curve_backend.py", site)
+    source = (Path(__file__).parents[1] / "curve_backend.py").read_text()
+    (site / "curve_backend.py").write_text(source + WITHOUT_PAGE)
+    monkeypatch.setenv("WITHOUT_PAGE", "")
+    monkeypatch.setattr(following, "write_page", following.write_page)  # which the backend replaces
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: curve\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-    monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))
     started: list[subprocess.Popen[str]] = []
 
-    def run(*arguments: object, prelude: str = NO_PAGE, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+    def run(*arguments: object, prelude: str = "pass", stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
         program = f"import sys; {prelude}; from isocompute_sdk.cli import main; main()"
         environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
         process = subprocess.Popen(
@@ -319,7 +323,7 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     wait_until_measured(tmp_path, first, 1)
     shown = tmp_path / "shown.txt"
     with shown.open("w") as file:
-        watch = start("status", "runs/small", "--watch", "--interval", 0.2, prelude=REAL, stdout=file)
+        watch = start("status", "runs/small", "--watch", "--interval", 0.2, prelude=WITH_PAGE, stdout=file)
     _, err = ask("run", "study.yaml", code=1)
     assert str(first.pid) in err
     page, versions = tmp_path / "runs" / "small" / "report.html", list[str]()

@@ -106,6 +106,7 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
     assert lock is not None
     assert locks.try_lock(tmp_path) is None
     assert locks.is_running(tmp_path)
+    assert store.has_begun(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,), stdout=subprocess.DEVNULL
     ) as child:
