@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -233,17 +234,31 @@ def test_a_run_that_was_started_and_has_measured_nothing_says_so(
     assert caught.value.hint
 
 
+LOOKING = """
+import json, sys
+from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import registry
+loaded = {}
+for name, run in json.loads(sys.argv[1]).items():
+    backend = registry.load(name)
+    backend.describe()
+    backend.preflight(RunSpec.model_validate(run))
+    loaded[name] = sorted({module.split(".")[0] for module in sys.modules})
+print(json.dumps(loaded))
+"""
+
+
+@functools.cache
+def loaded_by_backends() -> dict[str, list[str]]:
+    """Modules of a fresh process once a backend has been described and has checked a run, one after the other."""
+    runs = {name: run_for(registry.load(name)).model_dump(mode="json") for name in registry.available()}
+    command = [sys.executable, "-c", LOOKING, json.dumps(runs)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def test_describing_and_checking_a_run_loads_no_training_framework(backend: Backend) -> None:
-    run = run_for(backend).model_dump_json()
-    code = (
-        "import json, sys; from isocompute_sdk.training import registry; from isocompute_sdk.specs import RunSpec; "
-        f"backend = registry.load({backend.name!r}); backend.describe(); "
-        "backend.preflight(RunSpec.model_validate_json(sys.argv[1])); "
-        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
     heavy = {"torch", "transformers", "vllm", "ray", "trl", "verl", "openrlhf", "hydra", "omegaconf", "deepspeed"}
-    assert not heavy & set(json.loads(done.stdout))
+    assert not heavy & set(loaded_by_backends()[backend.name])
 
 
 def test_a_refused_run_writes_nothing_and_names_every_reason(backend: Backend, tmp_path: Path) -> None:
