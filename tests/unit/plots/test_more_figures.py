@@ -1,18 +1,20 @@
-"""Figures of runs, problems, sensitivity and backtests: what is drawn equals the data; what is missing is named."""
+"""Figures of runs, problems and audits, and in a notebook."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections.abc import Callable
 
+import nbformat
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from nbclient import NotebookClient
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
+from tests.processes import HANG_SECONDS
 from tests.unit.plots.test_figures import check_layout, data_of, line
 
 Make = Callable[..., RunSet]
@@ -87,14 +89,6 @@ def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
     check_layout(figure_of(ax))
 
 
-def test_sensitivity_needs_two_levels(make_runs: Make) -> None:
-    one_bp = iso.fit(make_runs(levels=[(8, 32), (64, 32)]), draws=5)
-    with pytest.raises(FitError, match="problems_per_batch"):
-        plots.sensitivity_to_bp(one_bp)
-    with pytest.raises(FitError, match="n = 8"):
-        plots.sensitivity_to_n(iso.fit(make_runs(levels=[(8, 32)]), draws=5))
-
-
 def test_a_backtest_draws_every_hidden_run(fits: Fits) -> None:
     assert fits.passport is not None
     test = fits.passport.backtest
@@ -135,7 +129,17 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
         iso.plot(audit, "runs", group="9")
 
 
-def test_matplotlib_loads_when_something_is_drawn() -> None:
-    code = "import sys, isocompute_sdk as iso; iso.plots.reward_curves; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+CELLS = (
+    "import isocompute_sdk as iso\nfits = iso.published('qwen2.5-7b-instruct/guru-math-easy')\niso.plot(fits)",
+    "axes = iso.plot(fits)",
+    "from isocompute_sdk import plots\nplots.figure_of(plots.allocation(fits))",
+    "import matplotlib.pyplot as plt\nfigure, mine = plt.subplots()\niso.plot(fits, ax=mine)",
+)
+
+
+def test_every_plot_shows_once_in_a_fresh_notebook() -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    NotebookClient(notebook, timeout=HANG_SECONDS, kernel_name="python3").execute(env=environment)
+    pictures = [sum("image/png" in output.get("data", {}) for output in cell.outputs) for cell in notebook.cells]
+    assert pictures == [1] * len(CELLS)
