@@ -1,8 +1,4 @@
-"""`Study`: a whole experiment in one file; `Pilot`, `ExecutorSpec`, `Supervision`, `ProblemSource`: its parts.
-
-Executors are registered as spec classes under the entry-point group `isocompute.executors`: the name, the options with
-their types and documentation, and `executor()`, which makes the executor.
-"""
+"""`Study`: a whole experiment in one file; `Pilot`: runs that are chosen while it goes on."""
 
 from __future__ import annotations
 
@@ -39,7 +35,11 @@ class ExecutorSpec(Spec):
     """Time in which a run may save its state when it is asked to end; then it is killed."""
 
     def executor(self) -> object:
-        """The executor with these options, an object that meets `campaigns.executors.Executor`."""
+        """The executor with these options, an object that meets `campaigns.executors.Executor`.
+
+        Raises:
+            BackendError: the base class starts nothing.
+        """
         raise BackendError(
             f"executor {self.name!r} ({type(self).__name__}) starts nothing; accepted: a subclass with executor()",
             "Define executor() in the class that is registered.",
@@ -52,7 +52,11 @@ def available() -> tuple[str, ...]:
 
 
 def executor_type(name: str) -> type[ExecutorSpec]:
-    """Import the spec class registered as `name`."""
+    """Import the spec class registered as `name`.
+
+    Raises:
+        BackendError: no entry point or several have that name, or the class cannot be imported (the cause is chained).
+    """
     loaded, origin = _EXECUTORS.load(name)
     if not (isinstance(loaded, type) and issubclass(loaded, ExecutorSpec)):
         raise BackendError(
@@ -135,6 +139,8 @@ class Supervision(Spec):
     """Codes of health notes, such as `nothing-learned` or `collapsed-run`, that end a run early."""
 
 
+GENERATOR = "reasoning-gym:"
+"""Begins the names of generators."""
 _Value = Annotated[float, Number()]
 
 
@@ -142,7 +148,10 @@ class ProblemSource(Spec):
     """A data set, and which of its rows are the problems; `isocompute problems STUDY` writes the files of `data`."""
 
     dataset: Text
-    """Name on the Hugging Face hub, a folder of that form, a Parquet, CSV, JSON or JSON-lines file."""
+    """Name on the Hugging Face hub, a folder of that form, a Parquet, CSV, JSON or JSON-lines file, or
+    `reasoning-gym:NAME`, a generator of that package."""
+    settings: dict[str, int | float | bool | str] = Field(default_factory=dict[str, "int | float | bool | str"])
+    """Settings of a generator, such as min_terms."""
     template: Text | None = None
     """Text of every prompt, with {prompt} where the problem stands. None: the problem alone."""
     file: Text | None = None
@@ -156,10 +165,20 @@ class ProblemSource(Spec):
     validation: Annotated[Count, in_unit("problems")] = 300
     """Rows that become validation problems; the others are for training."""
     seed: Seed = 0
-    """Seed of the order of the rows, and so of which ones are held out."""
-    reward: Literal["maths"] | None = "maths"
-    """`maths` also writes a reward function that compares formulas with math-verify, unless the file is there. None:
-    the reward is yours."""
+    """Seed of the order of the rows, and so of which ones are held out; of a generator also of the draws."""
+    reward: Literal["auto", "maths"] | None = "auto"
+    """`auto` also writes a reward function, unless the file is there: the scorer of a generator, else `maths`, which
+    compares formulas with math-verify. None: the reward is yours."""
+
+    @model_validator(mode="after")
+    def _settings_are_a_generators(self) -> Self:
+        if self.settings and not self.dataset.startswith(GENERATOR):
+            raise problem(
+                message=f"received settings for {self.dataset!r}; accepted: settings of a generator, {GENERATOR}NAME",
+                hint="Leave settings out.",
+                field="settings",
+            )
+        return self
 
     @model_validator(mode="after")
     def _ranges_hold_something(self) -> Self:
