@@ -79,11 +79,13 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
         assert reader(tmp_path / "absent.jsonl") == []
 
 
+@pytest.mark.parametrize("before", [0, 1, 4])
 @pytest.mark.parametrize("line", ["{not json}", "[1]", '{"kind": "step"}', '{"schema_version": 2, "kind": "step"}'])
-def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> None:
+def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path, line: str, before: int) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text(f'{line}\n{{"schema_version": 1, "kind": "run"}}\n')
-    with pytest.raises(RecordError, match=r"metrics\.jsonl:1"):
+    good = '{"schema_version": 1, "kind": "run"}\n'
+    path.write_text(f"{before * good}{line}\n{good}")
+    with pytest.raises(RecordError, match=rf"metrics\.jsonl:{before + 1}:"):
         journal_records.read(path)
 
 
