@@ -169,6 +169,25 @@ def test_pickling_keeps_the_table(runs: RunSet):
     assert pickle.loads(pickle.dumps(runs)) == runs
 
 
+def test_a_notebook_shows_known_seeds_and_marks_unknown_ones() -> None:
+    columns = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
+    for run, seed in (("named", None), (None, 4711)):
+        given = {name: value for name, value in (("run_id", run), ("seed", seed)) if value is not None}
+        (one,) = (runs := RunSet.from_columns(columns, **given)).runs()
+        assert one.seed == seed
+        assert f">{'?' if seed is None else seed}<" in runs._repr_html_()
+
+
+def test_a_metric_that_is_missing_is_refused_with_the_option_that_works() -> None:
+    columns = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
+    with pytest.raises(RecordError) as caught:
+        RunSet.from_columns(columns, metric="avg@64")
+    (option,) = caught.value.options
+    flag, name = option.split()
+    assert flag == "--metric"
+    assert RunSet.from_columns(columns, metric=name).metrics == ("avg@4",)
+
+
 def test_equality_is_by_content(runs: RunSet):
     assert runs != runs.filter(n=8)
     assert runs != "runs"

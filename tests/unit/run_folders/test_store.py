@@ -106,6 +106,19 @@ def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None
     assert store.is_finished(tmp_path)
 
 
+def test_a_finished_run_that_gets_more_steps_is_stopped_until_it_has_made_them(tmp_path: Path) -> None:
+    store.write_spec(tmp_path, make_run())
+    watch = store.RunWatch(tmp_path)
+    assert watch.status().rollouts == 0
+    append(tmp_path, START, evaluation(10, [4, 4]), record("end", 10, status="finished"))
+    store.write_spec(tmp_path, make_run(update_steps=15), longer=True)
+    assert (watch.status().state, watch.status().update_steps) == ("stopped", 15)
+    assert not store.is_finished(tmp_path)
+    append(tmp_path, evaluation(15, [4, 4]), record("end", 15, status="finished"))
+    assert (watch.status().state, watch.status().step) == ("finished", 15)
+    assert store.is_finished(tmp_path)
+
+
 def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
     wrapper.write_exit(tmp_path, 1, 0, stopped=False)
     assert store.is_finished(tmp_path)
