@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import mean, stdev
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isocompute_sdk import RunSet, Throughput
 from isocompute_sdk.errors import SpecError
@@ -110,6 +112,23 @@ def study(**sweep: list[int]) -> Study:
 )
 def test_a_probe_times_three_batches_far_apart(sizes: dict[str, list[int]], pairs: tuple[tuple[int, int], ...]) -> None:
     assert probe_pairs(study(**sizes)) == pairs
+
+
+powers = st.lists(st.sampled_from([2**i for i in range(3, 10)]), min_size=1, max_size=4, unique=True)
+
+
+@given(powers, powers)
+def test_batches_of_a_probe_grow_fourfold_or_are_the_ends_of_the_sweep(sizes: list[int], problems: list[int]) -> None:
+    asked = study(n=sorted(sizes), bp=sorted(problems))
+    batches = [n * bp for n, bp in probe_pairs(asked)]
+    ends = min(sizes) * min(problems), max(sizes) * max(problems)
+    assert batches == sorted(batches)
+    if ends[1] >= 16 * ends[0]:
+        assert (batches[0], batches[2]) == ends
+        between = sorted(n * bp for n in sizes for bp in problems)[1:-1]
+        assert batches[1] in between or not between
+    else:
+        assert [batch // batches[0] for batch in batches] == [1, 4, 16]
 
 
 def test_runs_of_a_probe_are_short_and_evaluated_at_both_ends() -> None:
