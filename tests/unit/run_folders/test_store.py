@@ -142,8 +142,13 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
         os.close(lock)
         assert locks.is_running(tmp_path)
         assert store.RunWatch(tmp_path).status().state == "running"
+        ref, own = wrapper.process_ref(child.pid), wrapper.process_ref(os.getpid())
+        assert locks.find_holder(tmp_path, ref) == child.pid
+        assert locks.find_holder(tmp_path, own) is None
+        assert locks.holders(tmp_path) == (child.pid,)
         child.communicate(b"\n")
     assert not locks.is_running(tmp_path)
+    assert locks.find_holder(tmp_path, ref) is None
 
 
 def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
