@@ -83,6 +83,18 @@ def test_a_file_of_the_same_name_from_another_tool_is_passed_over(tmp_path: Path
     assert (tmp_path / "run.json").read_text() == text
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", '{"run": {}}', '{"framework": "x"}', '{"framework": 1, "run": 2}']
+)
+def test_a_request_of_another_tool_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "request.json").write_text(text)
+    append(tmp_path, {**START, "problems_per_batch": 1})
+    assert store.read_spec(tmp_path) is None
+    status = store.RunWatch(tmp_path).status()
+    assert (status.group_size, status.problems_per_batch) == (4, 1)
+    assert [one["problems_per_batch"] for one in journal_records.read(tmp_path / "metrics.jsonl")] == [1]
+
+
 def test_a_damaged_file_of_the_built_in_runner_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"kind": "torch-run"')
     with pytest.raises(IsoComputeError, match=r"run\.json"):
