@@ -15,6 +15,7 @@ ON = "validation"
     ("names", "reward"),
     [
         (("eval/turns", "eval/reward"), "eval/reward"),
+        (("eval/turns", "my_score"), "my_score"),
         (("eval/format_reward", "eval/reward"), "eval/reward"),
         (("best@4", "avg@4", "train_reward"), "avg@4"),
         (("avg@2", "avg@16", "loss"), "avg@16"),

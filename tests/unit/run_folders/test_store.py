@@ -245,6 +245,22 @@ def test_records_of_starts_are_those_of_executors_only(tmp_path: Path) -> None:
     assert store.last_attempt(tmp_path) == 3
 
 
+@pytest.mark.parametrize(("engine", "holds"), [("local", True), ("local", False), ("slurm", True), ("slurm", False)])
+def test_a_local_run_has_its_gpus_while_its_process_lives_and_a_job_until_it_has_ended(
+    tmp_path: Path, engine: str, holds: bool
+) -> None:
+    ref = wrapper.process_ref(os.getpid()) or ""
+    store.write_started(tmp_path, store.Started(1, engine, ref, ("0", "2")))
+    lock = locks.try_lock(tmp_path) if holds else None
+    status = store.RunWatch(tmp_path).status()
+    has = holds or engine != "local"
+    assert (status.engine, status.devices) == ((engine, ("0", "2")) if has else ("", ()))
+    if lock is not None:
+        os.close(lock)
+    wrapper.write_exit(tmp_path, 1, 0, stopped=False)
+    assert store.RunWatch(tmp_path).status().engine == ""
+
+
 def test_a_run_that_was_given_up_says_why_until_it_may_start_again(tmp_path: Path) -> None:
     store.write_abandoned(tmp_path, "hung: recorded nothing for 61.0 min")
     status = store.RunWatch(tmp_path).status()
