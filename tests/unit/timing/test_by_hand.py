@@ -89,15 +89,15 @@ def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
     assert found.measured.rollouts == 8 * 256 * 90
 
 
-def study(limit: int | None = None, **sweep: list[int]) -> Study:
+def study(*, n: list[int], bp: list[int], limit: int | None = None) -> Study:
     return Study(
         name="s",
         model="m",
         data=Data(train="t.jsonl", validation="v.jsonl", reward="r.py"),
         recipe=Recipe.preset("easy", min_problems_per_batch=32),
         sweep=Sweep(
-            problems_per_batch=sweep["bp"],
-            group_size=sweep["n"],
+            problems_per_batch=tuple(bp),
+            group_size=tuple(n),
             rollouts=1_000_000,
             max_rollouts_per_batch=limit,
         ),
@@ -116,7 +116,7 @@ def study(limit: int | None = None, **sweep: list[int]) -> Study:
     ],
 )
 def test_a_probe_times_three_batches_far_apart(sizes: dict[str, list[int]], pairs: tuple[tuple[int, int], ...]) -> None:
-    assert probe_pairs(study(**sizes)) == pairs
+    assert probe_pairs(study(n=sizes["n"], bp=sizes["bp"])) == pairs
 
 
 powers = st.lists(st.sampled_from([2**i for i in range(3, 10)]), min_size=1, max_size=4, unique=True)
@@ -128,7 +128,7 @@ def test_batches_of_a_probe_grow_fourfold_or_are_the_ends_of_the_sweep(
 ) -> None:
     products = sorted({n * bp for n in sizes for bp in problems})
     kept = products[: max(1, len(products) - left_out)]
-    batches = [n * bp for n, bp in probe_pairs(study(kept[-1], n=sorted(sizes), bp=sorted(problems)))]
+    batches = [n * bp for n, bp in probe_pairs(study(n=sorted(sizes), bp=sorted(problems), limit=kept[-1]))]
     assert batches == sorted(batches)
     if kept[-1] >= 16 * kept[0]:
         assert (batches[0], batches[2]) == (kept[0], kept[-1])
