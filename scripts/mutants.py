@@ -4,8 +4,9 @@
 
 draws mutants with a fixed seed (a comparison, an operator, a constant or a condition is changed) and runs the tests on
 a copy of the checkout that holds one of them at a time: first the tests of the folder that mirrors the changed file,
-then, if those pass, all that `--tests` names. It says a line for each mutant and at the end the share that was killed.
-A mutant whose tests run out of time counts as killed. `--seed` draws other ones.
+then, if those pass, all that `--tests` names. The same tests must pass on the unchanged copy first. It says a line for
+each mutant and at the end how many were killed, how many lived, and how many ran out of time, which proves nothing on
+a busy machine: take a `--limit` far above the seconds that are printed for the unchanged copy. `--seed` draws others.
 """
 
 import argparse
@@ -16,6 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,23 +69,38 @@ def mutant(path: Path, position: int) -> tuple[str, str]:
 
 
 def nearest(path: Path) -> list[str]:
-    """The folders or files of tests that mirror a source file, the nearest first; empty where there is none."""
+    """The folders or files of tests that mirror a source file; empty where there is none."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "backends":
-        return [f"tests/backends/{parts[1].removeprefix('isocompute_')}"]
-    choices = [ROOT / "tests/unit" / Path(*parts[1:-1]), ROOT / "tests/unit" / f"test_{parts[-1]}.py"]
+        choices = sorted((ROOT / "tests/backends").glob(f"{parts[1].removeprefix('isocompute_')}*"))
+    else:
+        choices = [ROOT / "tests/unit" / Path(*parts[1:-1]), ROOT / "tests/unit" / f"test_{parts[-1]}.py"]
     return [str(choice.relative_to(ROOT)) for choice in choices if choice.exists() and choice != ROOT / "tests/unit"]
 
 
-def passes(copy: Path, tests: list[str], limit: float) -> bool:
-    """Whether the tests pass in the copy within `limit` seconds."""
+def outcome(copy: Path, tests: list[str], limit: float) -> str:
+    """What the tests say of the copy within `limit` seconds."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'backends'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "CI": "1",  # the same generated examples for every mutant
+        "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'backends'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     try:
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode in (0, 5)
+        return "TIMEOUT"
+    return "LIVES" if done.returncode in (0, 5) else "killed"
+
+
+def check_unchanged(copy: Path, tests: list[str], limit: float) -> None:
+    """Stop if the tests do not pass without a mutant: they would kill every one."""
+    began = time.monotonic()
+    if (said := outcome(copy, tests, limit)) != "LIVES":
+        raise SystemExit(f"{' '.join(tests)}: {said} on the unchanged source")
+    sys.stdout.write(f"{' '.join(tests)}: pass unchanged in {time.monotonic() - began:.0f} s\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -101,22 +119,29 @@ def main() -> None:
     ]
     places = [place for file in files for place in sites(file)]
     drawn = random.Random(options.seed).sample(places, min(options.count, len(places)))
-    killed = 0
+    stages = {path: [tests for tests in (nearest(path), options.tests) if tests] for path, _ in drawn}
+    said: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "_build", "dist"))
+        for tests in sorted({tuple(tests) for parts in stages.values() for tests in parts}):
+            check_unchanged(copy, list(tests), options.limit)
         for done, (path, position) in enumerate(drawn, 1):
             change, source = mutant(path, position)
             target = copy / path.relative_to(ROOT)
             original = target.read_text(encoding="utf-8")
             target.write_text(source, encoding="utf-8")
-            lives = all(passes(copy, tests, options.limit) for tests in (nearest(path), options.tests) if tests)
+            found = "LIVES"
+            for tests in stages[path]:
+                if (found := outcome(copy, tests, options.limit)) != "LIVES":
+                    break
             target.write_text(original, encoding="utf-8")
-            killed += not lives
-            sys.stdout.write(f"{'LIVES ' if lives else 'killed'} {change} ({killed} of {done})\n")
+            said[found] += 1
+            sys.stdout.write(f"{found:7} {change} ({done} of {len(drawn)})\n")
             sys.stdout.flush()
     sys.stdout.write(
-        f"{killed} of {len(drawn)} killed ({killed / len(drawn):.0%}), {len(places)} places, seed {options.seed}\n"
+        f"{said['killed']} of {len(drawn)} killed ({said['killed'] / len(drawn):.0%}), {said['LIVES']} live, "
+        f"{said['TIMEOUT']} ran out of time; {len(places)} places, seed {options.seed}\n"
     )
 
 

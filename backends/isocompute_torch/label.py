@@ -20,6 +20,7 @@ from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import write_text
+from isocompute_sdk.phrases import printable
 from isocompute_sdk.run_folders.run_journal import append_line
 from isocompute_sdk.specs import Evaluation
 from isocompute_sdk.training.payload.problem_files import json_lines
@@ -152,7 +153,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"error: --label needs {error.name}: pip install 'isocompute[torch]'\n")
         return 2
     except (IsoComputeError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}\n", keep="\n"))
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command goes on\n")

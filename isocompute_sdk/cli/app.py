@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from inspect import getdoc
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from isocompute_sdk import __version__
 from isocompute_sdk.cli import (
@@ -30,8 +32,35 @@ from isocompute_sdk.cli import (
 )
 from isocompute_sdk.cli import next as next_
 from isocompute_sdk.cli.shared.output import say
+from isocompute_sdk.phrases import printable
+
+UsageError: Any = typer.BadParameter.__base__
+"""What typer raises on words that it does not understand."""
+
+
+class _Group(TyperGroup):
+    """Shows control characters of words that it does not understand as escapes: typer writes past our streams."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _escaped():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _escaped():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _escaped() -> Generator[None]:
+    try:
+        yield
+    except UsageError as error:
+        error.message = printable(error.message)
+        raise
+
 
 app = typer.Typer(
+    cls=_Group,
     name="isocompute",
     help="How should I spend C rollouts on RL post-training? Fit allocation laws to your runs, plan the next one, "
     "launch it.\n\nStart with `isocompute quickstart`.",

@@ -141,6 +141,34 @@ def test_what_may_surprise_is_noted(backend: str, changes: dict[str, Any], code:
     assert not keyed(notes, "refuse")
 
 
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+def test_openrlhf_says_where_the_aggregation_does_not_reach_and_only_there(aggregation: str) -> None:
+    notes = keyed(
+        registry.load("openrlhf").preflight(run_of("openrlhf", {"recipe": {"loss_aggregation": aggregation}}))
+    )
+    assert ("penalties-stay-token-mean" in notes) == (aggregation != "token-mean")
+
+
+@pytest.mark.parametrize("updates", [1, 2, 4])
+def test_a_warm_up_counts_every_optimiser_step(updates: int) -> None:
+    run = run_of("openrlhf", {"recipe": {"updates_per_batch": updates, "warmup_steps": 10}})
+    note = keyed(registry.load("openrlhf").preflight(run))["warmup-starts-at-zero"]
+    assert note.data["updates"] == run.update_steps * updates
+
+
+@pytest.mark.parametrize("name", ["openrlhf", "trl", "verl"])
+def test_nothing_is_written_elsewhere_unless_it_is_asked_for(name: str) -> None:
+    backend: Any = registry.load(name)
+
+    def flags(**options: bool) -> object:
+        return backend.sections(run_of(name, {"options": options}))
+
+    extra = {"tensorboard", "wandb", "mlflow", "save_hf"} & {option.name for option in backend.describe().options}
+    assert extra
+    for option in extra:
+        assert flags(**{option: False}) == flags() != flags(**{option: True})
+
+
 @pytest.mark.parametrize(
     ("hardware", "options", "expected"),
     [

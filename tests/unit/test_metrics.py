@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import avg_at_k, best_at_k, k_metrics, max_weights, worst_at_k
+from isocompute_sdk.metrics import average_of, avg_at_k, best_at_k, k_metrics, max_weights, worst_at_k
 
 ESTIMATORS = {avg_at_k: np.mean, best_at_k: np.max, worst_at_k: np.min}
 examples = settings(deadline=None)
@@ -161,3 +161,10 @@ def test_k_metrics_leave_out_problems_with_too_few_samples():
     assert metrics["best@2"] == pytest.approx((0.5 + 1) / 2)
     assert metrics["avg@4"] == pytest.approx(0.25)
     assert set(k_metrics([[1.0, np.nan, 0.0]])) == {"avg@2", "best@2", "worst@2"}
+
+
+@given(st.integers(1, 10**6))
+def test_the_name_of_an_average_says_its_k_and_other_names_none(k):
+    assert average_of(f"avg@{k}") == k
+    for other in (f"best@{k}", f"avg@0{k}", f"avg@-{k}", f"avg@{k}.5", f"my_avg@{k}", f"avg@{k} "):
+        assert average_of(other) is None

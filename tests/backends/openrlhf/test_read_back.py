@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from isocompute_openrlhf.launched_runs import RESUMES
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.errors import RecordError
@@ -127,6 +128,16 @@ def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedR
     logged.prints(updates([1]))
     assert note(logged.folder, "reward-errors").data == {"run_id": "tiny", "failed": 1, "samples": 2}
     assert note(logged.folder, "log-damaged").data == {"run_id": "tiny", "lines": 1}
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_broken_line_about_a_resume_is_named(logged: LoggedRun, before: int) -> None:
+    logged.begin()
+    logged.prints(updates([1]))
+    good = '{"attempt": 2, "step": 1}\n'
+    (logged.folder / RESUMES).write_text(f"{before * good}{{broken\n{good}")
+    with pytest.raises(RecordError, match=rf"{RESUMES}:{before + 1}:"):
+        BACKEND.read_records(logged.folder)
 
 
 def test_a_console_that_a_kill_cut_off_keeps_its_whole_lines(logged: LoggedRun) -> None:

@@ -164,6 +164,7 @@ def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec
     runs = VeRLBackend().read_records(tmp_path)
     assert values(runs, "train_reward", "train") == {1: 0.1}
     assert [note.code for note in runs.notes] == ["log-cut-off"]
-    trainer.log.write_text('{"step":1}\n{"step":2,"data":{}}\n')
-    with pytest.raises(RecordError, match=r"logs/attempt-1\.jsonl:1"):
-        VeRLBackend().read_records(tmp_path)
+    for before in (0, 1, 3):
+        trainer.log.write_text('{"step":1,"data":{}}\n' * before + '{"step":1}\n{"step":2,"data":{}}\n')
+        with pytest.raises(RecordError, match=rf"logs/attempt-1\.jsonl:{before + 1}:"):
+            VeRLBackend().read_records(tmp_path)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from isocompute_sdk import Planner, RecordError, RunSet, fit
-from isocompute_sdk.campaigns.scorecard import Comparison, keep_score, read_scorecard
+from isocompute_sdk.campaigns.scorecard import CONFIDENCE, Comparison, Scorecard, keep_score, read_scorecard
 from isocompute_sdk.errors import DocumentError
 from tests.processes import ok
 
@@ -89,3 +90,13 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
     assert (score.run_id, score.inside) == ("plan-n4", False)
     with pytest.raises(RecordError):
         read_scorecard(tmp_path / "three")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_the_interval_of_the_coverage_is_the_exact_binomial_one(count: int) -> None:
+    for held in range(count + 1):
+        measured = [0.5] * held + [0.7] * (count - held)
+        card = Scorecard(tuple(Comparison("r", "avg@4", 1e5, value, 0.5, 0.4, 0.6, 4e4) for value in measured))
+        exact = binomtest(held, count).proportion_ci(CONFIDENCE, method="exact")
+        assert card.coverage_interval == pytest.approx((exact.low, exact.high), abs=1e-9)
+    assert Scorecard(()).coverage_interval == (0.0, 1.0)

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk import Fits, Planner, RunSet, fit
+
+
 Shell = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(
@@ -85,3 +89,64 @@ def test_no_command_sends_control_characters_of_names(table: Path) -> None:
     assert "\x1b[31mred" not in text
     # What remains are colours of our own.
     assert not [c for c in re.sub(r"\x1b\[[\d;]*m", "", text) if not c.isprintable() and c != "\n"]
+
+
+LOOKS = (
+    "doctor {runs}",
+    "doctor {runs} --map {runs}",
+    "fit {runs} --draws 10 --verbose",
+    "fit {runs} --metric {name}",
+    "audit {runs}",
+    "audit {runs} --pool {name}",
+    "status {runs}",
+    "status {runs} --watch --once --state {state}",
+    "forecast {runs}",
+    "forecast {runs} --run {name}",
+    "allocate {runs} --budget 40k --draws 10",
+    "allocate {runs} --budget 40k --compare {name}",
+    "allocate {runs} --budget {name}",
+    "next {runs} --budget 400k",
+    "backtest {runs} --cuts 0.5 --seeds 1",
+    "report {folder} --predictions",
+    "report {runs} --figure {name}",
+    "plan --budget 3M --model {name}",
+    "plan --fits {fits} --budget 40k --verbose",
+    "launch {plan} --backend verl --dry-run",
+    "launch {plan} --backend {name}",
+    "launch {plan} --change {name}=1",
+    "run {runs} --dry-run",
+    "list schema {name}",
+    "list notes {name}",
+    "stop {folder}/{name}",
+    "problems {runs} --label {name}",
+    "{name}",
+)
+"""Commands over hostile names: of files, runs, models, data sets, and in their own words."""
+HOSTILE = "x\x1b[31m\u202e\x07\x9b\u2028y"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What the commands are given."""
+    folder = tmp_path_factory.mktemp("hostile") / HOSTILE
+    folder.mkdir()
+    rows = [
+        f"{HOSTILE}{n},{n},32,{i},{0.3 + 0.1 * n / 8 * (1 - 0.8**i):.4f},{HOSTILE},{HOSTILE},{HOSTILE}"
+        for n in (8, 16)
+        for i in range(12)
+    ]
+    runs = folder / f"{HOSTILE}.csv"
+    runs.write_text("\n".join(["run,n,bp,step,avg@4,model,train_data,eval_set", *rows, ""]))
+    fits = fit(RunSet.read(runs), draws=10)
+    assert isinstance(fits, Fits)
+    plan = Planner(fits).allocate("40k").save(folder / "plan.json")
+    given = {"runs": runs, "folder": folder, "name": HOSTILE, "state": folder / "state.json"}
+    return {**given, "fits": fits.save(folder / "fits.json"), "plan": plan}
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_whatever_a_command_says_is_printable(isocompute: Command, hostile: dict[str, object], line: str) -> None:
+    done = isocompute(*(word.format(**hostile) for word in line.split()))
+    said = done.stdout + done.stderr
+    assert said
+    assert not [c for c in said if not c.isprintable() and c not in "\n\t"]

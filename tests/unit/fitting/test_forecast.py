@@ -73,6 +73,17 @@ def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -
     assert found.at(2).best > found.at(2).reward
 
 
+@pytest.mark.parametrize("begin", [200.0, 400.0, 600.0, 800.0])
+def test_a_slow_fall_is_dated_within_the_run_and_not_before_what_is_kept(begin: float) -> None:
+    steps = np.linspace(0.0, 1000.0, 25)
+    fall = np.maximum(steps - begin, 0.0) / (1000.0 - begin) * 0.08
+    found = iso.forecast(run_of(noisy(saturating(steps, 100.0) - fall, 0.004, seed=int(begin)), steps))
+    assert found.falling > 0.8
+    assert found.onset is not None
+    assert 0 < found.card.keep.rollouts <= found.onset.rollouts <= found.rollouts
+    assert found.onset.step == pytest.approx(found.onset.rollouts / (8 * 32), abs=1)
+
+
 def test_a_collapse_of_entropy_asks_for_a_change() -> None:
     reward = noisy(saturating(STEPS))
     entropy = np.where(STEPS < 300, 0.5, 0.5 * np.exp(-(STEPS - 300) / 40) + 0.002)

@@ -186,6 +186,7 @@ def test_plans_are_what_an_enumeration_allows(source: dict[str, Fits], case: Cas
     assert n in allowed
     assert plan.rollouts == n * bp * m
     assert case.runs_on(n * bp)
+    assert plan.cost + plan.unused_share * plan.budget.available == pytest.approx(plan.budget.available)
     if "rollouts_per_batch" in case.fixed:
         assert n * bp == case.fixed["rollouts_per_batch"]
     if "problems_per_batch" in case.fixed:

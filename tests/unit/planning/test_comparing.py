@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from isocompute_sdk import Budget, PlanError, Planner
+from isocompute_sdk import Budget, Fits, PlanError, Planner
 from isocompute_sdk.planning.comparing import COMPARISON, EQUALS
 
 TOLERANCE = 0.01
@@ -85,6 +86,13 @@ def test_each_question_holds_one_quantity_equal(simulated: Planner) -> None:
         raw = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         assert COMPARISON.from_dict(raw).to_dict() == raw
         assert f"at equal {equal}" in found.summary()
+        assert f"{found.difference.low:+.3f} to {found.difference.high:+.3f}" in found.summary()
+
+
+def test_without_an_interval_no_number_stands_in_its_place(fitted: Fits) -> None:
+    found = Planner(fitted).compare((8, 32), "3M")
+    assert math.isnan(found.difference.low)
+    assert "nan" not in found.summary()
 
 
 def test_against_the_best_plan_the_budget_is_the_default(simulated: Planner) -> None:

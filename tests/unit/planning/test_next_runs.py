@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, Recipe, Throughput, fit, published, published_prior
+from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.next_runs import runs_of
 from isocompute_sdk.planning.trials import prospects
@@ -38,6 +39,20 @@ def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> No
     assert found.saving == pytest.approx(sum(run.saves for run in found.runs))
     assert 0 < found.share < 0.7
     assert all(run.rollouts <= BUDGET for run in found.runs)
+
+
+def test_every_run_may_go_on_by_its_name_from_its_last_step(make_runs: Make) -> None:
+    levels = [(8, 32), (8, 64), (32, 32)]
+    parts = [make_runs(noisy(CURVE, 0.01), levels, np.geomspace(1e4, end, 8)) for end in (4e4, 9e4)]
+    tables = [part.to_polars().with_columns(run_id=pl.col("run_id") + f"-{i}") for i, part in enumerate(parts)]
+    runs = RunSet.from_frame(pl.concat(tables))
+    found = {one.continues: one for one in runs_of(fit(runs, draws=5))}
+    assert found.keys() == set(runs.run_ids)
+    for run in runs.runs():
+        trial = found[run.run_id]
+        assert (trial.group_size, trial.problems_per_batch) == (run.group_size, run.problems_per_batch)
+        assert trial.begins == trial.update_steps
+        assert abs(trial.rollouts - run.rollouts) <= trial.group_size * trial.problems_per_batch
 
 
 @pytest.mark.parametrize("budget", [3e5, 1e6, 3e6, 1e7])

@@ -64,6 +64,15 @@ def test_the_plan_in_time_is_the_best_of_a_plain_enumeration(fits: Fits) -> None
     assert plan.hardware.gpus == plan.gpus
 
 
+@pytest.mark.parametrize("gpus", [4, 8, 16])
+@pytest.mark.parametrize("budget", [Budget(rollouts=1e6), Budget(gpu_hours=40)], ids=lambda one: one.unit)
+def test_the_only_number_of_gpus_is_that_of_the_plan(fits: Fits, gpus: int, budget: Budget) -> None:
+    plan = Planner(fits, Hardware(gpus=gpus), RECIPE, SLOW).allocate(budget)
+    assert plan.gpus == gpus
+    assert plan.wall_hours is not None
+    assert plan.gpu_hours == pytest.approx(gpus * plan.wall_hours)
+
+
 def test_overhead_makes_larger_batches_worth_it_and_rollouts_know_nothing_of_that(fits: Fits) -> None:
     planner = Planner(fits, None, RECIPE, SLOW)
     timed = planner.allocate(Budget(gpu_hours=30), spend="all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -363,3 +364,12 @@ def test_bad_input_is_refused_with_place_value_and_remedy(case: str):
     assert caught.value.hint
     for part in expected:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [1, 2, 5])
+def test_a_bad_column_is_refused_with_the_first_cell_and_the_number_of_the_others(bad: int):
+    sizes = [8.0] * 3 + [8.5] * bad
+    with pytest.raises(RecordError) as caught:
+        RunSet.from_columns({"n": sizes, "C": list(range(len(sizes))), "r": [0.5] * len(sizes)})
+    assert "row 4" in str(caught.value)
+    assert re.findall(r"(\d+) more", str(caught.value)) == ([str(bad - 1)] if bad > 1 else [])

@@ -143,6 +143,25 @@ def test_a_damaged_dict_is_refused(runs: RunSet):
         RunSet.from_dict(raw)
 
 
+def test_a_notebook_shows_known_seeds_and_marks_unknown_ones() -> None:
+    columns = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
+    for run, seed in (("named", None), (None, 4711)):
+        given = {name: value for name, value in (("run_id", run), ("seed", seed)) if value is not None}
+        (one,) = (runs := RunSet.from_columns(columns, **given)).runs()
+        assert one.seed == seed
+        assert f">{'?' if seed is None else seed}<" in runs._repr_html_()
+
+
+def test_a_metric_that_is_missing_is_refused_with_the_option_that_works() -> None:
+    columns = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
+    with pytest.raises(RecordError) as caught:
+        RunSet.from_columns(columns, metric="avg@64")
+    (option,) = caught.value.options
+    flag, name = option.split()
+    assert flag == "--metric"
+    assert RunSet.from_columns(columns, metric=name).metrics == ("avg@4",)
+
+
 def test_learning_rates_read_off_one_schedule_pool_and_others_do_not() -> None:
     columns = {"run_id": ["a", "b"], "n": [4, 8], "bp": [8, 4], "step": [1, 1], "avg@4": [0.5, 0.6]}
     refuse_mixed_contexts(RunSet.from_columns({**columns, "learning_rate": [4.91e-5, 4.95e-5]}).series("avg@4"), ())

@@ -59,6 +59,15 @@ def test_runs_of_two_studies_with_one_name_are_read_beside_each_other(tmp_path: 
         RunSet.read(tmp_path)
 
 
+def test_a_batch_of_one_problem_is_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "metrics.jsonl", "r", 1)
+    journal.begin(resumed_step=None, group_size=1, problems_per_batch=1)
+    journal.append("evaluation", step=1, rollouts=1, tokens=0, eval_set="validation", metrics={"avg@1": 1.0})
+    journal.close()
+    (run,) = RunSet.read(tmp_path / "metrics.jsonl").runs()
+    assert (run.group_size, run.problems_per_batch) == (1, 1)
+
+
 def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"schema_version": 1, "kind": "run"}\n{"schema_version": 1, "ki')
@@ -67,11 +76,13 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
         assert reader(tmp_path / "absent.jsonl") == []
 
 
+@pytest.mark.parametrize("before", [0, 1, 4])
 @pytest.mark.parametrize("line", ["{not json}", "[1]", '{"kind": "step"}', '{"schema_version": 2, "kind": "step"}'])
-def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> None:
+def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path, line: str, before: int) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text(f'{line}\n{{"schema_version": 1, "kind": "run"}}\n')
-    with pytest.raises(RecordError, match=r"metrics\.jsonl:1"):
+    good = '{"schema_version": 1, "kind": "run"}\n'
+    path.write_text(f"{before * good}{line}\n{good}")
+    with pytest.raises(RecordError, match=rf"metrics\.jsonl:{before + 1}:"):
         journal_records.read(path)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
 from tests.backends.framework_runs import run_maker
 
 make_run = run_maker(preset="hard", run_id="n4-bp16-seed0", group_size=4, problems_per_batch=16, update_steps=10)
@@ -66,6 +66,18 @@ def test_a_file_of_the_same_name_from_another_tool_is_passed_over(tmp_path: Path
     assert (tmp_path / "run.json").read_text() == text
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", '{"run": {}}', '{"framework": "x"}', '{"framework": 1, "run": 2}']
+)
+def test_a_request_of_another_tool_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "request.json").write_text(text)
+    append(tmp_path, {**START, "problems_per_batch": 1})
+    assert store.read_spec(tmp_path) is None
+    status = store.RunWatch(tmp_path).status()
+    assert (status.group_size, status.problems_per_batch) == (4, 1)
+    assert [one["problems_per_batch"] for one in journal_records.read(tmp_path / "metrics.jsonl")] == [1]
+
+
 def test_a_damaged_file_of_the_built_in_runner_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"kind": "torch-run"')
     with pytest.raises(IsoComputeError, match=r"run\.json"):
@@ -86,6 +98,19 @@ def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None
     append(tmp_path, record("step", 10), evaluation(10, [4, 4]), record("end", 10, status="finished"))
     assert (watch.status().state, watch.status().step, watch.status().metrics) == ("finished", 10, {"avg@4": 1.0})
     assert watch.status() == store.RunWatch(tmp_path).status()
+    assert store.is_finished(tmp_path)
+
+
+def test_a_finished_run_that_gets_more_steps_is_stopped_until_it_has_made_them(tmp_path: Path) -> None:
+    store.write_spec(tmp_path, make_run())
+    watch = store.RunWatch(tmp_path)
+    assert watch.status().rollouts == 0
+    append(tmp_path, START, evaluation(10, [4, 4]), record("end", 10, status="finished"))
+    store.write_spec(tmp_path, make_run(update_steps=15), longer=True)
+    assert (watch.status().state, watch.status().update_steps) == ("stopped", 15)
+    assert not store.is_finished(tmp_path)
+    append(tmp_path, evaluation(15, [4, 4]), record("end", 15, status="finished"))
+    assert (watch.status().state, watch.status().step) == ("finished", 15)
     assert store.is_finished(tmp_path)
 
 
@@ -113,8 +138,13 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
         os.close(lock)
         assert locks.is_running(tmp_path)
         assert store.RunWatch(tmp_path).status().state == "running"
+        ref, own = wrapper.process_ref(child.pid), wrapper.process_ref(os.getpid())
+        assert locks.find_holder(tmp_path, ref) == child.pid
+        assert locks.find_holder(tmp_path, own) is None
+        assert locks.holders(tmp_path) == (child.pid,)
         child.communicate(b"\n")
     assert not locks.is_running(tmp_path)
+    assert locks.find_holder(tmp_path, ref) is None
 
 
 def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:
@@ -184,6 +214,22 @@ def test_records_of_starts_are_those_of_executors_only(tmp_path: Path) -> None:
     assert store.last_attempt(tmp_path) == 2
     store.write_job(tmp_path, store.JobRecord(3, ("true",), "/", {}, 1.0))
     assert store.last_attempt(tmp_path) == 3
+
+
+@pytest.mark.parametrize(("engine", "holds"), [("local", True), ("local", False), ("slurm", True), ("slurm", False)])
+def test_a_local_run_has_its_gpus_while_its_process_lives_and_a_job_until_it_has_ended(
+    tmp_path: Path, engine: str, holds: bool
+) -> None:
+    ref = wrapper.process_ref(os.getpid()) or ""
+    store.write_started(tmp_path, store.Started(1, engine, ref, ("0", "2")))
+    lock = locks.try_lock(tmp_path) if holds else None
+    status = store.RunWatch(tmp_path).status()
+    has = holds or engine != "local"
+    assert (status.engine, status.devices) == ((engine, ("0", "2")) if has else ("", ()))
+    if lock is not None:
+        os.close(lock)
+    wrapper.write_exit(tmp_path, 1, 0, stopped=False)
+    assert store.RunWatch(tmp_path).status().engine == ""
 
 
 def test_a_run_that_was_given_up_says_why_until_it_may_start_again(tmp_path: Path) -> None:

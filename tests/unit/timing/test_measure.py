@@ -9,6 +9,8 @@ from statistics import mean, stdev
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from isocompute_sdk.timing.probe import probe_pairs, probe_runs
 
 import isocompute_sdk as iso
@@ -189,13 +191,18 @@ def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
     assert found.measured.rollouts == 8 * 256 * 90
 
 
-def study(**sweep: list[int]) -> Study:
+def study(*, n: list[int], bp: list[int], limit: int | None = None) -> Study:
     return Study(
         name="s",
         model="m",
         data=Data(train="t.jsonl", validation="v.jsonl", reward="r.py"),
         recipe=Recipe.preset("easy", min_problems_per_batch=32),
-        sweep=Sweep(problems_per_batch=sweep["bp"], group_size=sweep["n"], rollouts=1_000_000),
+        sweep=Sweep(
+            problems_per_batch=tuple(bp),
+            group_size=tuple(n),
+            rollouts=1_000_000,
+            max_rollouts_per_batch=limit,
+        ),
         output_dir="runs/",
     )
 
@@ -211,7 +218,25 @@ def study(**sweep: list[int]) -> Study:
     ],
 )
 def test_a_probe_times_three_batches_far_apart(sizes: dict[str, list[int]], pairs: tuple[tuple[int, int], ...]) -> None:
-    assert probe_pairs(study(**sizes)) == pairs
+    assert probe_pairs(study(n=sizes["n"], bp=sizes["bp"])) == pairs
+
+
+powers = st.lists(st.sampled_from([2**i for i in range(3, 10)]), min_size=1, max_size=4, unique=True)
+
+
+@given(powers, powers, st.integers(0, 3))
+def test_batches_of_a_probe_grow_fourfold_or_are_the_ends_of_the_sweep(
+    sizes: list[int], problems: list[int], left_out: int
+) -> None:
+    products = sorted({n * bp for n in sizes for bp in problems})
+    kept = products[: max(1, len(products) - left_out)]
+    batches = [n * bp for n, bp in probe_pairs(study(n=sorted(sizes), bp=sorted(problems), limit=kept[-1]))]
+    assert batches == sorted(batches)
+    if kept[-1] >= 16 * kept[0]:
+        assert (batches[0], batches[2]) == (kept[0], kept[-1])
+        assert batches[1] in kept
+    else:
+        assert [batch // batches[0] for batch in batches] == [1, 4, 16]
 
 
 def test_runs_of_a_probe_are_short_and_evaluated_at_both_ends() -> None:

@@ -118,6 +118,12 @@ def test_fixed_batch_laws_in_steps_rise_for_n_and_fall_for_problems(make_runs: M
     steps = np.array([10.0, 2000.0])
     assert by_n.predict(steps)[0] < by_n.predict(steps)[1]
     np.testing.assert_allclose(by_n.predict(steps) * by_problems.predict(steps), 8192, rtol=0.35)
+    # The law changes n where the best curve does, at C = M B.
+    for change in fits.handovers():
+        at = change.compute / 8192
+        before, after = by_n.predict(np.array([at / 3, at * 3]))
+        middle = (change.from_group_size * change.to_group_size) ** 0.5
+        assert before < middle < after
 
 
 def test_a_best_n_that_goes_up_and_down_with_steps_is_not_forced_into_a_law(make_runs: Make) -> None:

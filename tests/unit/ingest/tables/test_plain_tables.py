@@ -133,11 +133,23 @@ def test_a_broken_line_is_left_out_with_a_note(tmp_path: Path):
     assert [note.code for note in damaged.notes] == ["log-damaged"]
 
 
+@pytest.mark.parametrize("broken", range(1, 6))
+def test_the_line_that_is_left_out_is_named_once(tmp_path: Path, broken: int):
+    lines = [json.dumps({"n": 8, "bp": 32, "step": step, "avg@4": 0.5}) for step in range(5)]
+    lines[broken - 1] = lines[broken - 1][:-3]
+    path = write_lines(tmp_path, "\n".join(lines) + "\n")
+    (note,) = RunSet.read(path).notes
+    assert note.data["line"] == broken
+    assert note.message.startswith(f"{path}:{broken}:")
+    assert note.message.count(path.name) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is empty"),
         ("[1, 2]\n", r"metrics\.jsonl:1:.*\[1, 2\]"),
+        ('\n\n{"n": 8\n', r"metrics\.jsonl:3:"),
         ('\n{"n": 8.5, "C": 1, "avg@4": 1}\n', r"metrics.jsonl:2, column n \(group_size\).*8\.5"),
     ],
 )
