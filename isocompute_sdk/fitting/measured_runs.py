@@ -100,13 +100,14 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
         FitError: naming the first, and how many there are.
     """
     every = list(series)
+    values = np.concatenate([one.value_T for one in every]) if every else np.zeros(1)
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
             first = int(outside[0])
             raise FitError(
                 f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
-                f"outside bounds = {bounds} ({outside.size} value(s) do)",
+                f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.", _bounds_of(every))
 

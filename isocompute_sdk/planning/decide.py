@@ -47,7 +47,7 @@ STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
 CHECK_BEYOND = 2.0
 """Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
-TRAIN = "no run before it is worth its cost: train the plan"
+NO_RUN_FIRST = "no run before it is worth its cost"
 
 
 def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
@@ -182,15 +182,15 @@ def _odds_of(odds: GroupSizeOdds | None, n: int) -> Odds | None:
 def _band(resolved: Resolved, n: int, value: float, law: str) -> tuple[int, int] | None:
     """80 % band of the best n; None without draws.
 
-    The band of a law is rounded outward to powers of two. The band of a surface is widened to hold the chosen n, which
-    may be the best executable one outside it.
+    It is rounded outward to powers of two. That of a surface is widened to hold the chosen n, which may be the best
+    executable one outside it.
     """
     interval = resolved.fits.law_interval(value, name=law)
     if interval is None:
         return None
     low, high = float(interval[0][0]), float(interval[1][0])
     if resolved.by_law is None:
-        return max(2, int(np.floor(min(low, n) + 1e-6))), max(2, int(np.ceil(max(high, n) - 1e-6)))
+        low, high = min(low, n), max(high, n)
     return max(2, int(2 ** np.floor(np.log2(low) + 1e-6))), max(2, int(2 ** np.ceil(np.log2(high) - 1e-6)))
 
 
@@ -521,7 +521,7 @@ def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> V
     if first is None or not is_open or verdict.kind == "borrowed":
         return verdict
     if not first.runs:
-        return replace(verdict, sentence=f"{verdict.sentence}; {TRAIN}")
+        return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
     worth = f"measuring first is expected to save {small(first.saving)}"
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
 

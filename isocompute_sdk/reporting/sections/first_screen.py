@@ -13,9 +13,9 @@ from isocompute_sdk.tolerances import Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 RULE = (
-    "Rule: do not approve if a run that is worth its cost should come first, rewards do not rise, the best run so far "
-    "is as good, n is borrowed, or the data cannot decide n. Approve with a check beyond twice the largest run. "
-    "Otherwise approve."
+    "The rule: do not approve if another run is worth making first, if rewards do not rise, if the best run so far is "
+    "as good, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
+    "with a check. Otherwise approve."
 )
 INTERVALS = (
     "All intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A "
@@ -78,8 +78,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if failed:
         more.append(failed)
     if material.asked.compare is None and plan.gain is not None:
-        text = "Today's configuration was not given, so the best run so far stands for it."
-        more.append(Missing(text, material.again("--against n=16,bp=32")))
+        text = "This page compares with the best run so far. To compare with what you run today:"
+        more.append(Missing(text, material.again(f"--against n={plan.gain.group_size},bp={plan.problems_per_batch}")))
     return Answer(
         tone="neutral" if approval is None else TONES[approval.kind],
         label=VERDICTS[plan.verdict.kind] if approval is None else _label(approval),
@@ -116,9 +116,8 @@ def _decision(plan: Plan, approval: Approval) -> str:
         share = approval.step / plan.update_steps
         text += f"At step {approval.step:,} ({share:.0%} of the plan)"
         if approval.expected is not None and approval.lowest is not None:
-            text += (
-                f" expect {plan.metric} {approval.expected:.3f}; below {approval.lowest:.3f}, where one run in ten ends"
-            )
+            text += f" expect {plan.metric} {approval.expected:.3f}"
+            text += f"; below {approval.lowest:.3f}, which one run in ten misses"
         text += ", stop and plan again with that run. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
@@ -161,10 +160,15 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
     run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
-    label = "Gain over the best run so far, as fitted" + ("" if named else " (taken as today's)")
-    facts = [Fact(label, mean, run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}")]
+    facts = [
+        Fact(
+            "Gain over the best run so far",
+            mean,
+            run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}",
+        )
+    ]
     if gain.probability is not None and not named:
-        facts.append(Fact("Probability of beating it", say.chance(gain.probability)))
+        facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
     return facts
 
 
@@ -198,7 +202,7 @@ def _lost(plan: Plan) -> list[Fact]:
     facts = [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
     if (band := plan.group_size_interval) is not None:
         known = str(band[0]) if band[0] == band[1] else f"{band[0]} to {band[1]}"
-        facts.append(Fact("n that may be as good", known, "80 % band"))
+        facts.append(Fact("Best n", known, "with 80 % probability"))
     return facts
 
 

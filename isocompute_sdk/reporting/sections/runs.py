@@ -53,9 +53,9 @@ def runs(material: Material) -> Section:
     if health.notes:
         blocks.append(Notes(health.notes))
     else:
-        blocks.append(Paragraph(f"The detectors found nothing in {say.plural(health.runs, 'run')}."))
+        blocks.append(Paragraph(f"No problem was found in {say.plural(health.runs, 'run')}."))
     if not logged:
-        text = "No entropy, KL, length or gradient norm was logged, so most detectors had nothing to check."
+        text = "No entropy, KL, length or gradient norm was logged, so most problems could not be looked for."
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
     held, trained, probed = (_lines(traces, quantity) for quantity in (REWARD, "train_reward", PROBE))
     beside = probed or trained

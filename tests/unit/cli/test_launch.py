@@ -117,7 +117,7 @@ def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Comman
     asked = ("launch", "plan.json", "--reward", "grade.py:score")
     shown = isocompute(*asked)
     assert shown.returncode == 0, shown.stderr
-    assert "info: data-not-here" in shown.stdout
+    assert "--train-data train.jsonl" in shown.stdout
     (note,) = json.loads(isocompute(*asked, "--json").stdout)["notes"]
     assert note["data"]["files"] == {"--train-data": "train.jsonl"}
     dry = isocompute(*asked, "--dry-run")

@@ -72,7 +72,8 @@ def test_unit_and_amount_are_those_given(unit: str, amount: float) -> None:
 
 
 def test_a_budget_prints_with_its_unit() -> None:
-    assert str(Budget(gpu_hours=1200.5, deadline_hours=24)) == "1,200.5 gpu-hours within 24 hours"
+    assert str(Budget(gpu_hours=1200.5, deadline_hours=24)) == "1,200.5 GPU-hours within 24 hours"
+    assert str(Budget(usd=2000)) == "$2,000"
     assert str(Budget.parse("3M")) == "3,000,000 rollouts"
 
 
