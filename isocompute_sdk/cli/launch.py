@@ -143,7 +143,7 @@ def launch(
     for line in lacking:
         say(line)
     # Without its files it stops at once.
-    say(f"{'next' if absent is None else 'next, in the folder that holds them'}: bash {quote(str(script))}")
+    say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
 
 
 def _assumed(plan: Plan) -> Iterator[str]:

@@ -12,6 +12,7 @@ from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, P
 from isocompute_sdk.tolerances import Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
+UNKNOWN = "not known"
 RULE = (
     "The rule: do not approve if another run is worth making first, if rewards do not rise, if the best run so far is "
     "as good, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
@@ -63,7 +64,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         came_out = Fact(
             f"Measured {outcome.metric}",
             f"{outcome.measured:.3f}",
-            f"{outcome.error:+.3f} against the {outcome.predicted:.3f} predicted at {short(outcome.rollouts)} rollouts",
+            f"{say.difference(outcome.measured, outcome.predicted)} against the {outcome.predicted:.3f} predicted "
+            f"at {short(outcome.rollouts)} rollouts",
         )
         return Answer(
             tone="good" if outcome.inside else "caution",
@@ -71,7 +73,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             sentence=f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f}, {side} the 80 % "
             f"interval of one run ({outcome.low:.3f} to {outcome.high:.3f}).",
             decision=f"Nothing to approve. For another budget: {material.again('--budget C')}",
-            facts=(came_out, *facts, *_expected(plan)),
+            facts=(came_out, *(one for one in facts if one.value != UNKNOWN), *_expected(plan)),
             more=tuple(more),
         )
     today, failed = _against_today(material, plan)
@@ -140,11 +142,11 @@ def _cost(plan: Plan) -> list[Fact]:
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "seconds per step are missing: --rollouts-per-second, --step-overhead-seconds"
-        return [*facts, Fact("Time and dollars", "not known", missing)]
+        return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
     facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
-        return [*facts, Fact("Dollars", "not known", "the price is missing: --usd-per-gpu-hour")]
+        return [*facts, Fact("Dollars", UNKNOWN, "the price is missing: --usd-per-gpu-hour")]
     return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]
 
 
