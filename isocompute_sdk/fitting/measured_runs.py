@@ -113,11 +113,11 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
 
 
 def _bounds_of(series: Iterable[RunSeries]) -> tuple[str, ...]:
-    """The option with the usual range that holds all rewards; none if no usual range does."""
+    """The option with the usual range that holds all rewards; to be filled in if no usual range does."""
     values = np.concatenate([one.value_T for one in series])
     fitting = (one for one in USUAL_RANGES if one[0] <= values.min() and values.max() <= one[1])
     found = next(fitting, None)
-    return () if found is None else (f"--bounds {found[0]:g} {found[1]:g}",)
+    return ("--bounds LOWEST HIGHEST" if found is None else f"--bounds {found[0]:g} {found[1]:g}",)
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

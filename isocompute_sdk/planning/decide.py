@@ -15,7 +15,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import small
+from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import (
     Choice,
@@ -380,7 +380,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("stop-spending", sentence), False
     if odds is not None:
         return _by_odds(plan, odds, doubts)
-    beyond = Verdict("undecided", f"the budget lies {plan.extrapolation or 0:.3g} x beyond these runs", doubts)
+    beyond = Verdict("undecided", f"the budget lies {multiple(plan.extrapolation or 0)} x beyond these runs", doubts)
     return beyond if far else _tie(plan) or Verdict("clear", f"n = {n} is ahead of every other n tried"), False
 
 
@@ -549,12 +549,12 @@ def _approval(plan: Plan) -> Approval:
     if against:
         return Approval("do-not", against)
     if reach is None or reach <= CHECK_BEYOND:
-        within = "" if reach is None else f" ({reach:.2g} x the largest run)"
+        within = "" if reach is None else f" ({multiple(reach)} x the largest run)"
         return Approval("approve", f"the plan stays within {CHECK_BEYOND:g} x the runs{within}")
     every = plan.evaluation.every_steps or 1
     step = int(plan.update_steps * CHECK_BEYOND / reach)
     step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan goes to {reach:.3g} x the largest run, and beyond {CHECK_BEYOND:g} x nothing was measured near"
+    reason = f"the plan goes to {multiple(reach)} x the largest run: check it at {CHECK_BEYOND:g} x"
     expected = lowest = None
     if plan.fits is not None and plan.predicted_reward is not None:
         at = plan.fits.predict(

@@ -16,7 +16,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import small
+from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.inheritance import Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
@@ -561,7 +561,7 @@ def _reward(plan: Plan) -> str:
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:
-        text += f", at {plan.extrapolation:.2g} x the largest run"
+        text += f", at {multiple(plan.extrapolation)} x the largest run"
     return text
 
 

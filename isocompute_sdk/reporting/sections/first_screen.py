@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import short, small
+from isocompute_sdk.phrases import multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
 from isocompute_sdk.reporting import wording as say
@@ -227,7 +227,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
-        further = f"; the plan goes to {plan.extrapolation:.3g} x that" if plan.extrapolation > 1 else ""
+        further = f"; the plan goes to {multiple(plan.extrapolation)} x that" if plan.extrapolation > 1 else ""
         texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)

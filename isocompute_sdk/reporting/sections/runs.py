@@ -14,6 +14,7 @@ from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
 from isocompute_sdk.metrics import average_of
+from isocompute_sdk.phrases import multiple
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
@@ -147,7 +148,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
     if seconds:
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours"
     if material.plan is not None and material.comparison is None and total:
-        text += f". The plan takes {material.plan.rollouts / total:.2g} times as many"
+        text += f". The plan takes {multiple(material.plan.rollouts / total)} times as many"
     caption = f"The first {len(rows)} of {len(infos)} runs" if len(infos) > len(rows) else ""
     return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption)
 
