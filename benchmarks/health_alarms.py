@@ -23,8 +23,7 @@ from isocompute_sdk.health import rewards
 from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import gather
-from isocompute_simulator.design import PlannedRun, SweepDesign, draw_design
-from isocompute_simulator.families import FAMILIES, draw_truth
+from isocompute_simulator.families import FAMILIES, PlannedRun, SweepDesign, draw_design, draw_truth
 from isocompute_simulator.observation import Noise, draw_noise, measured_curve
 from isocompute_simulator.scenario import draw_scenario
 from isocompute_simulator.truth import Array, Truth

@@ -218,11 +218,7 @@ class _Question:
 
 
 def _refuse_absent(runs: RunSet, metric: str) -> None:
-    """Raise on a metric that no run has, with the one that a question without a metric would take.
-
-    Raises:
-        RecordError: naming the metrics that are there.
-    """
+    """Raise on a metric that no run has, with the one that a question without a metric would take."""
     if metric in runs.metrics:
         return
     likely = headline(measured_in(runs.to_polars()))
@@ -247,11 +243,7 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
 
 
 def _runs_of(fits: Fits, purpose: str) -> RunSet:
-    """The runs behind fits.
-
-    Raises:
-        FitError: there are none.
-    """
+    """The runs behind fits."""
     from isocompute_sdk.records import RunSet
 
     if fits.runs is None:
@@ -381,9 +373,7 @@ def run_spec(
         )
     chosen = model if model is not None else plan.model
     if chosen is None:
-        raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.").in_shell(
-            "Add --model with a hub name or a local folder."
-        )
+        raise PlanError("the plan names no model", "Add --model with a hub name or a local folder (model=).")
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
         model=_text(chosen),

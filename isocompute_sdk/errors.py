@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Self
+
+_IN_PYTHON = re.compile(r" \(\w+=[^()]*\)")
 
 
 class IsoComputeError(Exception):
@@ -15,7 +18,7 @@ class IsoComputeError(Exception):
         message: what was wrong, with the value received and what is accepted.
         hint: what to do next, in one or two sentences.
 
-    Commands print `shell_hint`, which is the hint unless `in_shell` gave another.
+    Commands print `shell_hint`: the hint without Python's form of a flag, `(name=...)`, unless `in_shell` gave another.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -23,7 +26,7 @@ class IsoComputeError(Exception):
         self.message = message
         self.hint = hint
 
-        self.shell_hint = hint
+        self.shell_hint = hint if hint is None else _IN_PYTHON.sub("", hint)
         self.options: tuple[str, ...] = ()
 
     def in_shell(self, hint: str, options: Sequence[str] = ()) -> Self:

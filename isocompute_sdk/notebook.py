@@ -1,11 +1,36 @@
-"""What results look like in a notebook: tables as HTML, every text escaped."""
+"""What results look like in a notebook: tables as HTML, every text escaped; and as polars frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from isocompute_sdk.notes import Note, by_severity
+
+if TYPE_CHECKING:
+    from polars import DataFrame as Frame
+
+    __all__ = ["Frame", "frame_of", "heading", "listed", "notes", "pairs", "table"]
+
+
+def frame_of(columns: Mapping[str, Any]) -> Frame:
+    """A polars frame with a row for each entry of the columns, which are broadcast and flattened."""
+    import polars as pl
+
+    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    same = np.broadcast_arrays(*arrays.values())
+    # numpy has no missing numbers and texts: such columns are lists.
+    rows = (array.ravel() for array in same)
+    return pl.DataFrame(
+        {
+            name: array.tolist() if array.dtype == object else array.copy()
+            for name, array in zip(arrays, rows, strict=True)
+        }
+    )
+
 
 MAX_ROWS = 30
 """Rows of a table; more are counted below it."""

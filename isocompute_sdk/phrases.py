@@ -48,12 +48,7 @@ def listed(parts: Sequence[str], most: int, mark: str = ",") -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Text for people: control characters of run names, line ends included, are shown as escapes.
-
-    Args:
-        text: anything.
-        keep: characters that stay as they are.
-    """
+    """Text for people: control characters of run names, line ends included, are shown as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -32,10 +32,6 @@ class Plugins:
     def load(self, name: str, make: Callable[[Any], object] = lambda found: found) -> tuple[object, str]:
         """Import the plug-in that is registered as `name`.
 
-        Args:
-            name: its name.
-            make: makes the result from what was imported, such as an instance of a class.
-
         Returns:
             The result, and where it comes from.
 

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.pilots import Pilot, pilots
+from isocompute_sdk.auditing.backtest import Pilot, pilots
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns

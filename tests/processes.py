@@ -32,6 +32,12 @@ def wait_for(condition: Callable[[], T], process: subprocess.Popen[Any] | None =
         pause = min(1.3 * pause, 0.1)
 
 
+def ok(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """The same, which must have succeeded."""
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def need(package: str, *, whole_module: bool = False) -> None:
     """Skip without a package that processes of the test import; this one does not spend seconds on it."""
     if importlib.util.find_spec(package) is None:

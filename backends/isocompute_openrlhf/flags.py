@@ -402,7 +402,7 @@ def _token_means(case: OpenRLHFCase) -> Iterator[Note]:
             "entropy and value terms over tokens in any case."
         )
         severity = "warning" if recipe.kl_coef > 0 or recipe.entropy_coef > 0 or case.ppo else "info"
-        yield Note("penalties-stay-token-mean", severity, message)
+        yield Note("framework-differs", severity, message)
 
 
 def _gaps(case: OpenRLHFCase) -> Iterator[Note]:
@@ -413,21 +413,6 @@ def _gaps(case: OpenRLHFCase) -> Iterator[Note]:
             f"evaluation.every_steps to about {max(1, steps // 10)}."
         )
         yield Note("never-evaluated", "warning", message)
-        return
-    message, rest = "OpenRLHF does not evaluate the base model before the first update step.", steps % every
-    if rest:
-        message += f" The last {rest} of {steps} steps have no evaluation."
-    yield Note("evaluation-gaps", "info", message, {"steps_after_last_evaluation": rest})
-
-
-def _epochs(case: OpenRLHFCase) -> Iterator[Note]:
-    known, rows = case.run.data.n_problems, case.rows
-    if known is not None and case.run.problems_per_batch <= known < rows:
-        message = (
-            f"{rows} rows from {known} problems ({rows / known:.1f} epochs): OpenRLHF shuffles the rows across epochs, "
-            "so a batch can contain a problem twice."
-        )
-        yield Note("epochs-are-mixed", "info", message, {"epochs": rows / known})
 
 
 def _paths(case: OpenRLHFCase) -> Iterator[Note]:
@@ -468,15 +453,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         f"with the square of the batch (108 s and 6.5 GB per step at {MAX_PACKED_BATCH} samples of 2,000 tokens). Turn "
         "the option dynamic_batch off.",
     ),
-    Rule[OpenRLHFCase](
-        "options.dynamic_batch",
-        lambda c: c.packs and MAX_PACKED_BATCH // 2 <= c.run.rollouts_per_batch <= MAX_PACKED_BATCH,
-        "packing {run.rollouts_per_batch} rollouts by tokens costs up to two minutes of each update step on the CPU; "
-        "the option dynamic_batch = false avoids it, at the price of less efficient passes over short samples.",
-        "slow-packing",
-        "info",
-        ("run.rollouts_per_batch",),
-    ),
     _checkpoints,
     Rule[OpenRLHFCase](
         "recipe.algorithm",
@@ -501,7 +477,7 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "recipe.normalize_advantage",
         lambda c: c.std_kept_out,
         "normalize_advantage is off: OpenRLHF still subtracts the batch mean from PPO's advantages.",
-        "advantages-still-centred",
+        "framework-differs",
         "info",
     ),
     checks.kl_off,
@@ -511,7 +487,7 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         lambda c: c.has_kl and not c.kl_in_loss and not c.ppo,
         "kl_in = reward: OpenRLHF subtracts the KL per token after the rewards of a group were normalised, so its "
         "weight is in units of advantages, not of rewards.",
-        "kl-after-normalisation",
+        "framework-differs",
         "warning",
     ),
     _token_means,
@@ -521,13 +497,12 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
     lambda c: checks.warmup_from_zero(c.run, c.run.update_steps * c.recipe.updates_per_batch),
     checks.evaluation_top_p,
     _gaps,
-    _epochs,
     Rule[OpenRLHFCase](
         "recipe.max_prompt_tokens",
         lambda _: True,
         "prompts longer than {recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) are cut at the beginning, "
         "with only a warning in the log. Remove such problems first.",
-        "long-prompts-cut",
+        "long-prompts",
         "info",
     ),
     _paths,
@@ -535,15 +510,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "seed",
         lambda c: c.run.seed + c.engines > 2**32,
         f"seed = {{run.seed}}: engine i uses seed + i, which must stay below 2^32 = {2**32} for {{c.engines}} engines.",
-    ),
-    Rule[OpenRLHFCase](
-        "seed",
-        lambda _: True,
-        "seed = {run.seed} fixes rows, workers and sampling, but OpenRLHF shuffles the rows again without a seed: two "
-        "runs with the same seed see the problems in different orders. The number of rows is exact ({c.rows}), so "
-        "there are {run.update_steps} update steps.",
-        "problem-order-unseeded",
-        "info",
     ),
     checks.several_nodes,
     *checks.PROBLEMS,

@@ -9,8 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.records import RunSet
-from isocompute_simulator.design import SweepDesign, draw_design, draw_large_design
-from isocompute_simulator.families import FAMILIES, PROCESSES, draw_family, draw_process, draw_truth
+from isocompute_simulator.families import (
+    FAMILIES,
+    PROCESSES,
+    SweepDesign,
+    draw_design,
+    draw_family,
+    draw_large_design,
+    draw_process,
+    draw_truth,
+)
 from isocompute_simulator.observation import Noise, draw_noise, draw_rough_noise, measured_curve
 from isocompute_simulator.truth import Array, Task
 
@@ -100,9 +108,6 @@ def draw_scenario(rng: np.random.Generator, family: str | None = None) -> Scenar
     Args:
         rng: randomness; the same state gives the same scenario.
         family: one of `FAMILIES` or `REAL_FAMILIES`; None draws one of `FAMILIES`, all equally likely.
-
-    Raises:
-        ValueError: unknown family.
     """
     if family in REAL_FAMILIES:
         return _draw_real(family, rng)

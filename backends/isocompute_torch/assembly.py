@@ -9,7 +9,6 @@ from typing import Literal
 
 import torch
 
-from isocompute_sdk.notes import Note
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.configuration import VALIDATION, Configuration, InputError, chosen_sampler, fallback
 from isocompute_torch.learner import Learner
@@ -102,12 +101,6 @@ def assemble(
     sampler = sampler or TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates)
     stack.callback(sampler.close)
     notes = [*sizing.notes, *([note] if note is not None else [])]
-    if device.type == "cpu" and options.dtype == "auto" and dtype == torch.bfloat16:
-        message = (
-            "The processor computes in bfloat16: weights have 16 bits, with 32 in the optimiser. For 32 bits "
-            "throughout set options.dtype to float32."
-        )
-        notes.append(Note("bfloat16-on-cpu", "info", message))
     return Parts(sets.pop("train"), sets, order, sampler, reward, learner, tuple(notes))
 
 

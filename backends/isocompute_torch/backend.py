@@ -30,11 +30,6 @@ def _warmup(case: TorchCase) -> list[Note]:
 def _vllm(case: TorchCase) -> Iterator[Note]:
     if case.options.sampler != "vllm":
         return
-    message = (
-        "sampler = vllm needs vLLM in the same interpreter. A resumed run has the same steps and records, but not the "
-        "same samples bit for bit."
-    )
-    yield Note("vllm-in-process", "info", message)
     # The script runs in this interpreter unless PYTHON names another, which cannot be checked from here.
     if not os.environ.get("PYTHON") and not vllm_is_installed():
         message = (

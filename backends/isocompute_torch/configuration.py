@@ -214,11 +214,7 @@ class Configuration:
 
 
 def load_configuration(folder: str | Path) -> Configuration:
-    """Read and check `run.json` of a run folder.
-
-    Raises:
-        InputError: the file is missing or malformed.
-    """
+    """Read and check `run.json` of a run folder."""
     folder = Path(folder)
     try:
         run = RUNNER_SPEC.load(folder / RUN_FILE)
@@ -252,11 +248,7 @@ def vllm_is_installed() -> bool:
 def chosen_sampler(
     wanted: Literal["auto", "torch", "vllm"], device: str
 ) -> tuple[Literal["torch", "vllm"], Note | None]:
-    """The sampler, and a note where a GPU has to do without vLLM.
-
-    Raises:
-        InputError: vLLM is asked for and not installed.
-    """
+    """The sampler, and a note where a GPU has to do without vLLM."""
     if wanted == "vllm" and not vllm_is_installed():
         raise InputError("options.sampler: received vllm; vLLM is not installed in this interpreter", INSTALL)
     # On a CPU vLLM is slower than the torch sampler for the models that train there (docs/speed.md).

@@ -129,12 +129,6 @@ def score(policy: Policy, layout: Layout, *, temperature: float, entropy: bool =
     """Log pi of each sampled token, and H of the distribution it comes from; both (U, T), 0 where masked.
 
     Both refer to softmax(logits / temperature).
-
-    Args:
-        policy: the model.
-        layout: the tokens and their places.
-        temperature: divides the logits.
-        entropy: compute H, with gradient; otherwise it is 0.
     """
     hidden_JD = policy.hidden_states(
         layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL, wanted_J=layout.source_J

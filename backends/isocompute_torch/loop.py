@@ -110,11 +110,7 @@ class PromptSet:
 
     @classmethod
     def encode(cls, codec: TextCodec, problems: Sequence[Problem], *, max_tokens: int, name: str) -> PromptSet:
-        """Encode every problem of the set `name`.
-
-        Raises:
-            InputError: a prompt is too long. Skipping it would change the problem set.
-        """
+        """Encode every problem of the set `name`."""
         ids = [codec.encode(problem) for problem in problems]
         long = [i for i, prompt in enumerate(ids) if len(prompt) > max_tokens]
         if long:
@@ -166,11 +162,7 @@ class Measured:
 def evaluate(
     prompts: PromptSet, sampler: Sampler, reward: RewardPool, plan: Evaluation, *, max_tokens: int, seed: int
 ) -> Measured:
-    """Sample `plan.samples` responses to each problem and score them.
-
-    Raises:
-        RunFailed: no problem has a sample with a reward.
-    """
+    """Sample `plan.samples` responses to each problem and score them."""
     samples = sampler.sample(
         prompts.ids, plan.samples, temperature=plan.temperature, top_p=plan.top_p, max_tokens=max_tokens, seed=seed
     )
@@ -373,7 +365,7 @@ def _halved(tokens: int, step: int) -> Note:
         f"step {step} ran out of memory and was computed again with micro-batches of at most {tokens:,} tokens, which "
         "hold from here on. The gradient is the same. To start with them, set options.max_tokens_per_micro_batch."
     )
-    return Note("micro-batches-halved", "warning", message, {"tokens": tokens, "step": step})
+    return Note("micro-batches-smaller", "warning", message, {"tokens": tokens, "step": step})
 
 
 @contextmanager

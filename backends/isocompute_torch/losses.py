@@ -165,9 +165,6 @@ def group_advantages(
         penalty_R: subtracted from the rewards before the statistics (a KL penalty in the reward). Zero variance
             is judged on the rewards without it.
         n_train: rollouts per group with a gradient; None for all.
-
-    Raises:
-        SpecError: the batch does not consist of whole groups.
     """
     if group_size < 1 or reward_R.ndim != 1 or reward_R.shape[0] % group_size:
         raise SpecError(

@@ -224,16 +224,6 @@ def size_run(
 ) -> Sizing:
     """Sizes that fit into the free memory of a device.
 
-    Args:
-        name: the model, for messages.
-        config: transformers' configuration of it.
-        recipe: lengths and terms of the loss.
-        options: what the user set; a size that is set there is kept.
-        memory: memory of the device before the model is loaded.
-        device: where the run trains.
-        dtype: number format of the model.
-        sampler: what draws the rollouts.
-
     Raises:
         InputError: the run does not fit on the device even with one row at a time.
     """
@@ -242,12 +232,9 @@ def size_run(
     budget, engine = asked or max(most, longest), sampler == "vllm" and device.type == "cuda"
     try:
         needed = estimate(config, recipe, dtype, checkpointing=checkpoints(options, device), engine=engine)
-    except Exception as error:  # configurations differ, and a run does not depend on this
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        message = f"The memory of model {name!r} cannot be estimated ({reason}): sizes are the usual ones."
+    except Exception:  # configurations differ, and a run does not depend on this
         share = options.vllm_memory_share or UNKNOWN_SHARE
-        note = Note("memory-not-estimated", "info", message)
-        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True, notes=(note,))
+        return Sizing(budget, options.sampling_batch, share, keeps_freed_memory=True)
     _refuse_what_cannot_fit(needed, max(longest, asked or 0), memory, name)
     while asked is None and budget > longest and needed.peak(budget) > memory.room:
         budget = max(longest, budget // 2)
@@ -291,11 +278,7 @@ def _smaller(budget: int, most: int, peak: float, memory: Memory) -> Note:
 
 
 def _share(options: TorchOptions, needed: Needed, memory: Memory) -> float:
-    """Share of the GPU that vLLM may fill while the trainer keeps its states only.
-
-    Raises:
-        InputError: not enough is left for weights, one rollout and a forward pass.
-    """
+    """Share of the GPU that vLLM may fill while the trainer keeps its states only."""
     if options.vllm_memory_share is not None:
         return options.vllm_memory_share
     left = memory.room - needed.states

@@ -238,11 +238,7 @@ NARROW = 256
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device to train on.
-
-    Raises:
-        InputError: cuda is requested and torch finds no GPU.
-    """
+    """The device to train on."""
     found = torch.cuda.is_available()
     if wanted == "cuda" and not found:
         raise InputError("options.device: received cuda; torch finds no GPU here", "Use auto or cpu.")
@@ -283,11 +279,7 @@ def load_reference(name: str, device: torch.device, dtype: torch.dtype, codec: T
 
 
 def load_value_model(name: str, device: torch.device, dtype: torch.dtype) -> ValueModel:
-    """PPO's critic.
-
-    Raises:
-        InputError: the model has no backbone without output head.
-    """
+    """PPO's critic."""
     model: Any = load_model(name, device, dtype)
     if model.base_model is model:
         raise InputError(

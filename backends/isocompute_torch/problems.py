@@ -47,9 +47,6 @@ class TextCodec:
         """The text that the model reads: the prompt itself, or its chat messages in the chat template.
 
         A chat whose last message is the assistant's goes on from there.
-
-        Raises:
-            InputError: the prompt is a list of messages and the tokenizer has no chat template.
         """
         if isinstance(problem.prompt, str):
             return problem.prompt
@@ -66,11 +63,7 @@ class TextCodec:
         )
 
     def encode(self, problem: Problem) -> list[int]:
-        """Token ids of the prompt. Special tokens are added to plain text only: a chat template contains them.
-
-        Raises:
-            InputError: the prompt has no token, or the tokenizer rejects it.
-        """
+        """Token ids of the prompt. Special tokens are added to plain text only: a chat template contains them."""
         plain = isinstance(problem.prompt, str)
         text = self.prompt_text(problem)
         try:
@@ -106,11 +99,7 @@ class TextCodec:
 
 
 def read_problems(path: str | Path, *, prompt_key: str | None = None, answer_key: str | None = None) -> list[Problem]:
-    """All problems of a JSON-lines file; see `problem_files.read_problems`.
-
-    Raises:
-        InputError: the file is missing or cannot be used.
-    """
+    """All problems of a JSON-lines file; see `problem_files.read_problems`."""
     path = Path(path)
     try:
         return problem_files.read_problems(path, path.stem, prompt_key, answer_key)

@@ -29,12 +29,7 @@ class CallTimeout(BaseException):
 
 
 def load_target(target: str, calls: Any) -> Callable[..., Any]:
-    """The function named by `file.py`, `file.py:function` or `module:function`.
-
-    Args:
-        target: the name.
-        calls: the module `reward_calls`, whose `RewardFileError` is raised for what cannot be used.
-    """
+    """The function named by `file.py`, `file.py:function` or `module:function`."""
     source, separator, name = target.rpartition(":")
     if not separator or Path(target).is_file():
         source, name = target, ""

@@ -52,11 +52,7 @@ class Scores:
     """The first few distinct messages of failed calls."""
 
     def check(self, what: str, *, stop_on_error: bool) -> None:
-        """Raise if too many calls failed.
-
-        Raises:
-            RunFailed: more than `FAILED_SHARE_LIMIT` of the calls failed, or any with `stop_on_error`.
-        """
+        """Raise if too many calls failed."""
         limit = 0.0 if stop_on_error else FAILED_SHARE_LIMIT
         if self.errors > limit * len(self.rewards):
             raise RunFailed(
@@ -91,9 +87,6 @@ class RewardFunction:
         """Call the function once per (prompt, response, answer), in order.
 
         `random`, and numpy's global generator if numpy is loaded, are seeded before the first call.
-
-        Raises:
-            RunFailed: `STUCK_CALLS` consecutive calls took too long or ended the process.
         """
         left, late, message = list(calls), 0, ""
         rewards: list[float] = []

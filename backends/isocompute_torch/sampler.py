@@ -150,11 +150,7 @@ def _inverted(running_AW: Tensor, uniform_A1: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_finite(logprob_RT: Tensor) -> None:
-    """Reject samples with NaN or infinite log-probabilities.
-
-    Raises:
-        RunFailed: a log-probability is NaN or infinite.
-    """
+    """Reject samples with NaN or infinite log-probabilities."""
     if not bool(torch.isfinite(logprob_RT.sum())):
         raise RunFailed(
             "the model's log-probabilities are not finite: training diverged",

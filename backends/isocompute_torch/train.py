@@ -147,11 +147,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _is_finished(configuration: Configuration) -> bool:
-    """Whether the run has all its steps.
-
-    Raises:
-        InputError: it has more, or it has ended with fewer and its state was not kept.
-    """
+    """Whether the run has all its steps."""
     records = journal_records.read(configuration.metrics_path)
     done = max((int(record["step"]) for record in records if record["kind"] in ("step", "evaluation")), default=0)
     asked = configuration.run.update_steps
@@ -171,11 +167,7 @@ def _is_finished(configuration: Configuration) -> bool:
 
 
 def _register(configuration: Configuration) -> int:
-    """Record this start in attempts.jsonl; returns its number.
-
-    Raises:
-        InputError: the folder holds measurements of another run, or of this run on other data.
-    """
+    """Record this start in attempts.jsonl; returns its number."""
     path, data = configuration.folder / ATTEMPTS_FILE, configuration.run.data
     try:
         earlier = read_starts(path)

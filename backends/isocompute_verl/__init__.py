@@ -1,5 +1,5 @@
 """veRL 0.9.1 as a backend of isocompute."""
 
-from isocompute_verl.backend import VeRLBackend
+from isocompute_verl.flags import VeRLBackend
 
 __all__ = ["VeRLBackend"]

@@ -129,11 +129,7 @@ def read_file_log(paths: Sequence[Path], name: str) -> RunLog:
 
 
 def read_attempts(path: Path) -> tuple[Attempt, ...]:
-    """The attempts in one file: more than one if it was appended to.
-
-    Raises:
-        RecordError: a whole line is no record of the logger.
-    """
+    """The attempts in one file: more than one if it was appended to."""
     rows, lines, notes = read_objects(path)
     for row, line in zip(rows, lines, strict=True):
         step, data = row.get("step"), row.get("data")

@@ -11,19 +11,22 @@ changes each and checks that one of the three happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
 from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Number
 from isocompute_sdk.specs.base import Flag as Switch
 from isocompute_sdk.training import FrameworkOptions, checks
+from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
     Case,
     Check,
     Flag,
+    FrameworkBackend,
     Part,
     Place,
     Rule,
@@ -33,6 +36,7 @@ from isocompute_sdk.training.framework import (
     plan,
     recipe,
 )
+from isocompute_verl.payload.hydra_words import word
 
 VERSION = "0.9.1"
 """The only veRL release these keys are for."""
@@ -280,7 +284,7 @@ FLAGS = (
 
 
 def _disk(case: VeRLCase) -> Iterator[Note]:
-    """`checkpoint-disk`: what checkpoints take, if the model's name says its size."""
+    """`checkpoints`: what checkpoints take, if the model's name says its size."""
     one, kept = case.checkpoint_gigabytes, case.options.keep_checkpoints + 2
     if one is None:
         return
@@ -289,7 +293,7 @@ def _disk(case: VeRLCase) -> Iterator[Note]:
         f"(weights and two moments in 32 bits); the newest {case.options.keep_checkpoints}, the best one and the one "
         f"being written take {one * kept:.0f} GB. save_every_steps writes fewer."
     )
-    yield Note("checkpoint-disk", "info", message, {"gigabytes": one * kept})
+    yield Note("checkpoints", "info", message, {"gigabytes": one * kept})
 
 
 def _paths(case: VeRLCase) -> Iterator[Note]:
@@ -347,9 +351,73 @@ CHECKS: tuple[Check[VeRLCase], ...] = (
         lambda _: True,
         "prompts longer than {recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) are left out, in training "
         "and in validation.",
-        "long-prompts-left-out",
+        "long-prompts",
         "info",
     ),
     _paths,
     *checks.PROBLEMS,
 )
+
+
+MODULE = "verl.trainer.main_ppo"
+"""Program that takes the keys."""
+
+
+class VeRLBackend(FrameworkBackend[VeRLCase]):
+    """Writes launch scripts for veRL 0.9.1; imports nothing of it."""
+
+    name: str = "verl"
+    packages: tuple[str, ...] = ("verl",)
+    log_format: str = "verl"
+    INFO = BackendInfo(
+        name="verl",
+        framework="veRL",
+        version=VERSION,
+        summary="GRPO, PPO and CISPO on Ray, FSDP and vLLM; trainer and engines share all GPUs and take turns.",
+        needs=(
+            f"verl[vllm,fsdp]=={VERSION} and TransferQueue in the interpreter named by PYTHON (default: python3)",
+            "NVIDIA GPUs, as many as hardware.gpus says, and a model with a chat template",
+            "training and validation problems as JSON lines, and a Python file with the reward function",
+            "for several nodes: a running Ray cluster and a shared file system",
+        ),
+        algorithms=("grpo", "ppo", "cispo"),
+        install=(
+            "python3 -m venv verl-env && source verl-env/bin/activate",
+            f"pip install 'verl[vllm,fsdp]=={VERSION}' 'TransferQueue>=0.1.10'",
+            "export PYTHON=$PWD/verl-env/bin/python",
+        ),
+    )
+    OPTIONS = VeRLOptions
+    CASE = VeRLCase
+    FLAGS = FLAGS
+    CHECKS = CHECKS
+    # A sharded checkpoint loads only with the same number.
+    SAME = ("nodes", "gpus")
+    PROGRAMS = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py", "keep_best.py")
+
+    def needs(self, run: RunSpec) -> Needs:
+        """The GPUs of one node."""
+        case = self.case(run)
+        return ray_needs(case.gpus_per_node, case.nodes, "hardware.gpus")
+
+    def values(self, run: RunSpec) -> dict[str, Any]:
+        """Variables of the template."""
+        case = self.case(run)
+        overrides = [(part.title, [override(flag) for flag in part.flags]) for part in self.sections(run)]
+        return {"gpus": case.gpus, "nodes": case.nodes, "sections": overrides, "module": MODULE}
+
+    def words(self, flag: Flag) -> tuple[str, ...]:
+        """A Hydra override."""
+        return (override(flag),)
+
+    def update_steps(self, keys: Mapping[str, Any]) -> float | None:
+        """`trainer.total_training_steps`."""
+        steps = keys.get("trainer.total_training_steps")
+        return float(steps) if isinstance(steps, int | float) else None
+
+
+def override(flag: Flag) -> str:
+    """`key=value` in Hydra's quoting; a `Place` becomes a mark that start_training.py fills in."""
+    if isinstance(flag.value, Place):
+        return f"{flag.name}={f'@run/{flag.value.path}' if flag.value.path else '@model'}"
+    return f"{flag.name}={word(flag.value)}"

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.pilots import WINDOW, as_runs, seen
+from isocompute_sdk.auditing.backtest import WINDOW, as_runs, seen
 
 MIN_EVALUATIONS = 8
 """Evaluations after step 0 that the shown part needs."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from isocompute_sdk.laws.sweeps import Provenance
-from isocompute_sdk.specs.syntax.spec_files import dump_spec
+from isocompute_sdk.specs.syntax.plain_yaml import dump_spec
 
 COLUMNS = ["run_id", "seed", "group_size", "problems_per_batch", "update_step", "rollouts"]
 SWEEPS: dict[str, tuple[tuple[str, ...], Provenance]] = {

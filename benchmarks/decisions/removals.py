@@ -31,8 +31,7 @@ from simulated import EVERY_FAMILY, SEED
 from simulated import pilots as simulated_pilots
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.backtest import LEVEL, clustered
-from isocompute_sdk.auditing.pilots import CUTS, MIN_EVALUATIONS, Pilot, pilots
+from isocompute_sdk.auditing.backtest import CUTS, LEVEL, MIN_EVALUATIONS, Pilot, clustered, pilots
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns

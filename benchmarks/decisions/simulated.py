@@ -28,8 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.backtest import METHODS, Backtest, Method, Row, judge
-from isocompute_sdk.auditing.pilots import Pilot, best_smoothed
+from isocompute_sdk.auditing.backtest import METHODS, Backtest, Method, Pilot, Row, best_smoothed, judge
 from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.scenario import METRIC
 

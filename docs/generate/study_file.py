@@ -27,9 +27,8 @@ from isocompute_sdk.specs import (
     Throughput,
 )
 from isocompute_sdk.specs.base import Flag, ModelName, Text
-from isocompute_sdk.specs.executor import AnyExecutor, available, executor_type
 from isocompute_sdk.specs.run import FolderName, Option, OptionName
-from isocompute_sdk.specs.study import Pilot
+from isocompute_sdk.specs.study import AnyExecutor, Pilot, available, executor_type
 from isocompute_sdk.specs.syntax.plain_yaml import read_yaml
 from isocompute_sdk.specs.syntax.quantities import Items, Number
 from isocompute_sdk.specs.throughput import Measurement

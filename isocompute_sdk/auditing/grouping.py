@@ -181,11 +181,7 @@ def choose_measure(
     eval_set: str | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> Measure:
-    """The given metric and set, else those that most runs have: avg@4 before other avg@k before other metrics.
-
-    Raises:
-        RecordError: the runs do not have the metric, or not on this set.
-    """
+    """The given metric and set, else those that most runs have: avg@4 before other avg@k before other metrics."""
 
     found = measured_in(runs.to_polars())
     fitting = {one: count for one, count in found.items() if eval_set in (None, one[1]) and metric in (None, one[0])}
@@ -197,9 +193,9 @@ def choose_measure(
             options += (f"--eval-set {quote(likely[1])}",)
         raise RecordError(
             f"no {metric or 'metric'} on {eval_set or 'any evaluation set'} in these runs; they have: {have}",
-            "Choose one of them with metric= and eval_set=.",
+            "Choose one of them with --metric and --eval-set (metric=, eval_set=).",
             options=options,
-        ).in_shell("Choose one of them with --metric and --eval-set.")
+        )
     name, where = choose(fitting) if metric is None else min(fitting, key=lambda one: _place(one, fitting))
     notes: list[Note] = []
     others = sorted({s for m, s in found if m == name and s != where})

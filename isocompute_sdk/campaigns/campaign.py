@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes, health_of, learned_nothing
-from isocompute_sdk.campaigns.control import controlling
+from isocompute_sdk.campaigns.control import controlling, study_changes
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
     Executor,
@@ -29,7 +29,6 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.pilot import DesignedPilot
 from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
 from isocompute_sdk.campaigns.scorecard import Comparison, compare
-from isocompute_sdk.campaigns.study_changes import study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
@@ -240,8 +239,9 @@ class Campaign:
         return fits
 
     def _fit(self, runs: RunSet) -> Fits:
-        # All runs of a designed pilot follow one recipe, also where too few batches show its learning rate's rule.
-        pooled: dict[str, Any] = {} if self.study.designed is None else {"pool": ("learning_rate",)}
+        # All runs follow the study's recipe, also where too few batches show its learning rate's rule.
+        swept = self.study.sweep is not None and self.study.sweep.learning_rate_anchor is not None
+        pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
         return api.fit(runs, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
     def allocate(self) -> Plan:

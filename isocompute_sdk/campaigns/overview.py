@@ -10,10 +10,9 @@ import numpy as np
 
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
-from isocompute_sdk.campaigns.control import Controller, controller_of
-from isocompute_sdk.campaigns.costs import Cost, run_cost
+from isocompute_sdk.campaigns.carrying_out import Cost, run_cost
+from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
 from isocompute_sdk.campaigns.pilot import Decision, read_decisions, share_of_plan
-from isocompute_sdk.campaigns.study_changes import STUDY, STUDY_FILE
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from isocompute_sdk.campaigns.costs import cost_of
+from isocompute_sdk.campaigns.carrying_out import cost_of
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.files import write_text
@@ -170,11 +170,7 @@ class DesignedPilot:
 
     @property
     def budget(self) -> Budget:
-        """The study's budget.
-
-        Raises:
-            PlanError: it has none.
-        """
+        """The study's budget."""
         if self.study.budget is None:
             raise PlanError(f"study {self.study.name!r} has no budget", "Add budget: to the study.")
         return self.study.budget
@@ -288,11 +284,7 @@ class DesignedPilot:
         return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)
 
     def _left(self, spent: float) -> Budget:
-        """The budget with what was spent on the pilot.
-
-        Raises:
-            PlanError: nothing is left.
-        """
+        """The budget with what was spent on the pilot."""
         other = self.budget.spent or {}
         if self.budget.committed + spent >= self.budget.amount:
             raise PlanError(

@@ -128,15 +128,7 @@ SCORECARD = Document("scorecard", 1, Scorecard, derived=("verdict", "coverage_in
 
 
 def compare(fits: Fits, runs: RunSet) -> Comparison:
-    """One run's last evaluation against the prediction of fits that were made without it.
-
-    Args:
-        fits: fits of other runs.
-        runs: one run with the metric of the fits.
-
-    Raises:
-        RecordError: no run with that metric, or several.
-    """
+    """One run's last evaluation against the prediction of fits that were made without it."""
     series = runs.series(fits.metric, fits.eval_set)
     if len(series) != 1:
         raise RecordError(f"received {len(series)} runs; accepted: one run to compare", "Choose one with filter().")
@@ -158,16 +150,8 @@ def compare(fits: Fits, runs: RunSet) -> Comparison:
 def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None) -> tuple[Path, ...]:
     """Score every run that carried out a plan, and write each score beside the plan.
 
-    Args:
-        plan_file: a saved plan with its fits.
-        runs: evaluations; runs with the plan's n and B_p are scored.
-        eval_set: evaluation set of the comparison. None: that of the fits, else `validation`.
-
     Returns:
         The files written, one per run.
-
-    Raises:
-        RecordError: no run with this n and B_p, a run that the fits were made from, or a plan without fits.
     """
     path = Path(plan_file)
     plan = Plan.load(path)

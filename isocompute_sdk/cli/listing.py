@@ -52,7 +52,7 @@ DOCUMENTS = {
     "audit": "auditing.result:AUDIT",
     "campaign": "campaigns.campaign:CAMPAIGN",
     "controller": "campaigns.control:CONTROLLER",
-    "kept-study": "campaigns.study_changes:STUDY",
+    "kept-study": "campaigns.control:STUDY",
     "campaign-decision": "campaigns.pilot:DECISION",
     "comparison": "campaigns.scorecard:COMPARISON",
     "scorecard": "campaigns.scorecard:SCORECARD",
@@ -276,7 +276,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     """
     if kind not in SCHEMAS:
         raise SpecError(f"no schema {kind!r}; accepted: {', '.join(SCHEMAS)}", "Use one of these names.")
-    from isocompute_sdk.specs.syntax.spec_files import DIALECT, json_schema
+    from isocompute_sdk.specs.syntax.plain_yaml import DIALECT, json_schema
 
     module, _, name = (SPECS.get(kind) or DOCUMENTS[kind]).partition(":")
     found: Any = getattr(import_module(f"isocompute_sdk.{module}"), name)

@@ -1,4 +1,4 @@
-"""`isocompute problems`: problem files of a data set or a generator, and how often a base model solves each problem."""
+"""`isocompute problems`: problem files of a data set, and how often a base model solves each problem."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
 
 TRAIN = Path("train.jsonl")
-DRAWN, LABELLED = "Draw with a generator", "Label with a base model"
+LABELLED = "Label with a base model"
 
 
 def problems(
     source: Annotated[
-        str | None,
+        str,
         typer.Argument(help="Parquet, CSV, JSON or JSON-lines file; name of a data set; or a study with `problems`."),
-    ] = None,
+    ],
     output: Annotated[
         Path | None,
         opt.option("Problem file to write, JSON lines: train.jsonl; labelled.jsonl.", None, "--output", "-o"),
@@ -44,19 +44,10 @@ def problems(
     reward: Annotated[
         str | None,
         opt.option(
-            "Also write a reward function there: for mathematics (needs math-verify), or the generator's scorer, "
-            "reward.py. With --label, the function that scores responses."
+            "Also write a reward function for mathematics there (needs math-verify). "
+            "With --label, the function that scores responses."
         ),
     ] = None,
-    from_: Annotated[
-        str | None, opt.option("Draw problems with a generator, reasoning-gym:NAME.", DRAWN, "--from")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Setting of the generator; repeatable.", rich_help_panel=DRAWN),
-    ] = None,
-    validation: Annotated[Path, opt.option("File for the held-out problems.", DRAWN)] = Path("validation.jsonl"),
-    held_out: Annotated[int, typer.Option(min=1, help="Number of held-out problems.", rich_help_panel=DRAWN)] = 300,
     label: Annotated[
         str | None,
         typer.Option(
@@ -70,19 +61,16 @@ def problems(
     max_tokens: Annotated[
         int, typer.Option(min=1, help="Longest response, in tokens.", rich_help_panel=LABELLED)
     ] = 1024,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of generators and samples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of samples.")] = 0,
     json: opt.Json = False,
 ) -> None:
     """Write the problems of a data set as JSON lines, which every backend reads; or label those of a file.
 
     With a study (YAML), its section `problems` says which rows of which data set; the files are those of its `data`.
-    --from draws problems with any generator of reasoning-gym: different ones, in two files, with its scorer as reward.
     --label samples a base model on the problems of a file (needs the extra torch) and sorts them into the paper's
     bands. After an interruption the same command goes on.
 
     Examples:
-        isocompute problems --from reasoning-gym:chain_sum --set min_terms=2 --set max_terms=2
-
         isocompute problems train.jsonl --label Qwen/Qwen2.5-7B-Instruct --reward reward.py
 
         isocompute problems openai/gsm8k --config main --output train.jsonl --reward reward.py
@@ -95,23 +83,13 @@ def problems(
     """
     from isocompute_sdk.training import problem_sets
 
-    if (source is None) == (from_ is None):
-        raise SpecError(
-            "received both or none of SOURCE and --from; accepted: one of them", "isocompute problems --help"
-        )
-    study = source is not None and Path(source).suffix in (".yaml", ".yml")
-    mode = "--from" if from_ else "--label" if label else "a study" if study else "a data set"
-    typed = {"--config": config, "--file": file, "--limit": limit, "--template": template, "--set": set_}
-    used = {"--from": ("--limit", "--template", "--set"), "--label": (), "a study": ()}.get(mode, tuple(typed)[:4])
+    study = Path(source).suffix in (".yaml", ".yml")
+    mode = "--label" if label else "a study" if study else "a data set"
+    typed = {"--config": config, "--file": file, "--limit": limit, "--template": template}
+    used = {"--label": (), "a study": ()}.get(mode, tuple(typed))
     typed["--label"] = None if mode == "--label" else label
     if unused := [name for name, value in typed.items() if value is not None and name not in used]:
         raise SpecError(f"{unused[0]} has no effect with {mode}", "Leave it out, or do one after the other.")
-    if from_ is not None:
-        drawn = {"dataset": from_, "settings": opt.assignments(set_, "--set"), "template": template, "seed": seed}
-        names = {"train": str(output or TRAIN), "validation": str(validation), "reward": reward or "reward.py"}
-        _draw({**drawn, "validation": held_out}, {**names, "n_problems": limit}, json=json)
-        return
-    assert source is not None, "checked above"
     if label is not None:
         asked = {"model": label, "reward": reward or "reward.py", "prompt_key": prompt_key, "answer_key": answer_key}
         asked |= {"samples": samples, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
@@ -133,27 +111,6 @@ def problems(
     say(f"wrote {output}: {count:,} problems")
     if reward is not None:
         say(f"wrote {reward}\nnext: pip install {quote('isocompute[math]')} where the training runs")
-
-
-def _draw(source: dict[str, Any], data: dict[str, Any], *, json: bool) -> None:
-    from isocompute_sdk.specs import Data, ProblemSource
-    from isocompute_sdk.specs.problem_source import GENERATOR
-    from isocompute_sdk.training import problem_sets
-
-    chosen = ProblemSource.model_validate(source)
-    if not chosen.dataset.startswith(GENERATOR):
-        raise SpecError(f"--from {chosen.dataset}; accepted: {GENERATOR}NAME", "Give other sources as SOURCE.")
-    files_ = Data.model_validate(data)
-    written = problem_sets.write_files(chosen, files_, Path())
-    if json:
-        emit_json({"kind": "problems", "files": written, "reward": files_.reward, "seed": chosen.seed})
-        return
-    for name, count in written.items():
-        say(f"wrote {name}: {count:,} problems")
-    asked = files_.n_problems or problem_sets.GENERATED
-    if written[files_.train] < asked:
-        say(f"note: {chosen.dataset} has no more different problems with these settings; {asked:,} were asked for")
-    say(f"wrote {files_.reward}: the scorer of {chosen.dataset}; seed {chosen.seed}")
 
 
 def _label(output: Path, asked: dict[str, Any], *, json: bool) -> None:

@@ -27,10 +27,9 @@ LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
 FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
-MEASURED = ("evaluations", "coverage", "records", "side-by-side")
+MEASURED = ("evaluations", "coverage")
 AUDITED = ("runs", "costs")
-OF_PROBLEMS = ("pass-rates", "difficulty")
-FIGURES = (*FITTED, *MEASURED, *AUDITED, *OF_PROBLEMS)
+FIGURES = (*FITTED, *MEASURED, *AUDITED)
 
 
 @with_option_groups
@@ -46,7 +45,7 @@ def report(
             "--figure",
             autocompletion=lambda: list(FIGURES),
             help=f"Draw one figure in place of the page. From runs, fits and plans: {', '.join(FITTED)}. From runs: "
-            f"{', '.join((*MEASURED, *AUDITED))}. From folders of runs with pass counts: {', '.join(OF_PROBLEMS)}.",
+            f"{', '.join((*MEASURED, *AUDITED))}.",
         ),
     ] = None,
     predictions: Annotated[
@@ -93,8 +92,6 @@ def report(
         isocompute report runs.csv --budget "500 usd" --throughput speed.yaml --usd-per-gpu-hour 2.5
 
         isocompute report plan.json --figure allocation -o allocation.pdf
-
-        isocompute report isocompute-quickstart/runs --figure pass-rates -o pass_rates.png
 
         isocompute report studies/plan.json --outcome runs/plan
 
@@ -182,7 +179,6 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
     from isocompute_sdk.fitting.fits import FITS, Fits
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.planning.plan import DOCUMENT
-    from isocompute_sdk.plots.problems import base_passes
 
     if kind not in FIGURES:
         raise SpecError(f"--figure {kind!r}; accepted: {', '.join(FIGURES)}", "Use one of these.")
@@ -195,14 +191,6 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
         options["problems_per_batch"] = problems_per_batch
     metric = fitting.metric[0] if fitting.metric else None
     first = source[0] if source is not None and len(source) == 1 else None
-    if kind in OF_PROBLEMS:
-        if not source:
-            raise SpecError(
-                f"--figure {kind} without a folder; accepted: folders of runs", "Give the folder of the runs."
-            )
-        if kind == "pass-rates":
-            return plots.pass_rates(source, eval_set=fitting.eval_set)
-        return plots.difficulty(*base_passes(source, fitting.eval_set))
     if first is not None and first.suffix == ".json" and first.is_file():
         for document, kept in ((DOCUMENT, Plan), (FITS, Fits)):
             if document.holds(first):
@@ -212,9 +200,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
         pool = tuple(fitting.pool or ())
         return plots.plot(audit(runs, metric, fitting.eval_set, pool=pool, rng=fitting.seed), kind)
     if kind in MEASURED:
-        sets = {} if kind == "side-by-side" else {"eval_set": fitting.eval_set}
-        return plots.plot(
-            fitting.read(source, metric), kind, **sets, **({} if kind == "coverage" else {"metric": metric})
-        )
+        named = {} if kind == "coverage" else {"metric": metric}
+        return plots.plot(fitting.read(source, metric), kind, eval_set=fitting.eval_set, **named)
     fits = fitting.fit(source)
     return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)

@@ -143,9 +143,9 @@ def _run_sweep(
 ) -> None:
     """Train the runs of a sweep, or those of them that are named."""
     from isocompute_sdk.campaigns.carrying_out import carry_out, health_of, learned_nothing, prepare
+    from isocompute_sdk.campaigns.control import update_study
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
-    from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.following import write_page
     from isocompute_sdk.cli.shared.whole_campaign import note_changes
@@ -225,8 +225,8 @@ def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -
 def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:
     """The executor of the command line, else of the study, else this machine."""
     from isocompute_sdk.campaigns.executors.local import LocalSpec
-    from isocompute_sdk.specs.executor import ExecutorChoice
-    from isocompute_sdk.specs.syntax.spec_files import parse_spec
+    from isocompute_sdk.specs.study import ExecutorChoice
+    from isocompute_sdk.specs.syntax.plain_yaml import parse_spec
 
     stated = study.executor
     if text is not None and (stated is None or text.strip() != stated.name):

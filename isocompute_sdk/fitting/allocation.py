@@ -13,10 +13,10 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arrays import Array, FitStatus, NotNegative, Number
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch, project
-from isocompute_sdk.records.frames import frame_of
+from isocompute_sdk.notebook import frame_of
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records.frames import Frame
+    from isocompute_sdk.notebook import Frame
 
 ComputeAxis = Literal["log10_rollouts", "log10_tokens"]
 """Decimal logarithm of compute, in rollouts or in tokens."""
@@ -205,11 +205,7 @@ class AllocationLaw:
 
 
 def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
-    """The x of a law: log10 of raw compute, or M unchanged.
-
-    Raises:
-        FitError: an unknown variable, compute that is not positive and finite, or negative steps.
-    """
+    """The x of a law: log10 of raw compute, or M unchanged."""
     raw = _numbers("compute or steps", value)
     if x == "update_steps":
         if not np.all(np.isfinite(raw) & (raw >= 0)):

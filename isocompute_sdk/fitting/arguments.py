@@ -32,21 +32,13 @@ class MethodOptions:
 
 
 def check_kind(kind: object) -> None:
-    """Reject an unknown kind of prediction.
-
-    Raises:
-        FitError: not `mean`, `at` or `run`.
-    """
+    """Reject an unknown kind of prediction."""
     if not isinstance(kind, str) or kind not in ("mean", "at", "run"):
         raise FitError(f"kind = {kind!r}; accepted: 'mean', 'at', 'run'", "Use one of them.")
 
 
 def check_level(level: object) -> float:
-    """The coverage of an interval as a float.
-
-    Raises:
-        FitError: not a number between 0 and 1.
-    """
+    """The coverage of an interval as a float."""
     # Rounding must not move the upper quantile to 1.
     if not _is_number(level) or not (level > 0 and (1 + level) / 2 < 1):
         raise FitError(f"level = {level!r}; accepted: between 0 and 1, such as 0.8", "Give the coverage as a share.")
@@ -54,11 +46,7 @@ def check_level(level: object) -> float:
 
 
 def check_problems(problems_per_batch: object) -> None:
-    """Reject a B_p that is neither None nor a number above 0.
-
-    Raises:
-        FitError: anything else.
-    """
+    """Reject a B_p that is neither None nor a number above 0."""
     if problems_per_batch is not None and not (_is_number(problems_per_batch) and 0 < problems_per_batch < np.inf):
         raise FitError(
             f"problems_per_batch = {problems_per_batch!r}; accepted: a number above 0, or None",
@@ -67,11 +55,7 @@ def check_problems(problems_per_batch: object) -> None:
 
 
 def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Array:
-    """Compute or group sizes as floats, in the shape given.
-
-    Raises:
-        FitError: values that are not numbers, or not positive and finite.
-    """
+    """Compute or group sizes as floats, in the shape given."""
     try:
         if np.asarray(value).dtype.kind in "cmM":
             raise TypeError("complex numbers, times")
@@ -88,11 +72,7 @@ def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Arr
 
 
 def one_positive(value: object, what: str) -> float:
-    """One positive number.
-
-    Raises:
-        FitError: no number, several, or one that is not positive and finite.
-    """
+    """One positive number."""
     at = positive(cast("npt.ArrayLike", value), what)
     if at.size != 1:
         raise FitError(f"{what}: received {value!r:.60} ({at.size} numbers); accepted: one", "Ask one by one.")
@@ -100,11 +80,7 @@ def one_positive(value: object, what: str) -> float:
 
 
 def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) -> npt.NDArray[np.int64]:
-    """Candidates n, shape (N,).
-
-    Raises:
-        FitError: no size, a fraction, falling order, or a size outside `smallest` to `largest`.
-    """
+    """Candidates n, shape (N,)."""
     sizes = np.atleast_1d(positive(group_sizes)).ravel()
     if not sizes.size or np.any(sizes != np.round(sizes)) or np.any(np.diff(sizes) <= 0):
         raise FitError(
@@ -116,11 +92,7 @@ def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) ->
 
 
 def check_reach(sizes: Array, smallest: int, largest: int) -> None:
-    """Reject n outside the range that a surface covers.
-
-    Raises:
-        FitError: an n below `smallest` or above `largest`.
-    """
+    """Reject n outside the range that a surface covers."""
     if sizes.size and (sizes.min() < smallest or sizes.max() > largest):
         raise FitError(
             f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {largest}, the levels "
@@ -130,11 +102,7 @@ def check_reach(sizes: Array, smallest: int, largest: int) -> None:
 
 
 def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Lowest and highest value of a metric as floats; their squares must not overflow.
-
-    Raises:
-        FitError: not two finite numbers that increase, or larger than `LARGEST`.
-    """
+    """Lowest and highest value of a metric as floats; their squares must not overflow."""
     try:
         if isinstance(bounds, str):
             raise TypeError
@@ -151,11 +119,7 @@ def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def whole_number(name: str, value: object) -> int:
-    """A whole number from 0 up as an int.
-
-    Raises:
-        FitError: anything else.
-    """
+    """A whole number from 0 up as an int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         extra = ", or a numpy Generator" if name == "rng" else ""
         raise FitError(
@@ -165,11 +129,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def together(at: Array, sizes: Array) -> tuple[Array, Array]:
-    """Compute and group sizes in one shape.
-
-    Raises:
-        FitError: shapes that do not broadcast.
-    """
+    """Compute and group sizes in one shape."""
     try:
         both = np.broadcast_arrays(at, sizes)
     except ValueError:

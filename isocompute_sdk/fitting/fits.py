@@ -27,27 +27,31 @@ from isocompute_sdk.fitting.arguments import (
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
     Configuration,
+    Frontier,
+    Handover,
     Kind,
     Method,
     Prediction,
     SurfacePoints,
+    between_levels,
     by_configuration,
     check_law_name,
     check_laws,
     fitted_curves,
+    frontier,
+    handovers,
 )
-from isocompute_sdk.fitting.frontier import Frontier, Handover, between_levels, frontier, handovers
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
+from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.records.comparable import RunSettings
-from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records.frames import Frame
+    from isocompute_sdk.notebook import Frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,11 +351,7 @@ class Fits(Saved):
     def _within_reach(
         self, at: Array, sizes: Array, problems_per_batch: int | None
     ) -> tuple[Array, Array, float | None]:
-        """Places that a surface is asked for, flattened.
-
-        Raises:
-            FitError: a group size outside the levels that were run and the octave above.
-        """
+        """Places that a surface is asked for, flattened."""
         smallest, largest = self.group_size_range
         check_reach(sizes, smallest, 2 * largest)
         return at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch)

@@ -1,4 +1,9 @@
-"""`Forecast`: where one run that is going on will be, whether it has begun to fall, and what to do about it."""
+"""`Forecast`: where one run that is going on will be, whether it has begun to fall, and what to do about it.
+
+Its surface is that of the sweep seen by this run: a run has its own gain and its own midpoint. Given a draw of the
+surface both are linear in the run's residuals, so that their posterior is a normal distribution with two dimensions. A
+run that fell keeps its own onset.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,109 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector, mean_and_interval
-from isocompute_sdk.fitting.run_surface import RunSurface
-from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, SurfaceRun, smoothed
-from isocompute_sdk.fitting.surface.surface import Surface, with_departure
+from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, PreparedRun, SurfaceRun, prepare, smoothed
+from isocompute_sdk.fitting.surface.model import OF_A_RATE, UNNOTICED, Declines, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.posterior import bin_covariance, run_share
+from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, Surface, fit_surface, with_departure
 from isocompute_sdk.notes import Note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries
+
+
+@dataclass(frozen=True)
+class RunSurface:
+    """One run and the surface that predicts it."""
+
+    surface: Surface
+    run: PreparedRun
+
+    @classmethod
+    def fit(
+        cls,
+        one: SurfaceRun,
+        others: Sequence[SurfaceRun],
+        bounds: tuple[float, float],
+        rng: np.random.Generator,
+        known: Surface | None = None,
+    ) -> RunSurface:
+        """Fit the run together with the others of its sweep.
+
+        Args:
+            one: the run.
+            others: runs of the same recipe.
+            bounds: range of the metric.
+            rng: randomness of the draws.
+            known: the surface of all of these runs, if it was fitted before.
+
+        Raises:
+            FitError: no evaluation of the run is left, since it fell from its first one on.
+        """
+        runs = sorted([one, *others], key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
+        prepared = prepare(runs, bounds[1] - bounds[0])
+        mine = prepared[runs.index(one)]
+        if not len(mine.log_compute_J):
+            raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
+        surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
+        return cls(_for_run(surface, mine, rng), mine)
+
+    def draws(self, compute: Array, *, at: bool = True) -> Array:
+        """Noise-free rewards of the run at each compute, or of its best checkpoint: shape (draws, Q)."""
+        return self.surface.draws(compute, self.run.group_size, self.run.problems_per_batch, self.run.n_problems, at=at)
+
+    def without_fall(self) -> RunSurface:
+        """The same if rewards did not begin to fall."""
+        return replace(self, surface=replace(self.surface, declines=None))
+
+
+def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Surface:
+    """The surface with each draw moved by what the run's own gain and midpoint add."""
+    layout, nan = surface.layout, float("nan")
+    place = (np.array([float(value or nan)]) for value in (run.problems_per_batch, run.n_problems))
+    design = layout.design(np.log2([float(run.group_size)]), *place)[0]
+    curve_D4 = surface.parameters_DP @ design.T
+    residual_DJ = np.empty((len(curve_D4), len(run.log_compute_J)))
+    effect_DJ2 = np.empty((*residual_DJ.shape, 2))
+    won_D = logistic(curve_D4[:, 1])
+    share_D = run_share(surface.run_share, won_D)
+    for name in dict.fromkeys(surface.shape_D):
+        chosen = np.array(surface.shape_D) == name
+        value, slopes = curve_and_slopes(name, curve_D4[chosen][:, None, :], run.log_compute_J, layout.top)
+        residual_DJ[chosen] = run.reward_J - value
+        effect_DJ2[chosen, :, 0] = share_D[chosen, None] * (value - curve_D4[chosen, :1])
+        effect_DJ2[chosen, :, 1] = surface.run_midpoint * slopes[:, 2, :]
+    inverse = np.linalg.inv(bin_covariance(run))
+    weighted_D2J = effect_DJ2.transpose(0, 2, 1) @ inverse
+    precision_D22 = np.eye(2) + weighted_D2J @ effect_DJ2
+    mean_D2 = np.linalg.solve(precision_D22, weighted_D2J @ residual_DJ[..., None])[..., 0]
+    factor = np.linalg.cholesky(np.linalg.inv(precision_D22))
+    drawn_D2 = mean_D2 + (factor @ rng.standard_normal((*mean_D2.shape, 1)))[..., 0]
+    moved_D = np.clip(won_D * (1.0 + share_D * drawn_D2[:, 0]), 1e-9, 1.0 - 1e-9)
+    knots = len(layout.knots_K)
+    parameters_DP = surface.parameters_DP.copy()
+    parameters_DP[:, 1 : 1 + knots] += (np.log(moved_D / (1.0 - moved_D)) - curve_D4[:, 1])[:, None]
+    parameters_DP[:, 1 + knots : 1 + 2 * knots] += (surface.run_midpoint * drawn_D2[:, 1])[:, None]
+    declines = _own_fall(run, len(parameters_DP), rng) if run.fault else _not_yet(surface, run)
+    return replace(surface, parameters_DP=parameters_DP, declines=declines)
+
+
+def _own_fall(run: PreparedRun, draws: int, rng: np.random.Generator) -> Declines:
+    """The fall that the run shows, at all n."""
+    assert run.fault_compute is not None, "set with the fault"
+    rate_D = (run.decline or 0.0) * np.exp(OF_A_RATE * rng.standard_normal(draws))
+    onset_D = np.full(draws, float(np.log(run.fault_compute)))
+    return Declines(onset_D, np.zeros(draws), rate_D, 1.0)
+
+
+def _not_yet(surface: Surface, run: PreparedRun) -> Declines | None:
+    """The surface's declines, none of which began long before the end of a run that did not fall."""
+    if surface.declines is None:
+        return None
+    at_D = np.log(surface.onset(run.group_size, run.problems_per_batch))
+    late_D = np.maximum(float(np.log(run.last_compute)) - UNNOTICED - at_D, 0.0)
+    return replace(surface.declines, onset_D=surface.declines.onset_D + np.where(np.isfinite(at_D), late_D, 0.0))
+
 
 Action = Literal["go-on", "stop-here", "change-something"]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -240,14 +340,7 @@ class LiveRun:
         until: float | None = None,
         rng: np.random.Generator | int | None = None,
     ) -> RunSurface:
-        """The surface that predicts the run.
-
-        Args:
-            bounds: range of the metric.
-            known: the surface of exactly these runs.
-            until: evaluations of the run after this compute are left out; None for all.
-            rng: randomness; None for the fixed seed of fits.
-        """
+        """The surface that predicts the run."""
         best = None
         if self.best is not None:
             best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
@@ -268,22 +361,10 @@ def forecast_run(
     known: Surface | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> Forecast:
-    """Forecast one run by the surface of its sweep, or by its own.
-
-    Args:
-        live: its evaluations, findings and checkpoints.
-        to: largest multiple of its compute, above 1 and at most `FURTHEST`.
-        bounds: range of the metric.
-        level: coverage of the intervals.
-        known: the surface of the run and the others of its sweep, if it was fitted to exactly these.
-        rng: randomness of the draws; None for the fixed seed of fits.
-
-    Raises:
-        FitError: fewer than `MIN_EVALUATIONS` evaluations after step 0, or `to` out of range.
-    """
+    """Forecast one run by the surface of its sweep, or by its own."""
     level = check_level(level)
     if not 1.0 < to <= FURTHEST:
-        raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "Ask for 4.").in_shell("--to 4x")
+        raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "--to 4x (to=4)")
     series = live.one
     after = int(np.count_nonzero(series.rollouts_T > 0))
     if after < MIN_EVALUATIONS:

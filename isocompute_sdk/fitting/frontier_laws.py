@@ -11,8 +11,8 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.arrays import Array, FitStatus
+from isocompute_sdk.fitting.fit_parts import frontier, log_grid, span
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import frontier, log_grid, span
 from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
 from isocompute_sdk.fitting.surface.surface import SEEN
@@ -34,10 +34,6 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve]) -> Fits:
     """The fits with n*(C), or with the reason for its absence.
 
     The law rises, as in the paper (section 4), unless the best n clearly falls with compute.
-
-    Args:
-        fits: fits with curves.
-        curves: one curve per n, whose envelope the law follows.
     """
     low, high = span(curves)
     if high <= low:
@@ -60,9 +56,6 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     Args:
         fits: fits with curves.
         rollouts_per_batch: the batch B; None for the one with most configurations.
-
-    Raises:
-        FitError: a batch with fewer than two configurations.
     """
     names = ("group_size_vs_steps", "problems_per_batch_vs_steps")
     by_batch: dict[int, list[RewardCurve]] = defaultdict(list)
@@ -74,8 +67,8 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
         raise FitError(
             f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
             f"shared by two or more: {sorted(shared) or 'none'}",
-            "Choose one of these batches, or leave rollouts_per_batch out.",
-        ).in_shell("Choose one of these batches, or leave --rollouts-per-batch out.")
+            "Choose one of these batches, or leave --rollouts-per-batch out (rollouts_per_batch=).",
+        )
 
     def without(reason: str, *notes: Note) -> Fits:
         unsupported = {**fits.unsupported, **dict.fromkeys(names, reason)}

@@ -94,11 +94,7 @@ class MeasuredRuns:
 
 
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
-    """Refuse rewards outside the metric's bounds.
-
-    Raises:
-        FitError: naming the first, and how many there are.
-    """
+    """Refuse rewards outside the metric's bounds."""
     every = list(series)
     values = np.concatenate([one.value_T for one in every]) if every else np.zeros(1)
     for one in every:

@@ -96,13 +96,7 @@ class AlertBook:
             self._given = {(one.folder, one.run_id, one.code, one.severity): one for one in given}
 
     def due(self, notes: Mapping[str, Iterable[Note]], folder: str, least: Severity = "warning") -> list[Alert]:
-        """Alerts to give: new ones, and those whose command failed fewer than `ATTEMPTS` times.
-
-        Args:
-            notes: notes by run.
-            folder: folder of these runs' logs.
-            least: `warning`, or `info` to include infos.
-        """
+        """Alerts to give: new ones, and those whose command failed fewer than `ATTEMPTS` times."""
         wanted = ("refuse", "warning", "info") if least == "info" else ("refuse", "warning")
         found = [Alert(note, run, folder) for run, some in notes.items() for note in some if note.severity in wanted]
         return [alert for alert in found if self.is_due(alert)]
@@ -123,12 +117,7 @@ class AlertBook:
         self.save()
 
     def forget_restarted(self, reached: Mapping[str, float], folder: str) -> None:
-        """Forget alerts on runs that began again: those with less compute now than when the alert was given.
-
-        Args:
-            reached: compute of the last measurement, by run.
-            folder: folder of these runs' logs.
-        """
+        """Forget alerts on runs that began again: those with less compute now than when the alert was given."""
         for where, run_id, *_ in list(self._given):
             alerted = [one.rollouts for key, one in self._given.items() if key[:2] == (where, run_id)]
             if where == folder and any(c is not None and reached.get(run_id, c) < c for c in alerted):

@@ -198,10 +198,6 @@ def nothing_learned(run: RunTraces, least: int = LASTING) -> list[Finding]:
 
     Without a log of zero-variance groups, a training reward of 0 throughout says so. This is a verdict on a run that
     has ended, not one of `DETECTORS`: a run that begins so may still learn.
-
-    Args:
-        run: the run.
-        least: fewer logged updates are no evidence.
     """
     share, reward = run.traces.get("zero_variance_share"), run.traces.get("train_reward")
     trace = share if share is not None else reward

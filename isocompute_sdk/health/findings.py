@@ -111,8 +111,8 @@ ADVICE: dict[str, Advice] = {
             Try("check that weights reach the sampler, and both sides' temperature and precision", GUESS),
         ),
     ),
-    "below-predicted-band": Advice(
-        "the planned run is below its prediction",
+    "outside-predicted-band": Advice(
+        "the planned run is not where it was predicted",
         (
             Try(
                 "compare its recipe, data and model with those of the runs behind the fit, then check its step metrics",
@@ -120,10 +120,6 @@ ADVICE: dict[str, Advice] = {
             ),
             Try("fit again with this run and plan the rest of the budget again", GUESS),
         ),
-    ),
-    "above-predicted-band": Advice(
-        "the planned run is above its prediction",
-        (Try("fit again with this run: the best n for the rest of the budget may differ", GUESS),),
     ),
     "filtered-rollouts": Advice(
         "some rollouts are sampled but not trained on",
@@ -165,17 +161,7 @@ class Finding:
         values: Mapping[str, float],
         noticed: int | None = None,
     ) -> Finding:
-        """A finding that begins at index `place` of a trace.
-
-        Args:
-            code: code of the note.
-            severity: severity of the note.
-            trace: the quantity that was bad.
-            place: index at which it began.
-            seen: the observation with its numbers.
-            values: these numbers.
-            noticed: index at which the evidence sufficed. None: `LASTING` values from `place` on.
-        """
+        """A finding that begins at index `place` of a trace."""
         sure = min(place + LASTING - 1, len(trace) - 1) if noticed is None else noticed
         step = float(trace.step_T[place])
         return cls(

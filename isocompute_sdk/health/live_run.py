@@ -61,9 +61,6 @@ def live_run(
         metric: its reward; None as for `fit`.
         eval_set: evaluation set; None for the only one of the metric.
         saved: (step, folder) of its checkpoints on disk.
-
-    Raises:
-        RecordError: an unknown run or metric, or several runs without `run_id`.
     """
     name = _picked(runs, run_id)
     mine = runs.filter(run_id=name)
@@ -73,8 +70,8 @@ def live_run(
     elif metric not in mine.metrics:
         raise RecordError(
             f"metric: received {metric!r}; run {name!r} has {', '.join(mine.metrics)}",
-            f"{did_you_mean(metric, mine.metrics)}Use one of them.",
-        ).in_shell(f"{did_you_mean(metric, mine.metrics)}Use one of them: --metric NAME.")
+            f"{did_you_mean(metric, mine.metrics)}Use one of them: --metric NAME (metric=).",
+        )
     elif is_training_reward(metric) or {*mine.filter(metric=metric).eval_sets} == {TRAIN_SET}:
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
@@ -142,10 +139,11 @@ def _picked(runs: RunSet, run_id: str | None) -> str:
         if len(names) == 1:
             return names[0]
         raise RecordError(
-            f"{len(names)} runs: {listed}; accepted: one of them", f"Name it, e.g. run_id={names[0]!r}."
-        ).in_shell("Name it with --run.")
+            f"{len(names)} runs: {listed}; accepted: one of them", f"Name it with --run (run_id={names[0]!r})."
+        )
     if run_id not in names:
         raise RecordError(
-            f"run_id: received {run_id!r}; accepted: {listed}", f"{did_you_mean(run_id, names)}Use one of them."
-        ).in_shell(f"{did_you_mean(run_id, names)}Use one of them: --run NAME.")
+            f"run_id: received {run_id!r}; accepted: {listed}",
+            f"{did_you_mean(run_id, names)}Use one of them: --run NAME (run_id=).",
+        )
     return run_id

@@ -153,7 +153,7 @@ EVALUATIONS = 3
 
 
 def band_findings(run: RunTraces, fits: Fits) -> list[Finding]:
-    """`below-predicted-band` (warning) or `above-predicted-band` (info) if the run leaves its band; else nothing.
+    """`outside-predicted-band` if the run leaves its band: a warning below it, an info above it.
 
     Args:
         run: the run as logged so far.
@@ -181,6 +181,5 @@ def band_findings(run: RunTraces, fits: Fits) -> list[Finding]:
         f"{values['level']:.3f} at {trace.at(place)}, predicted {values['mean']:.3f} "
         f"({LEVEL:.0%} band {values['low']:.3f} to {values['high']:.3f})"
     )
-    if below is not None:
-        return [Finding.at("below-predicted-band", "warning", trace, place, seen, values, noticed)]
-    return [Finding.at("above-predicted-band", "info", trace, place, seen, values, noticed)]
+    severity = "info" if below is None else "warning"
+    return [Finding.at("outside-predicted-band", severity, trace, place, seen, values, noticed)]

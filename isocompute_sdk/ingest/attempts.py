@@ -29,8 +29,65 @@ from isocompute_sdk.ingest.formats.log_format import (
     Measure,
 )
 from isocompute_sdk.ingest.formats.registry import format_of
+from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import is_training_reward
+
+TOLERANCE = 1e-4
+"""Largest difference between a logged and an exact value, relative to the larger of it and 1: logs may keep 32 bits."""
+
+
+@dataclass
+class ExactMetrics:
+    """Compares the records of one run with its log, and collects what does not fit."""
+
+    different: list[tuple[int, str, str, float, float]] = field(
+        default_factory=list[tuple[int, str, str, float, float]]
+    )
+    """Step, evaluation set, metric, exact value and logged value of all that disagree."""
+    incomplete: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    """Step and set of evaluations whose records are not whole."""
+
+    def of(
+        self, step: int, eval_set: str, rewards_PN: NDArray[np.float64] | None, logged: Mapping[str, float]
+    ) -> dict[Measure, float]:
+        """Exact metrics of one evaluation; empty if records lack or the log disagrees."""
+        if rewards_PN is None:
+            self.incomplete.append((step, eval_set))
+            return {}
+        exact = k_metrics(rewards_PN)
+        different = [
+            (step, eval_set, name, exact[name], value)
+            for name, value in logged.items()
+            if not abs(exact[name] - value) <= TOLERANCE * max(1.0, abs(value))
+        ]
+        self.different += different
+        return {} if different else {Measure(name, eval_set): value for name, value in exact.items()}
+
+    def notes(self, run_id: str) -> tuple[Note, ...]:
+        """Coded notes on both."""
+        notes: list[Note] = []
+        if self.different:
+            step, eval_set, metric, exact, logged = self.different[0]
+            message = (
+                f"run {run_id!r}: {len(self.different)} logged values differ from the records of single samples, first "
+                f"at update step {step}: {metric} on {eval_set} is {logged:.6g} in the log and {exact:.6g} by the "
+                "records. The logged values are used there, and best@k and worst@k only where they are logged. Samples "
+                "that the framework left out of its means, and lost records, do this."
+            )
+            first = {"step": step, "eval_set": eval_set, "metric": metric, "exact": exact, "logged": logged}
+            data = {"run_id": run_id, "values": len(self.different), **first}
+            notes.append(Note("records-disagree-with-log", "warning", message, data))
+        if self.incomplete:
+            step, eval_set = self.incomplete[0]
+            message = (
+                f"run {run_id!r}: {len(self.incomplete)} evaluations have no whole records of single samples (first "
+                f"{eval_set} at update step {step}): their avg@k is the logged one, and worst@k is unknown."
+            )
+            data = {"run_id": run_id, "evaluations": len(self.incomplete)}
+            notes.append(Note("records-incomplete", "info", message, data))
+        return tuple(notes)
+
 
 Rows = NDArray[np.intp]
 MIN_ROWS = 3
@@ -276,14 +333,7 @@ def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
 def attempts_from_rows(
     path: Path, steps: Sequence[float], rows: Sequence[dict[str, float]], notes: tuple[Note, ...] = ()
 ) -> tuple[Attempt, ...]:
-    """Rows of a log in the order of the file: a new attempt begins wherever the step goes down.
-
-    Args:
-        path: the file.
-        steps: step of each row.
-        rows: tag -> value, for each row.
-        notes: what could not be read; they go with the last attempt.
-    """
+    """Rows of a log in the order of the file: a new attempt begins wherever the step goes down."""
     falls = np.flatnonzero(np.diff(np.array(steps, dtype=np.float64)) < 0) + 1
     bounds = [0, *falls.tolist(), len(steps)]
     found: list[Attempt] = []
@@ -300,12 +350,7 @@ def attempts_from_rows(
 
 
 def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSeries]]) -> tuple[Attempt, ...]:
-    """Columns of a table as attempts, see `numbered_starts`.
-
-    Args:
-        path: the file.
-        columns: tag -> the rows of its values, and the values.
-    """
+    """Columns of a table as attempts, see `numbered_starts`."""
     held = {tag: one for tag, one in columns.items() if len(one[0])}
     numbers = numbered_starts([(rows, series.step_T) for rows, series in held.values()])
     parts: dict[int, dict[str, ScalarSeries]] = {}
@@ -320,9 +365,6 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
 
     A new start shows where the steps of a column go down. Columns may stand beside each other or one below the other.
     Rows in no order, or from the last step to the first, are one start.
-
-    Args:
-        columns: rows and steps of the values of each column, rows in order.
     """
     if not columns:
         return []
@@ -483,10 +525,6 @@ def wasted_before(attempts: Sequence[Extent], paths: Sequence[Counter]) -> Array
 
     An attempt gives up what the path before it had reached beyond the step it starts from, and what the attempt before
     it had sampled for an update that it never logged.
-
-    Args:
-        attempts: where each began and ended.
-        paths: rollouts along the path up to and including each attempt.
     """
     wasted = np.zeros(len(attempts))
     for i in range(1, len(attempts)):

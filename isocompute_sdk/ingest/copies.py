@@ -137,12 +137,7 @@ class SameRuns:
 
 
 def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, Any]]) -> SameRuns:
-    """Which logs repeat another one; that with more attempts, then more steps, then more tags stands for all.
-
-    Args:
-        runs: every run.
-        given: run -> what a person said of it.
-    """
+    """Which logs repeat another one; that with more attempts, then more steps, then more tags stands for all."""
     known, copies, undecided = dict(runs), dict[str, str](), None
     if len(runs) < 2:
         return SameRuns(known, copies, undecided)

@@ -69,8 +69,6 @@ class LogSource:
     """Folders of events of the same run, beside a trainer state."""
     consoles: tuple[Path, ...] = ()
     """Captured consoles of the run, which may show its configuration."""
-    notes: tuple[Note, ...] = ()
-    """What was seen when it was looked for."""
     launch: int | None = None
     """Which of several launches in its console it is, from 0 on."""
     shares: bool = False
@@ -96,7 +94,6 @@ class LogSource:
         """
         log = counted_from_one(self._read())
         refuse_supervised(log)
-        log = replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
         config = None if self.launched is not None else self._configuration(log)
         return with_generations(log, config), config
 
@@ -233,15 +230,7 @@ _PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
 
 
 def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
-    """Refuse the log of a training without a reward of its own, by what it measures.
-
-    Args:
-        log: the log.
-        columns: further names of its file, such as those of rows without a step.
-
-    Raises:
-        NoRewardLearning: supervised fine-tuning, preferences or distillation.
-    """
+    """Refuse the log of a training without a reward of its own, by what it measures."""
     every = {*log.tags, *columns}
     names = every | {re.sub(r"^(train|eval)[/_]", "", tag) for tag in every}
     kind = next(
@@ -292,12 +281,7 @@ def is_console(path: Path) -> bool:
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
-    """Every run whose log is among the files of `listing`, sorted by name.
-
-    Args:
-        listing: where to look.
-        format: one of `log_formats()`, or `auto` for all of them.
-    """
+    """Every run whose log is among the files of `listing`, sorted by name."""
     base = Path() if len(listing.below) > 1 else None
     sources = [
         source
@@ -470,13 +454,11 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
                 found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
             # A state that was saved is that of the launch that wrote last.
             beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
-            found.append(
-                LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths, notes=beside.notes)
-            )
+            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths))
     if format in ("auto", TENSORBOARD):
         for run, one in ((run, one) for run, every in started.items() for one in every):
             name = "/".join(filter(None, (_name(run, base), one.label)))
-            found.append(LogSource(name, TENSORBOARD, run, one.paths, notes=one.notes, shares=bool(one.label)))
+            found.append(LogSource(name, TENSORBOARD, run, one.paths, shares=bool(one.label)))
     return found
 
 
@@ -488,7 +470,6 @@ class _Launch:
     """Folders or files."""
     label: str = ""
     """What sets it apart from others in the same folder."""
-    notes: tuple[Note, ...] = ()
 
 
 def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
@@ -498,7 +479,6 @@ def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
     if not any(one.arguments for one in starts):
         yield _Launch(tuple(parts))
         return
-    empty = [one.attempt.path for one in starts if one.first_step is None]
     groups: list[list[EventFile]] = []
     for start in (one for one in starts if one.first_step is not None):
         if groups and start.goes_on(groups[-1][-1]):
@@ -510,11 +490,9 @@ def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
         return
     names = [str(group[0].arguments.get("run_name") or "") for group in groups]
     apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
-    notes = _empty_launches(run, empty) if empty else ()
     for group, name in zip(groups, names, strict=True):
         label = name if apart else group[0].attempt.path.name.removeprefix("events.out.tfevents.")
-        yield _Launch(tuple(one.attempt.path for one in group), label, notes)
-        notes = ()
+        yield _Launch(tuple(one.attempt.path for one in group), label)
 
 
 def _starts(files: Sequence[Path]) -> list[EventFile]:
@@ -527,15 +505,6 @@ def _starts(files: Sequence[Path]) -> list[EventFile]:
             if start is not None:
                 found.append((float(second[1]) if second else 0.0, file.name, start))
     return [start for *_, start in sorted(found, key=lambda one: one[:2])]
-
-
-def _empty_launches(run: Path, empty: Sequence[Path]) -> tuple[Note, ...]:
-    message = (
-        f"{run}: {len(empty)} event files, such as {empty[0].name}, hold arguments and no update: launches that "
-        "died early. They are left out."
-    )
-    data = {"folder": str(run), "files": [str(one) for one in empty[:20]]}
-    return (Note("launches-without-update", "info", message, data),)
 
 
 def _run_of_events(folder: Path) -> Path:

@@ -91,16 +91,7 @@ class LogRequest:
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> FoundLogs:
-    """Logs in `listings`, and those of the listings that hold none and are read as tables.
-
-    Args:
-        listings: what lies at or below each path that was asked for.
-        format: a member of `paths.accepted_formats()`.
-        mixed: let logs of several stores, tables and journals of the built-in runner stand side by side.
-
-    Raises:
-        RecordError: an unknown format; no log where a format of logs was asked for.
-    """
+    """Logs in `listings`, and those of the listings that hold none and are read as tables."""
     check_format(format)
     rest: list[Listing] = []
     sources: dict[str, LogSource] = {}
@@ -145,11 +136,6 @@ def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, Loa
 
 def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses) -> RunSet:
     """The evaluations of runs whose logs were read. A log that repeats another one is left out.
-
-    Args:
-        runs: the logs, see `load_logs`.
-        request: what was asked of them.
-        losses: takes down why a run cannot be read, which then keeps no other from being read.
 
     Raises:
         RecordError: nothing says the n or B_p of a run; with `losses.unreadable` only if that holds for all.
@@ -272,10 +258,6 @@ def _own_metrics(log: RunLog) -> list[str]:
 
 def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     """What is known of a run, and what is not.
-
-    Args:
-        run: its log and configuration.
-        given: column -> value, as a person said.
 
     Raises:
         RecordError: rollouts of a batch that are no multiple of n.
@@ -430,11 +412,7 @@ def is_table(log: RunLog) -> bool:
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A cell as a number if its column holds numbers.
-
-    Raises:
-        RecordError: a number of another kind, or several in one run.
-    """
+    """A cell as a number if its column holds numbers."""
     if column not in BY_NAME or BY_NAME[column].kind == "text":
         # Mappings are handed on: passwords are not.
         return without_login(str(value))
@@ -447,11 +425,7 @@ def _plain(column: str, value: Any) -> Any:
 
 
 def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
-    """Raise on a run of `runs=` that is in no file: its name is misspelt.
-
-    Raises:
-        RecordError: naming it and the runs that are there.
-    """
+    """Raise on a run of `runs=` that is in no file: its name is misspelt."""
     for name in described:
         if name not in runs:
             raise RecordError(
@@ -510,15 +484,7 @@ def _refuse_undecided(one: RunLog, other: RunLog) -> None:
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
-    """Everything that the runs of one backend at or below a folder have measured.
-
-    Args:
-        folder: folder of a run, or one above several.
-        name: log format of the backend.
-
-    Raises:
-        RecordError: there is no such run, none has measured anything, or one cannot be read.
-    """
+    """Everything that the runs of one backend at or below a folder have measured."""
     load(name)
     sources = [one for one in find_logs(Listing.of(folder)) if one.launched is not None and one.launched.name == name]
     if not sources:

@@ -75,9 +75,6 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
     """Every known measurement of a log in columns of `RunSet`, long form, with rollouts generated and paid for; notes.
 
     Values that are not finite are left out with a note.
-
-    Raises:
-        RecordError: nothing in the log is known, or the reading contradicts itself.
     """
     import polars as pl
 
@@ -173,11 +170,7 @@ def _totals(
 def _check_tokens(
     log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float, longest: int | None
 ) -> None:
-    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length.
-
-    Raises:
-        RecordError: with the most rollouts that an update can have had.
-    """
+    """Refuse n times B_p where the tokens that were logged are too few for so many responses of the logged length."""
     wanted = None if log.framework is None else log.framework.tokens_tag
     tag = None if wanted is None else next((tag for tag in log.tags if re.fullmatch(wanted, tag)), None)
     lengths = measured.get(Measure(RESPONSE_LENGTH, TRAIN_SET))
@@ -197,8 +190,8 @@ def _check_tokens(
             f"{log.source}: run {log.name!r}: n x B_p = {rate:,.0f} rollouts per update contradict {tag}: "
             f"{tokens / rollouts:,.0f} tokens for each, with responses of {length:,.0f} tokens; accepted: at most "
             f"{rate * tokens / rollouts / length:,.0f} rollouts per update",
-            "Give the completions of an update over all GPUs: rollouts_per_batch=...",
-        ).in_shell("Give the completions of an update over all GPUs: --set rollouts_per_batch=...")
+            "Give the completions of an update over all GPUs: --set rollouts_per_batch=... (rollouts_per_batch=)",
+        )
 
 
 TOKENS_SLACK = 0.95
@@ -215,8 +208,8 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
         raise RecordError(
             f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
             f"{', '.join(STEP_UNITS)}",
-            "Pass step_unit=..., or write it into the mapping that `isocompute doctor PATH --output map.yaml` makes.",
-        ).in_shell("Write step_unit into the mapping that `isocompute doctor PATH --output map.yaml` makes.")
+            "Write step_unit into the mapping that `isocompute doctor PATH --output map.yaml` makes (step_unit=).",
+        )
     return unit
 
 
@@ -243,8 +236,8 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     if not found:
         raise RecordError(
             f"{log.source}: run {log.name!r} logs no known tag; it has: {', '.join(log.tags[:20]) or 'no tags'}",
-            "Say which tag is the evaluation, e.g. rename={'eval/acc': 'avg@4'}.",
-        ).in_shell("Say which tag is the evaluation, e.g. --rename eval/acc=avg@4.")
+            "Say which tag is the evaluation, e.g. --rename eval/acc=avg@4 (rename={'eval/acc': 'avg@4'}).",
+        )
     return found
 
 
@@ -330,14 +323,7 @@ class Filtered:
 
 
 def read_filter(log: RunLog, updates: Sequence[str], reading: Reading, scale: float) -> Filtered | None:
-    """What the run's filter threw away; None if the log does not say.
-
-    Args:
-        log: what the run logged.
-        updates: tags that are logged with every update.
-        reading: n and B_p.
-        scale: logged steps in one rollout batch.
-    """
+    """What the run's filter threw away; None if the log does not say."""
     kept_percent = None if log.framework is None else log.framework.kept_percent_tag
     if kept_percent is not None and kept_percent in log.tags:
         step_T, percent_T = _values(log, kept_percent, scale)

@@ -68,8 +68,7 @@ from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import build
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
-from isocompute_sdk.specs.syntax.spec_files import load_spec
+from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 
 ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)
@@ -291,12 +290,7 @@ def _has(run: MappedRun, field: str) -> bool:
 
 
 def draft(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
-    """The mapping of all runs that do not say everything themselves: what files say, and a question about the rest.
-
-    Args:
-        found: what lies there.
-        searched: where.
-    """
+    """The mapping of all runs that do not say everything themselves: what files say, and a question about the rest."""
     given = {canonical(key) or key: value for key, value in found.told["set"].items()}
     same = same_runs(found.logs, dict.fromkeys(found.logs, given))
     entries: dict[str, MappedRun] = {}
@@ -378,15 +372,7 @@ class Collection:
 
 
 def collect(paths: Sequence[str | os.PathLike[str]], told: Mapping[str, Any]) -> Collection:
-    """Read all that lies at or below `paths`: files, folders or globs.
-
-    Args:
-        paths: what to read.
-        told: `metric`, `rename`, `ignore` and `set`, as in `read`.
-
-    Raises:
-        RecordError: a path names nothing, or what was said about is in none of the files.
-    """
+    """Read all that lies at or below `paths`: files, folders or globs."""
     found = Collection(dict(told))
     with readable():
         listings = [Listing.of(path) for path in paths]

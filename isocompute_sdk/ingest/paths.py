@@ -60,11 +60,7 @@ def is_path(source: object) -> bool:
 
 
 def as_paths(path: object) -> list[str | os.PathLike[str]]:
-    """One path or several as a list.
-
-    Raises:
-        RecordError: something that is no path, an empty one, or none at all.
-    """
+    """One path or several as a list."""
     one = isinstance(path, str | bytes | os.PathLike) or not isinstance(path, Iterable)
     paths = [path] if one else list(cast("Iterable[object]", path))
     for item in paths or [path]:
@@ -89,11 +85,7 @@ def readable() -> Generator[None]:
 
 
 def refuse_locked(listings: Iterable[Listing]) -> None:
-    """Raise on folders without read permission: their runs would be missing silently.
-
-    Raises:
-        RecordError: naming the first.
-    """
+    """Raise on folders without read permission: their runs would be missing silently."""
     locked = [folder for listing in listings for folder in listing.locked]
     if locked:
         raise RecordError(
@@ -107,9 +99,6 @@ def find_files(listing: Listing, format: str) -> list[Path]:
 
     A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
     lies there (problem sets, tables of the same runs) is not looked at.
-
-    Raises:
-        RecordError: nothing there, an unknown format, or several formats side by side.
     """
     check_format(format)
     target = listing.path
@@ -156,11 +145,7 @@ def journal_of(file: Path) -> str | None:
 
 
 def format_of(file: Path) -> str:
-    """Format by the end of the file's name, and by its first line for a journal.
-
-    Raises:
-        RecordError: the ending is not a known one.
-    """
+    """Format by the end of the file's name, and by its first line for a journal."""
     ending = file.suffix.lower()
     # Most files in JSON are settings, and some hold rows.
     kind = "jsonl" if ending == ".json" and holds_rows(file) else TABLE_SUFFIXES.get(ending)
@@ -180,11 +165,7 @@ def format_of(file: Path) -> str:
 
 
 def check_format(format: str) -> None:
-    """Reject a format that is not in `accepted_formats()`.
-
-    Raises:
-        RecordError: naming those that are.
-    """
+    """Reject a format that is not in `accepted_formats()`."""
     if format in TABLE_FORMATS:
         return
     accepted = accepted_formats()

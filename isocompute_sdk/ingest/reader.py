@@ -242,11 +242,7 @@ class UnknownName(RecordError):
 
 
 def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
-    """Raise on a name to rename or ignore that is in no file.
-
-    Raises:
-        UnknownName: naming it, what is there, and what is near it.
-    """
+    """Raise on a name to rename or ignore that is in no file."""
     for name in names:
         if name not in seen:
             folded = {one.lower(): one for one in seen}

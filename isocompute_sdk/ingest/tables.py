@@ -101,11 +101,7 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
 
 
 def check_size(path: Path | str, columns: int, rows: int) -> None:
-    """Raise on a table with more columns or cells than are read.
-
-    Raises:
-        RecordError: naming the file and both numbers.
-    """
+    """Raise on a table with more columns or cells than are read."""
     if columns > MAX_COLUMNS:
         raise RecordError(
             f"{path} has {columns:,} columns; accepted: at most {MAX_COLUMNS:,}",
@@ -125,9 +121,6 @@ def read_text(path: Path, *, largest: int | None = None, longest: int | None = N
         path: a file.
         largest: bytes of the largest file that is read; None: `LARGEST_TEXT`.
         longest: bytes of the longest line; None for any. Lines up to twice as long may pass.
-
-    Raises:
-        RecordError: the file cannot be read or is too large.
     """
     largest = LARGEST_TEXT if largest is None else largest
     content, step = bytearray(), longest or largest
@@ -175,12 +168,7 @@ def read_table(path: Path, kind: str) -> RawTable:
 
 
 def read_parquet(path: Path) -> RawTable:
-    """Read one Parquet file.
-
-    Raises:
-        RecordError: the file is not Parquet, or is not whole (its table of contents stands at its end), or is
-            too large.
-    """
+    """Read one Parquet file."""
     import polars as pl
 
     check_input(path, what="a Parquet file", error=RecordError)
@@ -199,11 +187,7 @@ def read_parquet(path: Path) -> RawTable:
 
 
 def read_csv(path: Path) -> RawTable:
-    """Read one CSV file; a column without a name (an index that was written along) is left out.
-
-    Raises:
-        RecordError: no header, or a file that is too large.
-    """
+    """Read one CSV file; a column without a name (an index that was written along) is left out."""
     text, replaced = read_text(path, longest=LONGEST_LINE)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
@@ -316,11 +300,7 @@ def _begins(path: Path, pattern: bytes) -> bool:
 
 
 def _of_array(path: Path) -> RawTable:
-    """The table in one JSON array of flat objects.
-
-    Raises:
-        RecordError: the file is no such array.
-    """
+    """The table in one JSON array of flat objects."""
     text, replaced = read_text(path)
     try:
         rows = parse_json(text)
@@ -361,11 +341,7 @@ def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict
 
 
 def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]:
-    """The objects of a JSONL file, the line of each, and notes on what was left out.
-
-    Raises:
-        RecordError: as `read_jsonl`.
-    """
+    """The objects of a JSONL file, the line of each, and notes on what was left out."""
     text, replaced = read_text(path, longest=LONGEST_LINE)
     # Only "\n" ends a line: JSON strings may hold other line separators as they are.
     texts = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
@@ -391,12 +367,7 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
 
 
 def first_object(path: Path, longest: int) -> Mapping[str, Any]:
-    """The object in the first line of a file, which identifies its format; empty without one.
-
-    Args:
-        path: any file.
-        longest: bytes that such a line has at most.
-    """
+    """The object in the first line of a file, which identifies its format; empty without one."""
     try:
         with open_bytes(path) as file:
             first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))

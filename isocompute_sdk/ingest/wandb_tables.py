@@ -75,13 +75,6 @@ def logs_of_table(
 ) -> list[RunLog]:
     """The runs in a table.
 
-    Args:
-        path: its file.
-        table: what it holds.
-        rename: name in the file -> name to use.
-        ignore: columns to leave out.
-        runs: names of the runs of a chart, if somebody said them.
-
     Raises:
         RecordError: it has no column that could be a step, or is of another kind of training.
     """
@@ -141,11 +134,7 @@ def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:
 
 
 def refuse_several(log: RunLog) -> None:
-    """Raise on a table whose steps begin anew, or that has two rewards at one step: it may hold two runs.
-
-    Raises:
-        RecordError: naming the run.
-    """
+    """Raise on a table whose steps begin anew, or that has two rewards at one step: it may hold two runs."""
     if log.format != "table":
         return
     first, *later = (min(float(one.step_T.min()) for one in attempt.series.values()) for attempt in log.attempts)
@@ -247,11 +236,7 @@ def _of_run(
 
 
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
-    """What columns say of the run, one value each; those that change, such as a learning rate, are skipped.
-
-    Raises:
-        RecordError: n or B_p changes.
-    """
+    """What columns say of the run, one value each; those that change, such as a learning rate, are skipped."""
     import polars as pl
 
     said: dict[str, Any] = {}

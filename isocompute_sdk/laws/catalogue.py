@@ -105,11 +105,7 @@ _CURVES = tuple(entry.curves for entry in CATALOGUE.values() if entry.curves is 
 
 @cache
 def find_published(name: str) -> Fits:
-    """The laws of one name as `Fits`, with reward curves if the paper draws them.
-
-    Raises:
-        FitError: an unknown name.
-    """
+    """The laws of one name as `Fits`, with reward curves if the paper draws them."""
     if name not in CATALOGUE:
         raise FitError(
             f"no published law {name!r}; accepted: {', '.join(CATALOGUE)}",
@@ -137,11 +133,7 @@ def find_published(name: str) -> Fits:
 
 
 def digitised(file: str) -> dict[str, np.ndarray]:
-    """Columns of one digitised figure of the paper, as float64 arrays.
-
-    Raises:
-        FitError: an unknown file name.
-    """
+    """Columns of one digitised figure of the paper, as float64 arrays."""
     folder = files("isocompute_sdk") / "laws" / "data"
     have = [*sorted(p.name for p in folder.iterdir() if p.name.endswith(".csv")), *_CURVES]
     if file not in have:

@@ -13,8 +13,8 @@ from typing import Annotated, NamedTuple
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs.base import Spec, Text
+from isocompute_sdk.specs.syntax.plain_yaml import load_spec
 from isocompute_sdk.specs.syntax.quantities import Items, Quantity
-from isocompute_sdk.specs.syntax.spec_files import load_spec
 
 TABLES = (".csv", ".parquet")
 

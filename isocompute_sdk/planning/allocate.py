@@ -137,11 +137,7 @@ def _count(name: str, value: object) -> int | None:
 
 
 def whole_number(name: str, value: object) -> int:
-    """A whole number from 1 up as an int.
-
-    Raises:
-        PlanError: anything else.
-    """
+    """A whole number from 1 up as an int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more", "Correct it, or leave it out.")
     return int(value)
@@ -259,16 +255,7 @@ class Choice:
 
 
 def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) -> Resolved:
-    """A request with what the planner knows: prices, limits, the deciding law.
-
-    Args:
-        planner: fits, hardware, recipe and throughput.
-        request: the arguments of `allocate`.
-        pricing: prices; None for those of the planner.
-
-    Raises:
-        PlanError: fewer fixed steps than allowed, or fits without a law that answers.
-    """
+    """A request with what the planner knows: prices, limits, the deciding law."""
     fits, fixed, min_steps = planner.fits, request.fixed, request.min_update_steps
     pricing = planner.pricing(request.budget, request.evaluation_share) if pricing is None else pricing
     warmup, floor = planner.recipe.warmup_steps, planner.inheritance.floor
@@ -280,7 +267,7 @@ def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) 
         raise PlanError(
             f"update_steps = {fixed.update_steps} is below {limit}",
             f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
-        ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it.")
+        )
     n_problems = request.n_problems or (fits.n_problems if fits.method in FITTED else None)
     limits = Limits(
         pricing,
@@ -312,7 +299,7 @@ def _law(fits: Fits, fixed: Fixed) -> str:
             f"these fits hold only laws in steps, fitted at rollouts_per_batch = {fits.rollouts_per_batch}",
             f"Add --rollouts-per-batch {fits.rollouts_per_batch} (rollouts_per_batch=), or use fits "
             "with a law in compute.",
-        ).in_shell(f"Add --rollouts-per-batch {fits.rollouts_per_batch}, or use fits with a law in compute.")
+        )
     raise PlanError(
         "these fits hold no allocation law: " + fits.unsupported.get("group_size", "none was fitted"),
         "The notes of the fits say what is missing.",
@@ -364,10 +351,6 @@ def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate]
 
     Of equal ones it is the smallest B_p, the fewest GPUs and the smallest n. Conservative: no n above those that were
     run, if there is another.
-
-    Args:
-        resolved: the request.
-        setups: those with candidates, at least one.
     """
     if resolved.by_law is not None:
         best = [(setup, resolved.by_law.best(setup.candidates, resolved.limits.fixed)) for setup in setups]
@@ -395,14 +378,7 @@ def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
 
 
 def choice_of(resolved: Resolved, setup: Setup, best: Candidate, known: Sequence[Candidate]) -> Choice:
-    """The choice of one candidate beside others.
-
-    Args:
-        resolved: the request.
-        setup: where it was picked.
-        best: the candidate.
-        known: candidates to compare it with, itself among them.
-    """
+    """The choice of one candidate beside others."""
     pricing = setup.limits.pricing_of(best.group_size, best.problems_per_batch)
     landmarks = resolved.scored(known)
     full = next(one for one in landmarks if one.candidate == best)

@@ -229,10 +229,6 @@ class LawPreference:
         The law is evaluated at the largest compute of any candidate: at its own compute, an n that spends little
         would look right for that little. If B_p and M are fixed, n alone decides how much is spent: then it is the
         largest n that the law calls best at any compute.
-
-        Args:
-            candidates: at least one.
-            fixed: what the caller fixed.
         """
         at = max(candidates, key=lambda c: c.rollouts)
         if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:

@@ -71,18 +71,11 @@ def problem_set(candidate: Candidate, n_problems: int | None) -> Iterator[Note]:
 
 
 def batch(candidate: Candidate, recipe: Recipe, observed: Sequence[int], fitted: int | None) -> Iterator[Note]:
-    """Batches that no sweep has measured.
-
-    Args:
-        candidate: the plan's allocation.
-        recipe: its recipe.
-        observed: B_p that were run.
-        fitted: the batch B that the deciding law was fitted at, for a law in steps.
-    """
+    """Batches that no sweep has measured."""
     problems, planned = candidate.problems_per_batch, candidate.rollouts_per_batch
     if problems < recipe.min_problems_per_batch:
         yield Note(
-            "below-stability-floor",
+            "below-problems-floor",
             "warning",
             f"B_p = {problems} is below the recipe's floor of {recipe.min_problems_per_batch}: training may be "
             "unstable.",
@@ -156,15 +149,7 @@ def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
 
 
 def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Iterator[Note]:
-    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
-
-    Args:
-        n: the chosen group size.
-        onset: compute at which its rewards begin to fall, median over draws.
-        chance: probability that the budget reaches beyond it.
-        step: change of the onset's ln C per octave of n.
-        largest: largest n that was run.
-    """
+    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there."""
     if chance < LIKELY_DECLINE:
         return
     other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
@@ -193,15 +178,7 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
 def moved_by_limit(
     chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
 ) -> Iterator[Note]:
-    """The largest batch allowed, and not the reward, decides n.
-
-    Args:
-        chosen: the plan's allocation.
-        best: the one without the limit, whose batch exceeds it.
-        limit: rollouts per batch.
-        reward: predicted with the limit; None if the fits predict none.
-        without: the same without it.
-    """
+    """The largest batch allowed, and not the reward, decides n."""
     n = best.group_size
     if n == chosen.group_size:
         return
@@ -256,14 +233,7 @@ def speed(
     size: tuple[int, int],
     stated: Throughput | None,
 ) -> Iterator[Note]:
-    """What the throughput leaves open at this batch and this far into training.
-
-    Args:
-        throughput: that of the plan.
-        budget: its budget.
-        size: its rollouts per batch, and in all.
-        stated: the throughput that a person gave.
-    """
+    """What the throughput leaves open at this batch and this far into training."""
     batch, rollouts = size
     seen = throughput.measured
     if budget.unit == "tokens" and (stated is None or stated.tokens_per_rollout is None):
@@ -327,14 +297,7 @@ def changed_by_hand(
     *,
     recipe: bool,
 ) -> Note:
-    """A person chose other numbers than the planner.
-
-    Args:
-        changed: (before, after) of every number that was asked for.
-        reward: predicted reward before and after.
-        metric: its name.
-        recipe: whether the recipe changed, which no prediction accounts for.
-    """
+    """A person chose other numbers than the planner."""
     listed = ", ".join(f"{name} = {after} (was {before})" for name, (before, after) in changed.items())
     before, after = reward
     predicted = "The fits predict no reward for the change."

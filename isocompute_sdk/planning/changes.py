@@ -113,11 +113,7 @@ def _numbers(plan: Plan | Candidate) -> tuple[int, int, int]:
 
 
 def _sizes(plan: Plan, given: Mapping[str, Any]) -> tuple[int, int]:
-    """N and B_p as given, or those that follow from B.
-
-    Raises:
-        PlanError: n below 2, a B that n does not divide, or a batch that the hardware cannot take.
-    """
+    """N and B_p as given, or those that follow from B."""
     n, problems = given.get("group_size", plan.group_size), given.get("problems_per_batch", plan.problems_per_batch)
     batch = given.get("rollouts_per_batch", n * problems)
     if n < 2:
@@ -139,11 +135,7 @@ def _sizes(plan: Plan, given: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _budget(plan: Plan, given: Mapping[str, Any], batch: int) -> Budget:
-    """The budget as given, with the plan's deadline and spending where it has the same unit.
-
-    Raises:
-        PlanError: a budget in time, and a batch whose speed is not known.
-    """
+    """The budget as given, with the plan's deadline and spending where it has the same unit."""
     budget: Budget = given.get("budget", plan.budget)
     guess = plan.throughput.refusal(batch) if plan.throughput is not None and budget.timed else None
     if guess is not None:
@@ -155,11 +147,7 @@ def _budget(plan: Plan, given: Mapping[str, Any], batch: int) -> Budget:
 
 
 def _with_steps(plan: Plan, given: Mapping[str, Any], n: int, problems: int, pricing: Pricing) -> Candidate:
-    """M as given, or the most that the budget buys if n, B_p, B or the budget changed.
-
-    Raises:
-        PlanError: the budget does not pay for it.
-    """
+    """M as given, or the most that the budget buys if n, B_p, B or the budget changed."""
     batch, budget = n * problems, pricing.budget
     steps, limit = plan.update_steps, plan.binding[-1] if plan.binding else "budget"
     if "update_steps" in given:
@@ -180,11 +168,7 @@ def _with_steps(plan: Plan, given: Mapping[str, Any], n: int, problems: int, pri
 
 
 def _value(name: str, value: object) -> Any:
-    """A value as its type.
-
-    Raises:
-        PlanError: an unknown name, or a value of another type.
-    """
+    """A value as its type."""
     if name not in NAMES:
         raise PlanError(
             f"{name} = {show(value)}: unknown name; accepted: {', '.join(NAMES)}",
@@ -218,11 +202,7 @@ def _recipe(plan: Plan, given: Mapping[str, Any], rollouts_per_batch: int) -> Re
 
 
 def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
-    """Prices by the plan's rules, with the share of evaluations that it has, or evaluations as often as asked.
-
-    Raises:
-        PlanError: a budget in time, tokens or money for a plan without a throughput.
-    """
+    """Prices by the plan's rules, with the share of evaluations that it has, or evaluations as often as asked."""
     if plan.throughput is None and (budget.unit != "rollouts" or budget.deadline_hours is not None):
         raise PlanError(
             f"budget = {budget.amount:g} {budget.unit}: this plan has no throughput; accepted: a number of rollouts",

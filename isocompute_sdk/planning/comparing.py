@@ -158,15 +158,9 @@ COMPARISON = Document("against", 1, PlanComparison, derived=("verdict", "unit"))
 
 
 def parse_configuration(given: Configuration, equal: Equal | None = None) -> tuple[int, int, int | None]:
-    """(n, B_p, M or None); B_p is 0 if it is left out, which only an equal batch allows.
-
-    Raises:
-        PlanError: something else, numbers below 1 (n below 2), M although `equal` decides it, or an unknown `equal`.
-    """
+    """(n, B_p, M or None); B_p is 0 if it is left out, which only an equal batch allows."""
     if equal is not None and cast("Any", equal) not in EQUALS:
-        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these.").in_shell(
-            "Use one of these with --equal."
-        )
+        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these with --equal (equal=).")
     if isinstance(given, Allocation):
         given = (given.group_size, given.problems_per_batch, given.update_steps)
     if isinstance(given, str):
@@ -198,8 +192,8 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
     if equal is not None and "update_steps" in found:
         raise PlanError(
             f"configuration {dict(given)!r} with equal = {equal!r}: both say M; accepted: one of them",
-            "Leave M out, or leave equal out.",
-        ).in_shell("Leave m out, or leave --equal out.")
+            "Leave m out, or leave --equal out (equal=).",
+        )
     return found["group_size"], found.get("problems_per_batch", 0), found.get("update_steps")
 
 
@@ -212,11 +206,7 @@ def compare(
     plan: Plan | None = None,
     pilot_cost: float = 0.0,
 ) -> PlanComparison:
-    """The plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`.
-
-    Raises:
-        PlanError: the budget is too small for the plan or for the configuration, or no reward can be predicted.
-    """
+    """The plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`."""
     n, problems, steps = parse_configuration(configuration, equal)
     budget, (smallest, largest) = plans.like, plans.planner.fits.group_size_range
     if not smallest / FURTHEST_OUTSIDE <= n <= largest * FURTHEST_OUTSIDE:
@@ -330,11 +320,7 @@ def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
 
 
 def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) -> tuple[int, int]:
-    """B_p and M of n with one quantity as in the plan; M may be 0.
-
-    Raises:
-        PlanError: hours without a throughput, or a batch that n does not divide.
-    """
+    """B_p and M of n with one quantity as in the plan; M may be 0."""
     if equal == "batch":
         batch = plan.rollouts_per_batch
         if batch % n:

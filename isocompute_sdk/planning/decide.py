@@ -51,13 +51,7 @@ NO_RUN_FIRST = "no run before it is worth its cost"
 
 
 def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
-    """The best executable allocation within the budget, and what to run before it; see `Planner.allocate`.
-
-    Args:
-        planner: fits, hardware, recipe and throughput.
-        request: the arguments of `allocate`.
-        search: how to look for runs to make first; None: as many as the request asks for.
-    """
+    """The best executable allocation within the budget, and what to run before it; see `Planner.allocate`."""
     if request.n_problems is not None and planner.fits.surface is not None:
         return decide(planner.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
     if not planner.allow_off_policy:
@@ -94,12 +88,6 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
 
 def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
     """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
-
-    Args:
-        planner: fits, hardware, recipe and throughput.
-        candidate: the allocation.
-        request: budget and options as of `allocate`.
-        pricing: its prices; None for those of the planner.
 
     Raises:
         FieldError: it costs more than the budget, or the hardware cannot take its batch.
@@ -195,13 +183,7 @@ def _band(resolved: Resolved, n: int, value: float, law: str) -> tuple[int, int]
 
 
 def _alternatives(resolved: Resolved, choice: Choice, reward: float | None) -> tuple[Alternative, ...]:
-    """Every other n that the constraints allow, those worth knowing about by kind, each with reward, odds and loss.
-
-    Args:
-        resolved: the request.
-        choice: what was picked.
-        reward: predicted for it.
-    """
+    """Every other n that the constraints allow, those worth knowing about by kind, each with reward, odds and loss."""
     chosen, by_law = choice.chosen, resolved.by_law
     rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
     if by_law is not None and resolved.fits.method == "prior":
@@ -410,13 +392,7 @@ def _certain(plan: Plan, stopping: Stopping) -> bool:
 
 
 def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[Verdict, bool]:
-    """The verdict of a surface, and whether a further run might change it.
-
-    Args:
-        plan: the plan.
-        odds: of every n at what the whole budget buys.
-        doubts: reasons for which no n counts as decided.
-    """
+    """The verdict of a surface, and whether a further run might change it."""
     assert plan.fits is not None, "a new plan holds its fits"
     fits, n, equal = plan.fits, plan.group_size, Tolerances(plan.span).equal
     here, grid = int(np.flatnonzero(odds.group_size == n)[0]), odds.on_grid
@@ -464,17 +440,7 @@ def _first(
     *,
     is_open: bool,
 ) -> NextRuns | None:
-    """What to run before the plan; None where that was not asked for or the fits cannot say.
-
-    Args:
-        planner: the planner.
-        resolved: the request.
-        choice: what was picked.
-        sizes: group sizes that it was picked from.
-        verdict: what the runs say of n.
-        search: how to look for runs.
-        is_open: whether a further run might change the verdict.
-    """
+    """What to run before the plan; None where that was not asked for or the fits cannot say."""
     request, fits = resolved.request, resolved.fits
     search = Search(request.slots) if search is None else search
     fixed = request.fixed.update_steps is not None or request.fixed.rollouts_per_batch is not None

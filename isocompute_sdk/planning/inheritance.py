@@ -113,15 +113,7 @@ class Inheritance:
         n_problems: int | None,
         model: str | None,
     ) -> tuple[Setting, ...]:
-        """Runs and plan side by side.
-
-        Args:
-            recipe: recipe of the plan.
-            size: n and B_p of the plan.
-            evaluation: how its run is evaluated.
-            n_problems: its number of distinct training problems.
-            model: the model to be trained.
-        """
+        """Runs and plan side by side."""
         planned = planned_values(recipe, size, evaluation, n_problems, model)
         return tuple(
             Setting(
@@ -168,12 +160,7 @@ class Inheritance:
         return any(not _same(name, value, plan) for value in runs)
 
     def notes(self, rows: Sequence[Setting], *, timed: bool) -> list[Note]:
-        """What the plan took from its runs, what differs, and what the runs do not say.
-
-        Args:
-            rows: what `rows` returned.
-            timed: whether hours or money decide.
-        """
+        """What the plan took from its runs, what differs, and what the runs do not say."""
         notes = [_unknown(unknown, self.recipe)] if (unknown := assumed(rows)) else []
         if matter := [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]:
             listed = "; ".join(f"{row.name}: {row.described}" for row in matter)
@@ -187,11 +174,7 @@ class Inheritance:
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
     def refuse_stale_runs(self) -> None:
-        """Raise on runs whose rollouts may come from weights that are more than `STALEST` updates old.
-
-        Raises:
-            PlanError: naming what the runs say.
-        """
+        """Raise on runs whose rollouts may come from weights that are more than `STALEST` updates old."""
         older = [v for v in _stale(values_of(self.settings, "off_policy")) if (staleness_of(v) or 0.0) > STALEST]
         if older:
             remedy = "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
@@ -199,7 +182,7 @@ class Inheritance:
                 f"these runs are asynchronous (off_policy: {', '.join(older)}): rollouts may be more than {STALEST:g} "
                 "update old. Their curves do not hold for the script of a plan, which samples after every update",
                 f"{remedy}--allow-off-policy (allow_off_policy=True).",
-            ).in_shell(f"{remedy}--allow-off-policy.")
+            )
 
 
 def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
@@ -245,14 +228,7 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
 
 
 def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable[str]) -> Inheritance:
-    """The inheritance of a plan whose recipe a person changed.
-
-    Args:
-        fits: fits of the plan.
-        recipe: its recipe after the change.
-        rows: its settings before the change.
-        changed: fields of the recipe, or `learning_rate`, that were changed.
-    """
+    """The inheritance of a plan whose recipe a person changed."""
     sources: dict[str, Source] = {row.name: row.source for row in given_by_hand(rows, changed)}
     return Inheritance(recipe, recipe.min_problems_per_batch, fits.settings if rows else (), sources)
 

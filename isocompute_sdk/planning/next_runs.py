@@ -130,15 +130,7 @@ class NextRuns(Saved):
 
     @classmethod
     def none(cls, budget: Budget, metric: str, now: tuple[int, int], regret: float, reason: str) -> NextRuns:
-        """No runs, with the reason.
-
-        Args:
-            budget: what is left to spend.
-            metric: of the plan.
-            now: its n and B_p.
-            regret: reward that it is expected to lose against the best n.
-            reason: why no run is worth making first.
-        """
+        """No runs, with the reason."""
         return cls((), budget.unit, float(budget.available), metric, *now, max(regret, 0.0), 0.0, reason)
 
     def summary(self) -> str:
@@ -247,11 +239,7 @@ class Question:
 
 
 def ask(question: Question, search: Search) -> NextRuns:
-    """The runs that lower expected regret most for their cost; none if together they save too little to wait for.
-
-    Raises:
-        PlanError: a budget that is too small for any plan.
-    """
+    """The runs that lower expected regret most for their cost; none if together they save too little to wait for."""
     fits, surface, budget = question.fits, question.fits.surface, question.pricing.budget
     assert surface is not None, "asked of fits with a surface"
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
@@ -367,14 +355,7 @@ class _Pick:
 
 
 def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Sequence[Trial]) -> list[_Pick]:
-    """At most as many trials as there are slots, one after the other, each the one that saves most for its cost.
-
-    Args:
-        outlook: what is believed and decided.
-        trials: candidates.
-        search: how many, and what they may cost.
-        made: trials that are made in any case; what the others save is beside them.
-    """
+    """At most as many trials as there are slots, one after the other, each the one that saves most for its cost."""
     floor, most = Tolerances(outlook.choices.span).nothing, search.most
     left, picks = list(trials), list[_Pick]()
     if not left:

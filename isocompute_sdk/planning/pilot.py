@@ -15,8 +15,7 @@ from functools import partial
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.surface.beyond import NEVER, OF_THE_RECIPE, RATE, STEP, Declines
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout
+from isocompute_sdk.fitting.surface.model import NEVER, OF_THE_RECIPE, RATE, STEP, UNIT_SHAPES, Declines, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 from isocompute_sdk.phrases import small
 from isocompute_sdk.planning.next_runs import (
@@ -123,9 +122,6 @@ def design_pilot(
         shares: shares of the budget to compare.
         spend_all: pilot with the best of these shares also where no pilot is worth its cost.
         rng: the randomness of what is simulated; None for a fixed one.
-
-    Raises:
-        PlanError: the budget does not pay for a plan.
     """
     bp, generator, budget = problems_per_batch, np.random.default_rng(0 if rng is None else rng), pricing.budget
     # Rollouts that the budget buys at a middling batch.
@@ -170,16 +166,7 @@ def _row(share: float, trials: Sequence[Trial], regret: float) -> ShareRegret:
 def _first_round(
     pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], regret: float, saving: float
 ) -> NextRuns:
-    """The runs of a pilot of this share of the budget, none of them where none is worth it.
-
-    Args:
-        pricing: the budget, with its prices.
-        first: the runs.
-        share: their share of the budget.
-        now: n and B_p that are planned without them.
-        regret: what that plan is expected to lose.
-        saving: what the runs together are expected to save of it.
-    """
+    """The runs of a pilot of this share of the budget, none of them where none is worth it."""
     unit, available = pricing.budget.unit, float(pricing.available)
     settles = [f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}" for t in first]
     runs = tuple(advised(t, available, saving / len(first), why) for t, why in zip(first, settles, strict=True))
@@ -198,16 +185,7 @@ def _first_round(
 def _round(
     sizes: Sequence[int], bp: int, amount: float, pricing: Pricing, min_steps: int, min_levels: int
 ) -> tuple[Trial, ...]:
-    """Runs of group sizes two octaves apart, from the largest that this amount pays for down; none if it pays for none.
-
-    Args:
-        sizes: group sizes that may be run, one octave apart, increasing.
-        bp: B_p of all of them.
-        amount: cost of all of them.
-        pricing: what they cost.
-        min_steps: fewest update steps of each.
-        min_levels: fewest group sizes; near the smallest n they lie one octave apart instead.
-    """
+    """Runs of group sizes two octaves apart, from the largest that this amount pays for down."""
     for top in range(len(sizes) - 1, -1, -1):
         for spacing in (2, 1):
             chosen = sizes[top::-spacing][:MAX_LEVELS][::-1]

@@ -246,11 +246,7 @@ class Plan(Sized, Saved):
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
     def __post_init__(self) -> None:
-        """The budget pays for n, B_p and M, and the hardware takes the batch.
-
-        Raises:
-            FieldError: another number.
-        """
+        """The budget pays for n, B_p and M, and the hardware takes the batch."""
         for name, least in (("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1), ("n_problems", 1)):
             value = getattr(self, name)
             if value is not None and value < least:

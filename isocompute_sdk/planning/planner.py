@@ -79,9 +79,9 @@ class Planner:
             raise PlanError(
                 f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
                 "published plateaus differ up to 32-fold between models",
-                "Fit a pilot of your own, use the prior (--prior, published_prior()), or accept the risk with "
+                "Fit a pilot of your own, use --prior (fits=published_prior), or accept the risk: "
                 "--allow-other-model (allow_other_model=True).",
-            ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
+            )
 
     @classmethod
     def of(cls, plan: Plan) -> Planner:
@@ -350,12 +350,12 @@ class Planner:
             ).in_shell(f"Leave {flags} out.")
         seen = self.fits.largest_compute
         if budget is None and (self.fits.method not in FITTED or seen is None):
-            raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).").in_shell("Add --budget.")
+            raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).")
         if self.fits.method == "paper":
             raise PlanError(
                 "fits of method 'paper' have no draws of a surface to judge further runs by",
                 "Fit with --method surface (method='surface').",
-            ).in_shell("Fit with --method surface.")
+            )
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
         search = Search(whole_number("slots", slots), most, going or {}, continuing, rng)
         found = decide(self, Request.of(amount, **options), search).next_runs

@@ -224,18 +224,14 @@ class Pricing:
         return deadline is None or self.cost_in("wall_hours", rollouts_per_batch, update_steps) <= deadline
 
     def compute(self, rollouts: float, variable: str) -> float:
-        """Rollouts on the compute axis of a law: rollouts or tokens.
-
-        Raises:
-            PlanError: a law in tokens, and the tokens per rollout are unknown.
-        """
+        """Rollouts on the compute axis of a law: rollouts or tokens."""
         if variable != "log10_tokens":
             return rollouts
         if self.throughput is None or self.throughput.tokens_per_rollout is None:
             raise PlanError(
                 "these fits count compute in tokens, and the tokens per rollout are unknown",
-                "Add --tokens-per-rollout (Throughput.tokens_per_rollout), or fit on rollouts.",
-            ).in_shell("Add --tokens-per-rollout, or fit on rollouts.")
+                "Add --tokens-per-rollout (tokens_per_rollout=), or fit on rollouts.",
+            )
         return float(self.throughput.tokens(rollouts))
 
     def _units(self) -> list[str]:
@@ -280,5 +276,5 @@ class Pricing:
         if self.throughput is None:
             raise PlanError(
                 "costs in other units than rollouts need a throughput", "Add --throughput FILE (throughput=)."
-            ).in_shell("Add --throughput FILE.")
+            )
         return self.throughput

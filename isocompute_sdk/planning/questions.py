@@ -151,11 +151,7 @@ class PlansByBudget:
 
 
 def with_reward(plan: Plan) -> Plan:
-    """The plan, if it has a predicted reward.
-
-    Raises:
-        PlanError: it has none.
-    """
+    """The plan, if it has a predicted reward."""
     if plan.predicted_reward is None:
         raise PlanError(
             f"no reward is predicted for this plan (n = {plan.group_size}, model {plan.model}, {plan.metric})",
@@ -246,11 +242,7 @@ BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
 
 
 def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
-    """The smallest budget, in the unit of `plans`, whose plan is predicted to reach a reward.
-
-    Raises:
-        PlanError: a reward outside the metric's range.
-    """
+    """The smallest budget, in the unit of `plans`, whose plan is predicted to reach a reward."""
     fits = plans.planner.fits
     low, high = fits.bounds
     value = cast("Any", reward)

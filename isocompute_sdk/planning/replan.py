@@ -121,11 +121,7 @@ class Replan(Saved):
         return self.spent - self.salvageable
 
     def option(self, name: str) -> Option:
-        """An option by name.
-
-        Raises:
-            PlanError: an unknown name.
-        """
+        """An option by name."""
         for one in self.options:
             if one.name == name:
                 return one
@@ -144,9 +140,6 @@ class Replan(Saved):
             name: the option; None for the one to follow.
             plan: file that holds `self.plan`.
             backend: training framework; None for `self.backend`.
-
-        Raises:
-            PlanError: an unknown option, or one whose checkpoint is not on disk or does not load as a model.
         """
         chosen = self.option(self.follow if name is None else name)
         if chosen.name in ("go-on", "stop"):
@@ -233,8 +226,8 @@ def replan(
     if steps < 1:
         raise PlanError(
             f"remaining = {budget}: less than one update of {batch:,} rollouts",
-            "Give more, or stop and keep the best checkpoint.",
-        ).in_shell("Give --remaining more, or stop and keep the best checkpoint.")
+            "Give --remaining more (remaining=), or stop and keep the best checkpoint.",
+        )
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
     live, known = in_sweep(live, fits)

@@ -87,19 +87,7 @@ class Choices:
         plan: tuple[int, int] | None = None,
         from_trials: bool = False,
     ) -> Choices | None:
-        """The pairs (n, B_p) for which the budget buys a plan, with their rewards; None if it buys none.
-
-        Args:
-            surface: what is believed of rewards.
-            pairs: (n, B_p) that the hardware takes.
-            steps_of: update steps that an amount buys of a batch.
-            least: fewest update steps of a plan.
-            budget: what is left to spend.
-            compute: rollouts on the axis of the surface.
-            planned: n that a plan may choose without further runs; None for all.
-            plan: (n, B_p) of the present plan.
-            from_trials: as the field.
-        """
+        """The pairs (n, B_p) for which the budget buys a plan, with their rewards; None if it buys none."""
         every_JF = np.array([[steps_of(budget * float(f), n * bp) for f in FRACTIONS] for n, bp in pairs])
         kept = [pair for pair, steps_F in zip(pairs, every_JF, strict=True) if steps_F[-1] >= least]
         if not kept:
@@ -399,9 +387,6 @@ def prospects(
 
     Returns:
         One for each run, in the same order.
-
-    Raises:
-        PlanError: fits without a surface, or no runs.
     """
     if fits.surface is None or not runs:
         raise PlanError("prospects need fits with a surface, and runs", "Fit with method='surface'.")

@@ -14,11 +14,7 @@ Of runs, without a fit:
 
 - `evaluations`: every evaluation of one metric over compute, by n.
 - `coverage`: best@k and worst@k over compute, coverage and sharpening.
-- `records`: record-breaking points among all evaluations.
 - `logged`: any logged quantity of every run.
-- `side_by_side`: several models, problem sets or recipes on common axes; fits and plans too.
-- `pass_rates`: distribution of pass@1 over problems during training, and how it polarises (interference).
-- `difficulty`: how many problems the base model solves how often, with the paper's bands.
 
 Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of a forecast.
 
@@ -33,11 +29,9 @@ something is drawn.
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group
 from isocompute_sdk.plots.best_n import allocation, reward_by_budget, step_laws
 from isocompute_sdk.plots.checks import backtest, sensitivity_to_bp, sensitivity_to_n
-from isocompute_sdk.plots.curves import reward_curves
+from isocompute_sdk.plots.curves import forecast, reward_curves
 from isocompute_sdk.plots.figures import plot
-from isocompute_sdk.plots.forecasts import forecast
-from isocompute_sdk.plots.problems import difficulty, pass_rates, polarisation
-from isocompute_sdk.plots.runs import coverage, evaluations, logged, records, side_by_side
+from isocompute_sdk.plots.runs import coverage, evaluations, logged
 from isocompute_sdk.plots.style import as_svg, figure_of, save_figure
 
 __all__ = [
@@ -47,21 +41,16 @@ __all__ = [
     "audit_runs",
     "backtest",
     "coverage",
-    "difficulty",
     "evaluations",
     "figure_of",
     "forecast",
     "logged",
-    "pass_rates",
     "plot",
     "plot_group",
-    "polarisation",
-    "records",
     "reward_by_budget",
     "reward_curves",
     "save_figure",
     "sensitivity_to_bp",
     "sensitivity_to_n",
-    "side_by_side",
     "step_laws",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.frontier import span
+from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import MANY, axis_name
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.plots import style
@@ -161,15 +161,7 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
 def plans_around(
     plan: Plan, planner: Planner, options: Mapping[str, Any], ends: tuple[float, float], count: int
 ) -> list[Plan]:
-    """Plans by increasing budget around that of a plan, which is among them.
-
-    Args:
-        plan: the plan.
-        planner: makes the others.
-        options: arguments of its `allocate` besides the budget.
-        ends: smallest and largest budget; rounded, so that people can type them.
-        count: budgets besides that of the plan.
-    """
+    """Plans by increasing budget around that of a plan, which is among them."""
     here, allocate = plan.budget.amount, partial(planner.allocate, **options)
     low = max(ends[0], plan.budget.committed * 1.01)
     try:

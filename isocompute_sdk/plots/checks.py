@@ -168,17 +168,7 @@ def _draw(
     reward: Callable[[float, float], Prediction],
     along: str,
 ) -> None:
-    """A line with its band for every compute, and marks where runs were made.
-
-    Args:
-        ax: the axes.
-        fits: the fits.
-        sizes: where rewards are asked, increasing.
-        levels: those that were run.
-        computes: of the lines, increasing.
-        reward: prediction at a compute and a size.
-        along: what the sizes are, for the title.
-    """
+    """A line with its band for every compute, and marks where runs were made."""
     labels: list[tuple[float, str, str]] = []
     mean = np.zeros(len(sizes))
     for compute, colour in zip(computes, style.colours(len(computes)), strict=True):

@@ -39,8 +39,6 @@ OF_FITS: Mapping[str, Callable[..., Axes]] = {
 OF_RUNS: Mapping[str, Callable[..., Axes]] = {
     "evaluations": runs.evaluations,
     "coverage": runs.coverage,
-    "records": runs.records,
-    "side-by-side": runs.side_by_side,
 }
 """Figures of runs, by kind."""
 OF_AUDIT: Mapping[str, Callable[..., Axes]] = {"runs": _runs_of_audit, "costs": _costs_of_audit}

@@ -196,14 +196,7 @@ def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK,
 def name_sizes(
     ax: Axes, ends: Mapping[int, Sequence[float]], look: Look, last: Mapping[int, float] | None = None
 ) -> None:
-    """Each n beside the mean end of its lines; call it last.
-
-    Args:
-        ax: the axes.
-        ends: last values of the lines of each n.
-        look: colour and mark of each n.
-        last: where its longest line ends, if that may be before the axes do.
-    """
+    """Each n beside the mean end of its lines; call it last."""
     labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
     end_labels(ax, labels, [last[n] for n in ends] if last else ())
 

@@ -162,9 +162,6 @@ def batch_asked(sizes: Iterable[object]) -> str:
     """What to ask for where B_p is unknown: what all runs may share.
 
     Several n may have had one n B_p, as trainers that count completions keep it; one B_p for all would be wrong then.
-
-    Args:
-        sizes: every n.
     """
     return BATCH.name if len({str(size) for size in sizes}) > 1 else "problems_per_batch"
 
@@ -263,11 +260,7 @@ _SQUEEZED = {_squeezed(spelling): spelling for spelling in reversed(_CANONICAL)}
 
 
 def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> None:
-    """Raise on any of `fields` that is not in `accepted`.
-
-    Raises:
-        RecordError: naming the first unknown field, the accepted ones and the nearest match.
-    """
+    """Raise on any of `fields` that is not in `accepted`."""
     for name in fields:
         if name not in accepted:
             raise RecordError(
@@ -315,11 +308,7 @@ class ArgumentSource(Source):
 
 
 def to_series(name: str, values: object) -> pl.Series:
-    """One column as a polars series; missing cells of pandas become null, nothing else is changed.
-
-    Raises:
-        RecordError: `values` is a single value or has more than one dimension.
-    """
+    """One column as a polars series; missing cells of pandas become null, nothing else is changed."""
     import polars as pl
 
     if isinstance(values, pl.Series):
@@ -462,28 +451,16 @@ CLOCK = 5e8
 
 
 def refuse_clock(steps: float | None, column: str) -> None:
-    """Raise on steps that are clock times.
-
-    Args:
-        steps: the largest.
-        column: its column.
-
-    Raises:
-        RecordError: it is as large as a time in seconds or milliseconds.
-    """
+    """Raise on steps that are clock times."""
     if steps is not None and steps >= CLOCK:
         raise RecordError(
             f"column {column!r} holds clock times, up to {steps:.6g}; accepted: update steps, below {CLOCK:g}",
-            "Add a column of update steps, and leave this one out.",
-        ).in_shell(f"Add a column of update steps, and --ignore {quote(column)}.")
+            f"Add a column of update steps, and --ignore {quote(column)} (ignore=).",
+        )
 
 
 def require(series: pl.Series, source: Source, hint: str) -> None:
-    """Raise on null cells.
-
-    Raises:
-        RecordError: naming the first empty cell of the column.
-    """
+    """Raise on null cells."""
     index = series.is_null().arg_max() if series.null_count() else None
     if index is not None:
         raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)
@@ -545,14 +522,7 @@ class Named:
 
 
 def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | None = None) -> RecordError:
-    """The error about columns that can be left out, or renamed to `rename`, with the options that would do it.
-
-    Args:
-        message: what is wrong with them.
-        hint: what else can be done; empty for nothing.
-        written: the columns as the user wrote them.
-        rename: a column that the first of them may be.
-    """
+    """The error about columns that can be left out, or renamed to `rename`, with the options that would do it."""
     ignored = tuple(f"--ignore {quote(name)}" for name in written)
     renamed = "" if rename is None else f"--rename {quote(f'{written[0]}={rename}')} if it is, or "
     in_python = "" if rename is None else f"rename={{{written[0]!r}: {rename!r}}} if it is, or "

@@ -25,11 +25,7 @@ BATCHES_FOR_A_RULE = 3
 
 
 def check_pool(pool: object) -> tuple[str, ...]:
-    """Names of context fields as a tuple: one name gives a tuple of one, None an empty tuple.
-
-    Raises:
-        FitError: names that are no context field, with what is accepted.
-    """
+    """Names of context fields as a tuple: one name gives a tuple of one, None an empty tuple."""
     one = isinstance(pool, str) or not isinstance(pool, Iterable)
     names = () if pool is None else (pool,) if one else tuple(cast("Iterable[object]", pool))
     unknown = [str(name) for name in names if name not in CONTEXT_FIELDS]
@@ -42,11 +38,7 @@ def check_pool(pool: object) -> tuple[str, ...]:
 
 
 def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> None:
-    """Runs on one frontier must agree in every field of their context that is not pooled; null equals null.
-
-    Raises:
-        FitError: naming the fields in which they differ, with their values.
-    """
+    """Runs on one frontier must agree in every field of their context that is not pooled; null equals null."""
     known = {f: {s.context.get(f) for s in series} for f in CONTEXT_FIELDS if f not in pool}
     rates: set[Any] = known.get("learning_rate", set())
     if None not in rates and max(rates, default=0) <= min(rates, default=0) * (1 + RULE_TOLERANCE):

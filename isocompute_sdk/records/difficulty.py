@@ -65,11 +65,7 @@ class DifficultySplit:
     """What the counts cannot tell and where the sets are thin."""
 
     def __getitem__(self, band: BandName) -> ProblemSet:
-        """The problems of one band.
-
-        Raises:
-            SpecError: not the name of a band.
-        """
+        """The problems of one band."""
         if band not in self.bands:
             raise SpecError(f"received band {band!r}; accepted: {', '.join(BANDS)}", "Use one of these bands.")
         return self.bands[band]

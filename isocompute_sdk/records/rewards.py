@@ -163,23 +163,16 @@ def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
-    """The reward that most runs have.
-
-    Args:
-        runs_with: (metric, evaluation set) -> number of runs that have it.
-
-    Raises:
-        RecordError: no reward, or several measurements with unknown names.
-    """
+    """The reward that most runs have."""
     asked, best = undecided(runs_with), headline(runs_with)
     have = sorted({metric for metric, _ in runs_with})
     if best is None:
         raise RecordError(
             f"no reward was measured: these runs have {', '.join(have)}, which are diagnostics, settings or parts of a "
             "reward; accepted: an evaluation, or the training reward",
-            "If one of them is the reward, name it: metric=...",
+            "If one of them is the reward, name it with --metric (metric=).",
             options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
-        ).in_shell("If one of them is the reward, name it with --metric.")
+        )
     if asked:
         raise RecordError(
             f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
@@ -189,12 +182,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
 
 
 def training_reward_note(metric: str, *, asked: bool) -> Note:
-    """The warning that an answer is about the training reward.
-
-    Args:
-        metric: its name.
-        asked: whether it was asked for, or stands in for an evaluation.
-    """
+    """The warning that an answer is about the training reward."""
     why = "is" if asked else "is used, since no evaluation was logged and no metric was asked for. It is"
     return Note(
         "training-reward-only",
@@ -267,9 +255,6 @@ def no_rise(curves: Iterable[Array]) -> bool:
 
     Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
     of the others exceeds what noise does.
-
-    Args:
-        curves: values of each run in order.
 
     Returns:
         False also where there are too few values to tell.
@@ -445,9 +430,9 @@ def _metric_columns(
         if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
-                f'Pass its name, e.g. metric="avg@4", or rename the column {bare!r} to the metric\'s name.',
+                f"""Add its name, e.g. --metric avg@4 (metric="avg@4"), or rename column {bare!r} to the metric's name.""",
                 column=bare,
-            ).in_shell(f"Add its name, e.g. --metric avg@4, or rename the column {bare!r} to the metric's name.")
+            )
         if metric in wide:
             message = f"columns {bare!r} and {metric!r} both hold the metric {metric!r}"
             raise wrong_column(message, "Remove one.", [bare])

@@ -435,11 +435,7 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
 
 
 def check_runs(runs: object) -> RunSet:
-    """The argument, if it is a `RunSet`.
-
-    Raises:
-        RecordError: anything else, such as a path or a frame that has not been read yet.
-    """
+    """The argument, if it is a `RunSet`."""
     if isinstance(runs, RunSet):
         return runs
     raise RecordError(
@@ -470,11 +466,7 @@ def _series(run: pl.DataFrame) -> RunSeries:
 
 
 def select(frame: pl.DataFrame, predicates: Sequence[pl.Expr], conditions: Mapping[str, object]) -> pl.DataFrame:
-    """The rows that meet every predicate and condition; see `RunSet.filter`.
-
-    Raises:
-        RecordError: no such column, or no row is left.
-    """
+    """The rows that meet every predicate and condition; see `RunSet.filter`."""
     for predicate in predicates:
         if not hasattr(predicate, "meta"):
             raise RecordError(

@@ -63,10 +63,9 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
     rows = _with_samples(rows, options.metric)
-    again: tuple[Note, ...] = ()
     if options.lenient and options.on_duplicate == "error":
-        rows, again = _without_repeats(rows, options.metric, named.source)
-    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out, *again)
+        rows = _without_repeats(rows, options.metric)
+    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
 
 
 def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -80,31 +79,22 @@ def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
     return rows.with_columns(named.otherwise("metric").alias("metric"))
 
 
-def _without_repeats(rows: pl.DataFrame, asked: str | None, source: Source) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
     """Rows without those that repeat an evaluation with its value, or one of a metric that nobody asked about."""
     import polars as pl
 
     place = [*KEY, _place()]
     if not rows.select(place).is_duplicated().any():
-        return rows, ()
+        return rows
     likely = headline(measured_in(rows))
     decides = asked or (likely[0] if likely is not None else None)
     kept = rows.with_columns(_place()).unique([*KEY, _PLACE, "value"], keep="first", maintain_order=True)
-    kept = pl.concat(
+    return pl.concat(
         [
             kept.filter(pl.col("metric") == decides),
             kept.filter(pl.col("metric") != decides).unique([*KEY, _PLACE], keep="last", maintain_order=True),
         ]
     ).drop(_PLACE)
-    dropped = rows.join(kept.select(ROW, "metric", "eval_set"), on=[ROW, "metric", "eval_set"], how="anti")
-    if dropped.is_empty():
-        return rows, ()
-    names = ", ".join(dropped["metric"].unique().sort())
-    message = (
-        f"{source.locate(dropped[ROW][0])}: the run has {names} twice at this step ({dropped.height} such values); the "
-        "last one counts."
-    )
-    return kept, (Note("rows-repeated", "info", message, {"values": dropped.height}),)
 
 
 def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
@@ -134,11 +124,6 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
     like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere. A
     learning rate that follows a schedule is the largest of its run.
-
-    Args:
-        frame: the rows, typed.
-        source: where each stood.
-        prefix: put before run ids that are made from the configuration.
 
     Raises:
         RecordError: an empty run_id or group size, or a run that changes.
@@ -271,11 +256,7 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
 
 
 def name_columns(given: object, options: Options, source: Source) -> Named:
-    """Split the columns of `given` into known ones (by canonical name) and others, which may be metrics.
-
-    Raises:
-        RecordError: not a table, two columns of one meaning, unequal lengths, no rows.
-    """
+    """Split the columns of `given` into known ones (by canonical name) and others, which may be metrics."""
     import polars as pl
 
     as_given = as_mapping(given)
@@ -546,11 +527,7 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
 
 
 def check_on_duplicate(value: str) -> None:
-    """Raise on a value that is not an `OnDuplicate`.
-
-    Raises:
-        RecordError: naming the two that are.
-    """
+    """Raise on a value that is not an `OnDuplicate`."""
     if value not in ("error", "last"):
         raise RecordError(
             f"on_duplicate: received {value!r}; accepted: 'error', 'last'",

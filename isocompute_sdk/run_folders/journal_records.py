@@ -102,15 +102,7 @@ KINDS: dict[str, Document[Any]] = {one.kind: one for one in (RUN, EVALUATION, ST
 
 
 def check(record: Mapping[str, Any], where: str) -> str:
-    """The kind of a record that is as declared; records of other kinds are not looked into.
-
-    Args:
-        record: one line.
-        where: file and line, for errors.
-
-    Raises:
-        RecordError: no kind, another schema version, or a field of the wrong type.
-    """
+    """The kind of a record that is as declared; records of other kinds are not looked into."""
     kind = record.get("kind")
     if not isinstance(kind, str):
         raise RecordError(f"{where}: received kind {kind!r}; accepted: {', '.join(KINDS)}", REMEDY)
@@ -131,11 +123,7 @@ def check(record: Mapping[str, Any], where: str) -> str:
 
 
 def notes(path: Path) -> tuple[Note, ...]:
-    """Notes that the records of a journal carry, each once; empty if the file is missing.
-
-    Raises:
-        RecordError: a whole line is no record.
-    """
+    """Notes that the records of a journal carry, each once; empty if the file is missing."""
     carried = [note for record in read(path) for note in record.get("notes") or ()]
     try:
         return unique(Note(**note) for note in carried)
@@ -183,11 +171,7 @@ START = Document("run-start", 2, Start, signed=False, remedy=REMEDY, indent=None
 
 
 def read_starts(path: Path) -> list[Start]:
-    """Every start in the file, without a last line that is still being written; empty if the file is missing.
-
-    Raises:
-        RecordError: a whole line is no start, or the file cannot be read.
-    """
+    """Every start in the file, without a last line that is still being written; empty if the file is missing."""
     if not path.exists():
         return []
     with files.open_input(path, what="the starts of a run", error=RecordError) as file:

@@ -66,14 +66,6 @@ class Journal:
     ) -> dict[str, Any]:
         """Write one record and return it.
 
-        Args:
-            kind: evaluation, step or end.
-            step: updates done.
-            rollouts: training rollouts generated so far.
-            tokens: training tokens sampled so far.
-            durable: wait until the line is on the disk, so that it survives a power cut.
-            **fields: further fields.
-
         Raises:
             OSError: the disk is full; the file still ends with a whole line.
         """
@@ -128,11 +120,7 @@ def record(
 
 
 def append_line(path: Path, text: str, *, durable: bool = False) -> None:
-    """Append one line to a file; an incomplete write is removed again.
-
-    Raises:
-        OSError: not everything could be written.
-    """
+    """Append one line to a file; an incomplete write is removed again."""
     line = (text + "\n").encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:

@@ -165,12 +165,7 @@ STARTED = Document("run-started", 1, Started)
 
 
 def write_spec(folder: str | Path, run: RunSpec, *, longer: bool = False) -> Path:
-    """Keep the run beside its measurements; with `longer` a run that has some may get more steps.
-
-    Raises:
-        RecordError: the folder holds measurements of another run. Options of the backend may differ: those of one
-            run are the backend's to judge.
-    """
+    """Keep the run beside its measurements; with `longer` a run that has some may get more steps."""
     target = Path(folder)
     earlier = read_spec(target)
     if earlier is not None and earlier != run and has_begun(target):
@@ -236,11 +231,7 @@ def _requested(folder: Path) -> RunSpec | None:
 
 
 def find_runs(folder: str | Path) -> tuple[Path, ...]:
-    """Run folders at or below `folder`, in natural order (n4 before n16).
-
-    Raises:
-        RecordError: there is none.
-    """
+    """Run folders at or below `folder`, in natural order (n4 before n16)."""
     top = Path(folder)
     if not top.is_dir():
         told = f"{top} is a file; accepted: a folder" if top.exists() else f"no such folder: {top}"
@@ -261,16 +252,7 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
 
 
 def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "isocompute") -> RunSet:
-    """Everything measured so far by the runs at or below a folder; a half-written last line is left out.
-
-    Args:
-        folder: folder of a run, or one above several.
-        file: name of the journal in the folder of a run.
-        format: log format of the journal.
-
-    Raises:
-        RecordError: there is no journal yet, or one cannot be read.
-    """
+    """Everything measured so far by the runs at or below a folder; a half-written last line is left out."""
     journals = [run / file for run in find_runs(folder)]
     begun = [path for path in journals if path.exists()]
     if not begun:

@@ -2,14 +2,12 @@
 
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.budget import UNITS, Budget, Unit
-from isocompute_sdk.specs.executor import ExecutorSpec, Supervision
-from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.recipe import PRESET_NAMES, PresetName, Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, Hardware, RunSpec
-from isocompute_sdk.specs.study import Study
+from isocompute_sdk.specs.study import ExecutorSpec, ProblemSource, Study, Supervision
 from isocompute_sdk.specs.sweep import Allocation, Sweep
+from isocompute_sdk.specs.syntax.plain_yaml import dump_spec, json_schema, load_spec, load_study, parse_spec
 from isocompute_sdk.specs.syntax.quantities import Count, Quantity, parse_count
-from isocompute_sdk.specs.syntax.spec_files import dump_spec, json_schema, load_spec, load_study, parse_spec
 from isocompute_sdk.specs.throughput import Throughput
 
 __all__ = [

@@ -133,8 +133,8 @@ class Throughput(Spec):
         if self.rollouts_per_second is None:
             raise SpecError(
                 "rollouts_per_second is not known; hours and money need it",
-                "Give Throughput(..., rollouts_per_second=...), or a budget in rollouts or tokens.",
-            ).in_shell("Add --rollouts-per-second, or a budget in rollouts or tokens.")
+                "Add --rollouts-per-second (rollouts_per_second=), or a budget in rollouts or tokens.",
+            )
         return self.rollouts_per_second
 
     def speed_share(self, rollouts_per_batch: float) -> float:
@@ -166,8 +166,8 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
-                "Give gpu_exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.",
-            ).in_shell("Add --gpu-exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.")
+                "Add --gpu-exponent, 1 for ideal scaling (gpu_exponent=), or measure runs with two numbers of GPUs.",
+            )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
         return self.replace(
@@ -228,8 +228,8 @@ class Throughput(Spec):
         if self.usd_per_gpu_hour is None:
             raise SpecError(
                 "usd_per_gpu_hour is not known; a cost in usd needs the price of a GPU-hour",
-                "Give Throughput(..., usd_per_gpu_hour=...), or a budget in gpu_hours or rollouts.",
-            ).in_shell("Add --usd-per-gpu-hour, or a budget in gpu_hours or rollouts.")
+                "Add --usd-per-gpu-hour (usd_per_gpu_hour=), or a budget in gpu_hours or rollouts.",
+            )
         return self.usd_per_gpu_hour
 
     def tokens(self, rollouts: float) -> float:
@@ -241,8 +241,8 @@ class Throughput(Spec):
         if self.tokens_per_rollout is None:
             raise SpecError(
                 "tokens_per_rollout is not known; a cost in tokens needs the mean length of a rollout",
-                "Give Throughput(..., tokens_per_rollout=...), or a budget in rollouts.",
-            ).in_shell("Add --tokens-per-rollout, or a budget in rollouts.")
+                "Add --tokens-per-rollout (tokens_per_rollout=), or a budget in rollouts.",
+            )
         return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
 
     def summary(self) -> str:

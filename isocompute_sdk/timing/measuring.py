@@ -1,4 +1,4 @@
-"""Fit a `Throughput` to logged seconds per step: overhead, latency floor, rate, response growth, GPU scaling.
+"""Fit a `Throughput` to logged seconds per step, of runs or of a probe at three batches.
 
 The model is that of `specs.Throughput`. It is linear in overhead, floor and seconds per rollout, which are fitted by
 non-negative least squares with relative weights:
@@ -11,14 +11,14 @@ sampling times, or by a changing L; otherwise both count as overhead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.errors import FitError
+from isocompute_sdk.errors import FitError, SpecError
 from isocompute_sdk.ingest.formats.log_format import (
     EVALUATION_ROLLOUTS,
     EVALUATION_SECONDS,
@@ -28,12 +28,66 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
 )
 from isocompute_sdk.ingest.formats.registry import names_of
-from isocompute_sdk.specs.throughput import Measurement, Throughput
+from isocompute_sdk.specs import RunSpec, Study
+from isocompute_sdk.specs.throughput import TRADE_OFF_SPAN, Measurement, Throughput
+from isocompute_sdk.training.backend import BackendInfo
 
 if TYPE_CHECKING:
     import polars as pl
 
     from isocompute_sdk.records import RunSet
+
+STEPS = 10
+BATCHES = 3
+SAVE_OPTION = "save_every_steps"
+"""Backend option: its default would save a run of ten steps after every step."""
+
+
+def probe_pairs(study: Study) -> tuple[tuple[int, int], ...]:
+    """Three pairs (n, B_p) with batches at least 4x apart: the ends and the middle of the study's sweep.
+
+    If the sweep's batches span less than 16x, or the study has no sweep: the sweep's middle n, or 8, at 1, 4 and 16
+    times the recipe's smallest B_p.
+    """
+    sweep, floor = study.sweep, study.recipe.min_problems_per_batch
+    if sweep is not None:
+        pairs = sorted(sweep.pairs, key=lambda pair: pair[0] * pair[1])
+        if pairs[-1][0] * pairs[-1][1] >= TRADE_OFF_SPAN**2 * pairs[0][0] * pairs[0][1]:
+            middle = (pairs[0][0] * pairs[0][1] * pairs[-1][0] * pairs[-1][1]) ** 0.5
+            between = min(pairs[1:-1], key=lambda pair: abs(pair[0] * pair[1] - middle), default=pairs[0])
+            return (pairs[0], between, pairs[-1])
+    sizes = (8,) if sweep is None else tuple(sorted(sweep.group_size))
+    return tuple((sizes[len(sizes) // 2], floor * 4**i) for i in range(BATCHES))
+
+
+def probe_runs(
+    study: Study, backend: BackendInfo, pairs: Sequence[tuple[int, int]], steps: int = STEPS
+) -> tuple[RunSpec, ...]:
+    """One short run per pair, evaluated at both ends, so that evaluations are timed separately."""
+    if steps < 3:
+        raise SpecError(f"steps = {steps}; accepted: 3 or more, since the first is left out", "Measure more steps.")
+    options = dict(study.options)
+    if any(option.name == SAVE_OPTION for option in backend.options):
+        options.setdefault(SAVE_OPTION, steps)
+    folder = f"{study.output_dir.rstrip('/')}/{study.name}-probe"
+    return tuple(
+        RunSpec(
+            run_id=(run_id := f"probe-n{n}-bp{bp}"),
+            model=study.model,
+            data=study.data,
+            recipe=study.recipe,
+            group_size=n,
+            problems_per_batch=bp,
+            update_steps=steps,
+            evaluation=study.evaluation.replace(every_steps=steps, count=None),
+            hardware=study.hardware,
+            backend=backend.name,
+            options=options,
+            output_dir=f"{folder}/{run_id}",
+        )
+        for n, bp in pairs
+    )
+
 
 Array = npt.NDArray[np.float64]
 BLOCKS = 10
@@ -120,17 +174,8 @@ def measure(
 def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int | None) -> Throughput | None:
     """What a budget needs and was not given, from what the runs logged.
 
-    Args:
-        given: what the user stated; it stays.
-        runs: the runs, with step metrics as far as they were logged.
-        timed: whether seconds are needed; otherwise tokens alone.
-        gpus: GPUs of the runs; None if nobody said.
-
     Returns:
         The throughput; `given` where the runs add nothing.
-
-    Raises:
-        FitError: the runs log seconds, and nobody said on how many GPUs.
     """
     stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     if not timed:
@@ -145,8 +190,8 @@ def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int |
     if gpus is None:
         raise FitError(
             "these runs log their seconds per step, but not the number of GPUs",
-            "Add the GPUs to the budget, '500 GPU-hours on 8xH100', or give Hardware(gpus=8).",
-        ).in_shell("Add --gpus N, or write '500 GPU-hours on 8xH100'.")
+            "Add --gpus N (gpus= of Hardware), or write '500 GPU-hours on 8xH100'.",
+        )
     return speed.replace(**stated)
 
 
@@ -238,8 +283,8 @@ def _seconds_model(
     if fitted["slope"][0] <= 0:
         raise FitError(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
-            "Measure larger batches, where the hardware is busy, or give Throughput(...) by hand.",
-        ).in_shell("Measure larger batches, where the hardware is busy, or plan with --rollouts-per-second.")
+            "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",
+        )
     times = _t(level, freedom)
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches
@@ -340,9 +385,6 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
         runs: evaluations and step metrics.
         gpus: GPUs of all runs, or by run id.
         seconds: metric that holds the seconds of a step; None to look for one.
-
-    Raises:
-        FitError: no times are logged, GPUs of a run are missing, or seconds are not above 0.
     """
     import polars as pl
 
@@ -361,8 +403,8 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if steps.is_empty():
         raise FitError(
             f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name the metric with seconds=..., or run `isocompute run --probe`.",
-        ).in_shell("Log seconds per step, name the metric with --seconds, or measure: isocompute run STUDY --probe.")
+            "Log seconds per step, name the metric: --seconds (seconds=), or measure: isocompute run --probe.",
+        )
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)

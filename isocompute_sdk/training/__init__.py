@@ -17,9 +17,9 @@ from isocompute_sdk.training.backend import (
     read_options,
     run_folder,
 )
+from isocompute_sdk.training.framework import ScriptBackend
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.rendering import comment, heredoc, render, sh
-from isocompute_sdk.training.script_backend import ScriptBackend
 
 __all__ = [
     "Backend",

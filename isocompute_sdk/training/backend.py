@@ -244,11 +244,7 @@ def this_interpreter() -> dict[str, str]:
 
 
 def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
-    """Raise one error that lists all refusing notes.
-
-    Raises:
-        BackendError: at least one note has severity `refuse`.
-    """
+    """Raise one error that lists all refusing notes."""
     refused = [note for note in notes if note.severity == "refuse"]
     if not refused:
         return

@@ -137,7 +137,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
         unit: what the framework counts: "update" (optimiser step), or "update step" if a batch can have several.
 
     Returns:
-        A refusal, `warmup-longer-than-run` or `warmup-starts-at-zero`; empty without a warm-up.
+        A refusal or `warmup-longer-than-run`; empty without a warm-up.
     """
     warmup = run.recipe.warmup_steps
     if warmup == 0:
@@ -150,13 +150,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
             "learned. Use more update_steps, or recipe.warmup_steps = 0."
         )
         return [unsupported("update_steps", message, **data)]
-    if reached < 1:
-        return warmup_unfinished(run, updates, reached, unit)
-    message = (
-        f"warm-up of {warmup} steps: {unit} u has the learning rate times min(1, (u - 1) / {warmup}), so the first "
-        "one does not change the policy."
-    )
-    return [Note("warmup-starts-at-zero", "info", message, data)]
+    return warmup_unfinished(run, updates, reached, unit)
 
 
 def warmup_unfinished(run: RunSpec, updates: int, reached: float, unit: str = "update") -> list[Note]:
@@ -203,14 +197,7 @@ def zero_variance_filters(reason: str) -> Callable[[Case[Any]], Iterator[Note]]:
 def std_epsilon(
     framework: str, added: float, *, with_ppo: str = "", remark: str = ""
 ) -> Callable[[Case[Any]], Iterator[Note]]:
-    """A check for a framework that adds a fixed number to a group's deviation instead of std_epsilon.
-
-    Args:
-        framework: its name.
-        added: the number.
-        with_ppo: what it does with PPO's advantages instead.
-        remark: ends the message.
-    """
+    """A check for a framework that adds a fixed number to a group's deviation instead of std_epsilon."""
 
     def check(case: Case[Any]) -> Iterator[Note]:
         epsilon, n = case.recipe.std_epsilon, case.run.group_size
@@ -218,7 +205,7 @@ def std_epsilon(
             return
         if case.ppo and with_ppo:
             message = f"std_epsilon = {epsilon:g}: {framework} {with_ppo}"
-            yield Note("std-epsilon-fixed", "info", message, {"std_epsilon": epsilon})
+            yield Note("framework-differs", "info", message, {"std_epsilon": epsilon})
             return
         # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
         change = abs(epsilon - added) * math.sqrt(n)
@@ -231,7 +218,7 @@ def std_epsilon(
             message += f" Set recipe.std_epsilon to {added:g} to state what happens."
             yield unsupported("recipe.std_epsilon", message, **data)
         elif change:
-            yield Note("std-epsilon-fixed", "info" if change <= MAX_CHANGE else "warning", message, data)
+            yield Note("framework-differs", "info" if change <= MAX_CHANGE else "warning", message, data)
 
     return check
 
@@ -254,12 +241,7 @@ def several_gpu_counts(case: Case[Any], advice: str = "Name one number of GPUs."
 
 
 def batch_not_divisible(run: RunSpec, divisor: int) -> list[Note]:
-    """A refusal of a batch whose rollouts cannot be shared equally.
-
-    Args:
-        run: the run; a batch is split into `updates_per_batch` updates.
-        divisor: number of GPUs.
-    """
+    """A refusal of a batch whose rollouts cannot be shared equally."""
     updates = run.recipe.updates_per_batch
     rollouts = run.rollouts_per_batch // updates
     rest = rollouts % divisor

@@ -110,9 +110,6 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
     n, B_p, M, C and the fields of `COMPARED` come first, under our names; settings of the objective follow where the
     script sets them to something else, under the framework's. The script is one of a shell, whose variables, arrays and
     configuration files are filled in as far as it says them, a Python file, or a saved configuration.
-
-    Raises:
-        BackendError: the backend has no settings, or the script is not one of its framework.
     """
     writer = _writer(backend, name)
     settings = writer.settings(run)

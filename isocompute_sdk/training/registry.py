@@ -30,12 +30,7 @@ def backend_of(runs: RunSet) -> str | None:
 
 
 def load(name: str) -> Backend:
-    """Import the backend registered as `name` and return one instance.
-
-    Raises:
-        BackendError: no entry point or several have that name, import or construction fails (the cause is chained), or
-            the object is not a backend of that name.
-    """
+    """Import the backend registered as `name` and return one instance."""
     candidate, origin = _BACKENDS.load(name, lambda found: found())
     if not isinstance(candidate, Backend):
         missing = [m for m in ("name", "describe", "preflight", "script", "prepare") if not hasattr(candidate, m)]

@@ -26,9 +26,6 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     top; `strict` stops the script at the first error; `folder` creates the run folder. A script that prepares problem
     rows takes `place` (interpreter, model, run folder), `prepare` (the steps before training) and, at its end, `files`
     (what it carries). They read `run`, `folder`, `notes`, `documents` and `beside`, which `ScriptBackend` gives.
-
-    Raises:
-        BackendError: an undefined variable, a malformed template, or a value that a filter refuses.
     """
     try:
         return _compiled(template).render(dict(context))
@@ -62,11 +59,7 @@ def _word(value: str | float | Undefined) -> str:
 
 
 def sh(value: str | int | float) -> str:
-    """One shell word that expands to exactly `value`, newlines and unicode included.
-
-    Raises:
-        BackendError: the value is not text or a number, contains a NUL, or is not valid Unicode.
-    """
+    """One shell word that expands to exactly `value`, newlines and unicode included."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BackendError(
             f"received {value!r} for one word of a script; accepted: text, a whole number or a decimal",
@@ -93,12 +86,7 @@ def comment(text: str, *, indent: str = "", width: int = 100) -> str:
 
 
 def heredoc(text: str, delimiter: str) -> str:
-    """`text` as the body of a heredoc with a quoted delimiter, which bash copies byte for byte.
-
-    Raises:
-        BackendError: a line equals the delimiter, so bash would run the rest as commands; or the text contains a NUL
-            or is not valid Unicode.
-    """
+    """`text` as the body of a heredoc with a quoted delimiter, which bash copies byte for byte."""
     body = _encodable(text)
     if delimiter in body.split("\n"):
         raise BackendError(

@@ -60,8 +60,9 @@ def start(backend: str, work: Path, bin_folder: Path, site: Path | None) -> tupl
     return done.returncode, done.stderr.decode(), noted.read_text().split()
 
 
-@pytest.mark.parametrize("backend", sorted(FRAMEWORKS))
-@pytest.mark.parametrize("release", ["0.1.0", "9.0.0", "{}.post1", "{}rc1"])
+@pytest.mark.parametrize(
+    ("backend", "release"), [("openrlhf", "0.1.0"), ("trl", "9.0.0"), ("verl", "{}.post1"), ("verl", "{}rc1")]
+)
 def test_a_script_names_another_release_before_it_takes_a_gpu(
     backend: str, release: str, work: Path, bin_folder: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from isocompute_openrlhf.flags import VERSION as OPENRLHF_VERSION
 from isocompute_sdk.ingest import Diagnosis, RunMap, diagnose, propose, read_mapped
 from isocompute_sdk.ingest.formats import registry as formats
 from isocompute_sdk.records import RunSet
@@ -30,12 +29,9 @@ from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION
 from tests.backends.framework_runs import contract_run
-from tests.backends.openrlhf.inputs import start as start_openrlhf
-from tests.backends.openrlhf.inputs import write_inputs, write_site
-from tests.backends.openrlhf.real_parser import RealParser
 from tests.backends.programs import load
 from tests.backends.verl.writers import Writers
-from tests.backends.wheels import ANY_LINUX, cached_wheel
+from tests.backends.wheels import cached_wheel
 
 SMALL_TORCH = Path(__file__).parent / "torch_runner" / "small_run"
 
@@ -44,17 +40,6 @@ def run_of(backend: str, **changes: Any) -> RunSpec:
     small = {"group_size": 2, "problems_per_batch": 3, "update_steps": 7}
     evaluation = Evaluation(every_steps=3, samples=4, n_problems=2)
     return contract_run(**{"backend": backend, "evaluation": evaluation, **small, **changes})
-
-
-def of_openrlhf(top: Path) -> Path:
-    """OpenRLHF's own parser, logger and TensorBoard writer around the script's programs, killed once and resumed."""
-    run = run_of("openrlhf", options={"save_every_steps": 2})
-    parser = RealParser(cached_wheel("openrlhf", OPENRLHF_VERSION, *ANY_LINUX))
-    site, work = write_site(top / "site", parser), write_inputs(top / "work", run)
-    assert start_openrlhf(run, site, work, LOGGING="real", STOP_AFTER_STEP="5").returncode == 9
-    finished = start_openrlhf(run, site, work, LOGGING="real")
-    assert finished.returncode == 0, finished.stderr
-    return work / "runs" / "contract"
 
 
 def of_verl(top: Path) -> Path:
@@ -156,7 +141,6 @@ def launched(top: Path, name: str) -> Path:
 
 
 WRITERS: dict[str, Callable[[Path], Path]] = {
-    "openrlhf": of_openrlhf,
     "verl": of_verl,
     "trl": of_trl,
     "torch": of_torch,
@@ -174,9 +158,11 @@ class Written:
 
 @pytest.fixture(scope="module", params=registry.available())
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    top = tmp_path_factory.mktemp(request.param)
-    writer = WRITERS.get(request.param)
-    folder = launched(top, request.param) if writer is None else writer(top)
+    if request.param == "openrlhf":
+        _, folder = request.getfixturevalue("resumed_openrlhf")
+    else:
+        writer = WRITERS.get(request.param, lambda top: launched(top, request.param))
+        folder = writer(tmp_path_factory.mktemp(request.param))
     return Written(request.param, folder, registry.load(request.param).read_records(folder))
 
 
@@ -235,7 +221,7 @@ def test_times_and_context_come_with_the_rows(written: Written) -> None:
         asked += ("filter", "off_policy", "updates_per_batch")
         assert {name: info.context[name] for name in asked} == {name: run.context()[name] for name in asked}
         assert info.context["learning_rate"] is not None
-    if written.name in WRITERS:
+    if written.name in (*WRITERS, "openrlhf"):
         ours, anybodys = (read_timings(runs, 1, None) for runs in (written.records, RunSet.read(written.folder)))
         for field in fields(ours):
             np.testing.assert_array_equal(getattr(ours, field.name), getattr(anybodys, field.name))

@@ -1,7 +1,8 @@
-"""Every example of tutorials and pages runs, and shows numbers that come out."""
+"""Tutorials and pages run and show what comes out; every fault is shown by a test."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,6 @@ def test_a_notebook_runs_and_shows_what_comes_out(path: Path, tmp_path: Path) ->
         ]
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, *NOTEBOOKS], ids=lambda path: path.stem)
-def test_a_tutorial_asks_a_question(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    (title, *_) = [line for line in text.replace('"', "").splitlines() if line.lstrip().startswith("# ")]
-    assert "?" in title
-
-
 @pytest.mark.parametrize("path", [*TUTORIALS, *NOTEBOOKS, *PAGES], ids=lambda path: path.stem)
 def test_no_document_names_a_folder_of_some_machine_or_is_large(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -67,3 +61,12 @@ def test_numbers_that_do_not_come_out_are_found() -> None:
 def test_what_a_fence_is_follows_from_its_language_and_the_paragraph_above() -> None:
     text = "`a/b.py`: code.\n\n```python\nx\n```\n\nText.\n\n```python\ny\n```\n```bash no-run\nz\n```\n"
     assert [(block.file, block.example) for block in blocks(text)] == [("a/b.py", False), (None, True), (None, False)]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / "docs/faults.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_a_fault_is_shown_by_a_test(path: str, name: str) -> None:
+    assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")

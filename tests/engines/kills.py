@@ -11,20 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Study
 from tests import killing
 from tests.processes import HANG_SECONDS, wait_for
+from tests.studies import make_study
 
-STUDY = Study.model_validate(
-    {
-        "name": "kills",
-        "model": "simulation",
-        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
-        "recipe": "easy",
-        "sweep": {"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
-        "backend": "simulator",
-        "supervision": {"retries": 20, "retry_after_seconds": 0.2},
-    }
+STUDY = make_study(
+    name="kills",
+    sweep={"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
+    supervision={"retries": 20, "retry_after_seconds": 0.2},
 )
 CONTROLLER = """
 import os

@@ -51,8 +51,3 @@ def test_intervals_hold_as_often_as_they_say(found: Backtest, distance: str) -> 
 
 def test_no_interval_leaves_the_range_of_the_metric(found: Backtest) -> None:
     assert all(0 <= row.low <= row.high <= 1 for row in found.rows if row.low is not None and row.high is not None)
-
-
-def test_the_weights_cover_every_family(program: ModuleType) -> None:
-    assert set(program.WEIGHTS) == set(program.EVERY_FAMILY)
-    assert sum(program.WEIGHTS.values()) == pytest.approx(1.0, abs=0.01)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign
@@ -74,50 +73,12 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twice(place: Path) -> None:
-    found = RunSet.read(place)
-    assert {(run.group_size, run.rollouts) for run in found.runs()} == {(2, 320.0), (8, 320.0)}
-    assert found.eval_sets == ("train", "train_probe", "validation")
-    assert found.series("avg@4", "validation")[0].step_T[0] == 0
-    (context, _), *others = found.context_groups(ignore=("learning_rate",))
-    assert (context["model"], context["algorithm"], context["n_problems"]) == ("model", "grpo", 32)
-    assert not others
-    # The recipe's learning rate is high enough for this to be learned at once.
-    rewards = {series.group_size: series.value_T for series in found.series("train_reward")}
-    assert all(np.mean(values[-3:]) > np.mean(values[:3]) + 0.3 for values in rewards.values())
-    for run in store.find_runs(place):
-        status = store.RunWatch(run).status()
-        assert (status.state, status.step) == ("finished", status.update_steps)
-        last = [one for one in journal_records.read(run / "metrics.jsonl") if one.get("eval_set") == "validation"][-1]
-        assert len(last["pass_counts"]) == 8
-        assert status.headline == ("avg@4", np.mean(last["pass_counts"]) / last["samples"])
-    again = carry_out(make_study().expand(), registry.load("torch"), LocalExecutor(2), place)
-    assert [result.started for result in again] == [False, False]
-
-
-@pytest.mark.slow
 def test_a_campaign_fits_best_at_k_beside_its_reward(place: Path, tmp_path: Path) -> None:
     root, study = shutil.copytree(place, tmp_path / "copy"), make_study().replace(budget=2_000)
     fits = Campaign(study, root, executor=LocalExecutor(1), fit_options={"pool": ("learning_rate",)}).fit()
     assert fits.metric == "avg@4"
     assert fits.runs is not None
     assert RunSet.from_dict(fits.runs).metrics == ("avg@4", "best@2", "best@4")
-
-
-@pytest.mark.slow
-def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path, tmp_path: Path) -> None:
-    runs, backend = make_study().expand()[:1], registry.load("torch")
-    made(tmp_path)
-
-    def interrupt(statuses: tuple[store.RunStatus, ...]) -> None:
-        if statuses[0].step >= 12:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, backend, LocalExecutor(1, poll_seconds=0.05), tmp_path, interrupt)
-    carry_out(runs, backend, LocalExecutor(1), tmp_path)
-    (stopped,) = store.find_runs(tmp_path)
-    assert records(stopped) == records(place / "runs" / "small" / stopped.name)
 
 
 @pytest.mark.slow

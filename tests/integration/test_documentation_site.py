@@ -15,7 +15,7 @@ from isocompute_sdk.cli.app import app
 from isocompute_sdk.laws.catalogue import published_names
 from isocompute_sdk.planning.plan import VerdictKind
 from isocompute_sdk.specs import Study, json_schema, load_study
-from isocompute_sdk.specs.executor import available, executor_type
+from isocompute_sdk.specs.study import available, executor_type
 
 pytestmark = pytest.mark.slow
 """The build takes half a minute; `.ci/run` has a stage of its own for it."""

@@ -22,7 +22,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import find_runs, read_best
 from tests.backends.torch_runner.conftest import configurations, tokenizer
-from tests.processes import wait_for
+from tests.processes import ok, wait_for
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -62,7 +62,7 @@ def write_study(folder: Path, isocompute: Command, family: str, reward: str, gro
         with (folder / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("question", "answer"), *((f"{n}*2=", 7) for n in numbers)])
         options = ("--reward", "reward.py") if reward == "maths" else ()
-        assert isocompute("problems", f"{name}.csv", "--output", f"{name}.jsonl", *options).returncode == 0
+        ok(isocompute("problems", f"{name}.csv", "--output", f"{name}.jsonl", *options))
     if reward != "maths":
         (folder / "reward.py").write_text(FIRST_DIGIT.replace("HOLD", repr(str(folder / "hold"))))
     (folder / "study.yaml").write_text(STUDY.format(groups=groups, rollouts=rollouts))
@@ -98,8 +98,7 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
     write_study(folder, isocompute, family, reward, groups, rollouts)
     first = f"n{groups[0]}-bp4-seed0"
     kill_while_it_trains(folder, first, 8)
-    done = isocompute("run", "study.yaml", "--parallel", "1")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("run", "study.yaml", "--parallel", "1"))
     for run in find_runs(folder / "runs"):
         records: list[dict[str, Any]] = journal_records.read(run / "metrics.jsonl")
         steps = [one["step"] for one in records if one["kind"] == "step"]
@@ -118,9 +117,8 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
     # The next command that is printed is one that can be pasted.
     printed = [line for line in done.stdout.splitlines() if line.startswith("next: ")][-1]
     fit = shlex.split(printed.removeprefix("next: "))
-    assert isocompute(*fit[1:]).returncode == 0
-    planned = isocompute("allocate", *fit[2:], "--budget", "4000", "--json")
-    assert planned.returncode == 0, planned.stderr
+    ok(isocompute(*fit[1:]))
+    planned = ok(isocompute("allocate", *fit[2:], "--budget", "4000", "--json"))
     plan = json.loads(planned.stdout)
     assert plan["group_size"] * plan["problems_per_batch"] * plan["update_steps"] == plan["rollouts"] <= 4000
     assert "finished" in isocompute("status", "runs/mine").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -32,14 +31,6 @@ PYTHON = """#!/bin/bash
 exec 8>> "run-$(basename "${@: -1}")"
 flock -n 8 || { echo "${@: -1}" >> clashes; exit 70; }
 exec INTERPRETER "$@"
-"""
-CAMPAIGN = """
-from pathlib import Path
-from isocompute_sdk.campaigns.campaign import Campaign
-from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.specs import load_study
-executor = LocalExecutor(2, poll_seconds=0.05)
-Campaign(load_study("study.yaml"), "campaign", executor=executor, fit_options={"draws": 20}, base=Path.cwd()).run()
 """
 KILLS = 10
 
@@ -97,43 +88,3 @@ def test_ten_kills_while_the_built_in_runner_trains_change_no_record(tmp_path: P
     assert {run.run_id: records(place / run.output_dir) for run in study.expand()} == expected
     assert not (place / "clashes").exists()
     assert training(place) == []
-
-
-def designed(folder: Path) -> Place:
-    """A study whose pilot is chosen while it goes on, and an interpreter that notes clashes."""
-    study = make_study().replace(
-        sweep=None,
-        budget=20_000,
-        pilot={"slots": 2, "largest_share": 0.3},
-        supervision={"retry_after_seconds": 0.1},
-    )
-    return Place(made(folder), study, CAMPAIGN, PYTHON)
-
-
-def measured(folder: Path) -> dict[str, object]:
-    """Records of every run, and every decision."""
-    runs = {path.parent.name: records(path.parent) for path in folder.glob("runs/small/*/metrics.jsonl")}
-    return {**runs, **{path.name: path.read_bytes() for path in folder.glob("campaign/decisions/*.json")}}
-
-
-@pytest.mark.slow
-def test_a_whole_campaign_of_the_built_in_runner_is_the_same_after_three_kills(tmp_path: Path) -> None:
-    whole, place = designed(tmp_path / "whole"), designed(tmp_path / "killed")
-    began = time.monotonic()
-    whole.finish()
-    seconds, killed = time.monotonic() - began, place.folder
-    met = 0
-    for share, parts in ((0.2, ("command",)), (0.3, ("process",)), (0.3, ("process", "command"))):
-        with place.start() as controller:
-            try:
-                controller.wait(share * seconds)
-            except subprocess.TimeoutExpired:
-                met += 1
-            controller.kill()
-        for run in killed.glob("runs/small/*"):
-            kill(run, parts)
-    assert met == 3
-    place.finish()
-    assert measured(killed) == measured(whole.folder)
-    assert not (killed / "clashes").exists()
-    assert training(killed) == []

@@ -17,11 +17,7 @@ from run_files import InputError
 
 
 def row(problem: problem_rows.Problem, split: str, _: dict[str, Any]) -> dict[str, Any]:
-    """A problem in OpenRLHF's form.
-
-    Raises:
-        InputError: OpenRLHF would change the prompt.
-    """
+    """A problem in OpenRLHF's form."""
     if any("<image>" in message["content"] for message in problem.messages):
         raise InputError(
             f"the prompt of problem {problem.id!r} holds '<image>', which OpenRLHF would replace by a picture"

@@ -163,11 +163,7 @@ BATCH, LEARNING_RATE, RISE_STEPS, CHECKED_PROBLEMS = 128, 2e-3, 20, 512
 
 
 def warm_up(model: Any, encoded: Encoded, rng: np.random.Generator, pass_rate: float) -> dict[str, float]:
-    """Train the model in place on these problems until it solves `pass_rate` of them; returns what was measured.
-
-    Raises:
-        RunFailed: `MAX_STEPS` steps do not reach the pass rate.
-    """
+    """Train the model in place on these problems until it solves `pass_rate` of them; returns what was measured."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     count = len(encoded.ids_PT)
     measured = encoded[torch.from_numpy(rng.permutation(count)[:CHECKED_PROBLEMS])]
@@ -262,14 +258,6 @@ def make_task(
     folder: Path, family: str, kind: Kind, seed: int, *, pass_rate: float = PASS_RATE, **shape: int
 ) -> dict[str, Any]:
     """Write model, problems and reward function into an empty folder; about 15 seconds on one core.
-
-    Args:
-        folder: where to.
-        family: family of problems, or several joined with `+`.
-        kind: difficulty of the sets.
-        seed: seed of every choice.
-        pass_rate: of the base model, at which its warm-up stops.
-        shape: sizes of the model, see `build_model`.
 
     Returns:
         Settings and measurements, as JSON values.

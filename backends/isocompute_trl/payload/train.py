@@ -274,11 +274,7 @@ def read_samples(folder: Path, step: int, attempt: int) -> dict[str, list[float]
 
 
 def sample_metrics(scores: dict[str, list[float]], samples: int) -> dict[str, float]:
-    """avg@k, best@k and worst@k for k = samples and the powers of two from 2 below, averaged over problems.
-
-    Raises:
-        RuntimeError: a problem has fewer than `samples` rewards.
-    """
+    """avg@k, best@k and worst@k for k = samples and the powers of two from 2 below, averaged over problems."""
     # Padding of the last batch can repeat a problem; only its first samples count.
     groups = [sorted(group[:samples]) for group in scores.values()]
     if not groups or any(len(group) < samples for group in groups):

@@ -18,11 +18,7 @@ from run_files import InputError, hold
 
 
 def arguments(overrides: list[str], run: Path, model: str, attempt: int) -> list[str]:
-    """The overrides as veRL's program takes them: `@model` and `@run/...` become the model and a path.
-
-    Raises:
-        InputError: a path that Hydra cannot carry.
-    """
+    """The overrides as veRL's program takes them: `@model` and `@run/...` become the model and a path."""
 
     def value(given: str) -> str:
         if given == "@model":

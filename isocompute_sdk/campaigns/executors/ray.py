@@ -226,12 +226,7 @@ class RayEngine(Engine):
         return [dict(one.resources_total or {}) for one in listed if one.state == "ALIVE"]
 
     def _call(self, call: Callable[[], Answer], address: str | None = None) -> Answer:
-        """Call Ray's client, in a thread of its own because the client has no time limit.
-
-        Raises:
-            EngineSilent: no answer in time, or none from a working head.
-            BackendError: the cluster refuses the request.
-        """
+        """Call Ray's client, in a thread of its own because the client has no time limit."""
         answers: list[Answer] = []
         errors: list[Exception] = []
 

@@ -14,17 +14,13 @@ from isocompute_sdk.campaigns.executors.local import ENGINE as LOCAL
 from isocompute_sdk.campaigns.executors.local import LocalExecutor
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs.executor import ExecutorSpec, executor_type
+from isocompute_sdk.specs.study import ExecutorSpec, executor_type
 
 _MEMBERS = ("name", "poll_seconds", "check", "adopt", "submit", "poll", "cancel")
 
 
 def load(executor: ExecutorSpec | str | Executor | None) -> Executor:
-    """The executor with this spec or this name, an executor as it is, or that of this machine if None.
-
-    Raises:
-        BackendError: no executor has that name, or what is registered is no executor.
-    """
+    """The executor with this spec or this name, an executor as it is, or that of this machine if None."""
     if executor is None:
         return LocalExecutor()
     spec = executor_type(executor)(name=executor) if isinstance(executor, str) else executor

@@ -59,12 +59,6 @@ def run_jobs(
     another process stops some. Ctrl-C stops all jobs; SIGTERM and SIGHUP do so or let them go on, see `supervision`.
     Afterwards the same jobs may be given again.
 
-    Args:
-        executor: starts the jobs.
-        jobs: prepared runs, each in a folder of its own.
-        watch: called repeatedly while jobs run, to show their progress.
-        supervision: what to do about signals and runs that hang, are killed or get lost. None: the defaults.
-
     Raises:
         BackendError: the executor refuses a job, a script cannot be started, or two jobs share a folder.
         Leaving: SIGTERM or SIGHUP was received.
@@ -398,10 +392,6 @@ def stop_runs(folders: Sequence[Path], executor: Executor | None = None) -> Stop
     """End the runs in these folders and return once they have ended.
 
     A controller that is at work starts none of them again. Nothing is lost that a run has saved: `run_jobs` resumes it.
-
-    Args:
-        folders: run folders.
-        executor: what started the runs. None: the executor on record in each folder.
 
     Raises:
         IsoComputeError: the executor of a run is not installed here.

@@ -275,11 +275,7 @@ class SlurmEngine(Engine):
         return False
 
     def _partition(self) -> tuple[float | None, bool]:
-        """Time limit of the partition in minutes, None without one, and whether it has GPUs.
-
-        Raises:
-            EngineSilent: Slurm does not answer.
-        """
+        """Time limit of the partition in minutes, None without one, and whether it has GPUs."""
         rows = [
             line.split("|") for line in _ask("sinfo", "--noheader", "--format=%P|%l|%G").splitlines() if "|" in line
         ]
@@ -290,11 +286,7 @@ class SlurmEngine(Engine):
         return max(known) if known and len(known) == len(limits) else None, any("gpu" in row[2] for row in own)
 
     def _queue(self, *chosen: str) -> dict[str, Seen]:
-        """Jobs in the queue, by id.
-
-        Raises:
-            EngineSilent: Slurm does not answer.
-        """
+        """Jobs in the queue, by id."""
         done = _run(("squeue", "--noheader", f"--Format={_QUEUE_FORMAT}", *chosen))
         if done.returncode and "Invalid job id" not in done.stderr:
             raise EngineSilent(_last_line(done.stderr) or f"squeue exited with code {done.returncode}")
@@ -315,11 +307,7 @@ class SlurmEngine(Engine):
             raise EngineSilent(_last_line(done.stderr))
 
     def _refusal(self, said: str, what: str) -> BackendError:
-        """The error for a request that Slurm refuses.
-
-        Raises:
-            EngineSilent: Slurm has not decided on it.
-        """
+        """The error for a request that Slurm refuses."""
         # Sites limit the number of jobs in the queue: a later attempt succeeds.
         if _SILENT.search(said) or "MaxSubmit" in said:
             raise EngineSilent(_last_line(said))
@@ -372,10 +360,6 @@ def _run(
         argv: the command.
         cwd: its working directory. None: that of this process.
         share: variables that this process's own win over.
-
-    Raises:
-        EngineSilent: no answer in time.
-        BackendError: the command is not installed.
     """
     try:
         return subprocess.run(
@@ -398,11 +382,7 @@ def _run(
 
 
 def _ask(*argv: str) -> str:
-    """Output of one of Slurm's commands.
-
-    Raises:
-        EngineSilent: it failed.
-    """
+    """Output of one of Slurm's commands."""
     done = _run(argv)
     if done.returncode:
         raise EngineSilent(_last_line(done.stderr) or f"{argv[0]} exited with code {done.returncode}")

@@ -49,7 +49,7 @@ def probe(study: Study, asked: ProbeOptions, *, prepare_only: bool, json: bool) 
         BackendError: a run failed.
     """
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.timing.probe import probe_pairs, probe_runs
+    from isocompute_sdk.timing.measuring import probe_pairs, probe_runs
     from isocompute_sdk.training import registry
 
     pairs = [_pair(text) for text in asked.batch] if asked.batch else probe_pairs(study)

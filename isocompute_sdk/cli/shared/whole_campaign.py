@@ -31,7 +31,7 @@ STAGES = {
 
 def note_changes(changes: Mapping[str, tuple[Any, Any]]) -> None:
     """Say what was edited in a study, on stderr."""
-    from isocompute_sdk.campaigns.study_changes import describe
+    from isocompute_sdk.campaigns.control import describe
 
     for field, (old, new) in changes.items():
         print(f"edited since the last start: {describe(field, old, new)}", file=sys.stderr)

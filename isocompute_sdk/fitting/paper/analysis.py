@@ -53,17 +53,7 @@ def fit_paper(
     bounds: tuple[float, float],
     options: PaperOptions,
 ) -> Fits:
-    """Fit curves, frontier and laws to the runs of one context.
-
-    Args:
-        runs: at least two group sizes with two evaluations each.
-        metric: name of the metric.
-        bounds: range of the metric.
-        options: details of the method.
-
-    Raises:
-        FitError: fewer than two group sizes with a curve, or problems per batch known for some runs only.
-    """
+    """Fit curves, frontier and laws to the runs of one context."""
     _refuse_partly_known(runs)
     points, standing, dropped = _pool(runs, options, bounds)
     curves = {key: fit_curve(p, options.curve, bounds) for key, p in points.items()}
@@ -73,8 +63,8 @@ def fit_paper(
         raise FitError(
             f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r}{kind} "
             f"(group sizes in the runs: {levels}); accepted: two group sizes or more",
-            "Run at least two group sizes, better four, at the same problems_per_batch.",
-        ).in_shell("Run at least two group sizes, better four, at the same B_p.")
+            "Run at least two group sizes, better four, at the same B_p.",
+        )
     fits = Fits(
         metric=metric,
         method="paper",
@@ -96,8 +86,8 @@ def _refuse_partly_known(runs: Sequence[SurfaceRun]) -> None:
         raise FitError(
             f"{len(unknown)} of {len(runs)} runs do not record their problems per batch ({', '.join(unknown[:3])}); "
             "accepted: known for all runs or for none",
-            "Add problems_per_batch to all of them, or fit them apart.",
-        ).in_shell("Add --set problems_per_batch=... if all have the same, or fit them apart.")
+            "Add --set problems_per_batch=... (set=) if all have the same, or fit them apart.",
+        )
 
 
 def _pool(
@@ -193,9 +183,6 @@ def record_breaking(reward_T: Array, bin_width: float, start: float = 0.0) -> np
         reward_T: rewards of one run in the order of its evaluations.
         bin_width: width of a bin, in units of reward.
         start: lower edge of the first bin, normally the metric's lower bound.
-
-    Raises:
-        FitError: `bin_width` is not positive.
     """
     if not bin_width > 0:
         raise FitError(

@@ -121,11 +121,7 @@ def _infinity_for_null(value: float | None) -> float:
 
 
 def check_evaluations(compute_T: Array, reward_T: Array) -> None:
-    """Check the evaluations of a saved curve.
-
-    Raises:
-        FieldError: of different length, or compute that is negative, falling or never positive.
-    """
+    """Check the evaluations of a saved curve."""
     if compute_T.shape != reward_T.shape:
         raise FieldError("reward", reward_T.shape, f"one reward for each compute, shape {compute_T.shape}")
     trained_T = compute_T[compute_T > 0]
@@ -255,9 +251,6 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
         shape: a key of `SHAPES`, or `"auto"` for the one with the lowest corrected Akaike criterion (`hill` takes
             part only with a step-0 evaluation).
         bounds: range of the metric; the curve stays inside.
-
-    Raises:
-        FitError: fewer than two distinct compute values, an unknown shape, or `hill` without a step-0 reward.
     """
     if shape not in ("auto", *SHAPES):
         raise FitError(f"unknown curve {shape!r}; accepted: auto, {', '.join(SHAPES)}", "Use one of these shapes.")
@@ -265,8 +258,8 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
         raise FitError(
             f"n = {points.group_size}, B_p = {points.problems_per_batch}: {len(points.compute_T)} evaluation(s) at "
             "one compute value; a curve needs at least two",
-            "Evaluate during training, or use points='all' so that evaluations below the record count too.",
-        ).in_shell("Evaluate during training, or add --points all so that evaluations below the record count too.")
+            "Evaluate during training, or add --points all (points='all') so that evaluations below the record count.",
+        )
     if shape != "auto":
         return _fit_shape(points, SHAPES[shape], bounds)
     usable = [s for s in SHAPES.values() if points.base_reward is not None or not s.floor_is_base_reward]
@@ -285,8 +278,8 @@ def _base(points: Points) -> float:
         raise FitError(
             f"curve 'hill' needs the reward at step 0, and n = {points.group_size}, "
             f"B_p = {points.problems_per_batch} has none",
-            "Add the step-0 evaluation, or use curve='logistic', which fits the floor.",
-        ).in_shell("Add the step-0 evaluation, or --curve logistic, which fits the floor.")
+            "Add the step-0 evaluation, or --curve logistic (curve='logistic'), which fits the floor.",
+        )
     return points.base_reward
 
 

@@ -126,12 +126,7 @@ class PreparedRun:
 
 
 def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun, ...]:
-    """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only.
-
-    Args:
-        runs: all runs of a sweep.
-        span: width of the metric's range.
-    """
+    """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only."""
     bins = int(np.clip(ROWS // max(len(runs), 1), MIN_BINS, MAX_BINS))
     scale = noise_scale([run.reward_T for run in runs], span)
     series = [_trained(run) for run in runs]
@@ -303,7 +298,7 @@ def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall |
     """The fall at the end of a run, None if there is none beyond the noise.
 
     The peak is the stretch around the largest smoothed reward that stays within its noise. A fall is a suffix behind
-    it whose mean lies `SIGNIFICANT` standard errors below the peak's mean.
+    it, of three evaluations or more, whose mean lies `SIGNIFICANT` standard errors below the peak's mean.
 
     Args:
         compute: compute of each evaluation, increasing.
@@ -323,14 +318,14 @@ def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall |
     before = before[before < peak]
     first = int(before[-1]) + 1 if before.size else 0
     after = len(reward) - end
-    if gain <= 0 or after < 2:
+    if gain <= 0 or after < 3:
         return None
     level = float(reward[first:end].mean())
     count_K = np.arange(1, after + 1)
     suffix_K = np.cumsum(reward[::-1][:after]) / count_K
     lost_K = level - suffix_K
     z_K = lost_K / (error * np.sqrt(1.0 / (end - first) + 1.0 / count_K))
-    found = 1 + int(np.argmax(z_K[1:]))
+    found = 2 + int(np.argmax(z_K[2:]))
     if z_K[found] < SIGNIFICANT or lost_K[found] < SMALLEST_FALL * gain:
         return None
     lost = level - float(curve[-1])

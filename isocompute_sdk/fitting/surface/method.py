@@ -40,19 +40,7 @@ def fit_joint(
     draws: int,
     rng: np.random.Generator,
 ) -> Fits:
-    """Fit the joint surface to the runs of one context.
-
-    Args:
-        runs: all runs of a sweep.
-        metric: name of the metric.
-        bounds: range of the metric; predictions stay inside.
-        options: details of the method.
-        draws: draws from the posterior, at least 1.
-        rng: their randomness.
-
-    Raises:
-        FitError: too few evaluations, or no draws asked for.
-    """
+    """Fit the joint surface to the runs of one context."""
     if draws < 1:
         raise FitError(
             f"draws = {draws}; accepted by method='surface': 1 or more",

@@ -163,11 +163,7 @@ class Passport:
         ]
 
     def notes(self, group_sizes: Sequence[int]) -> list[Note]:
-        """What limits the fit, as notes.
-
-        Args:
-            group_sizes: levels of n that were run, increasing.
-        """
+        """What limits the fit, as notes."""
         notes: list[Note] = []
         if self.group_sizes < MIN_LEVELS:
             unknown = (

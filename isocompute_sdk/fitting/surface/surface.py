@@ -15,18 +15,24 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, FitStatus, Matrix, NotNegative, Positive, mean_and_interval
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.beyond import (
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun
+from isocompute_sdk.fitting.surface.model import (
+    CURVE_PARAMETERS,
+    LEARNED,
     NEVER,
     OPEN,
+    UNIT_SHAPES,
     Declines,
+    Layout,
     Onsets,
+    Prior,
     SecondRise,
     best_rises,
+    curve,
+    logistic,
     sample_declines,
     shift,
 )
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, LEARNED, UNIT_SHAPES, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior.learned()
@@ -217,15 +223,7 @@ def fit_surface(
     rng: np.random.Generator,
     prior: Prior = DEFAULT_PRIOR,
 ) -> Surface:
-    """Fit every run of a sweep together.
-
-    Args:
-        runs: prepared runs, at least one with an evaluation after step 0.
-        bounds: range of the metric.
-        draws: draws from the posterior, at least 1.
-        rng: their randomness.
-        prior: what is assumed.
-    """
+    """Fit every run of a sweep together."""
     usable = [run for run in runs if len(run.log_compute_J)]
     data = Data.of(runs, bounds)
     onsets = Onsets.of(usable, data.layout)

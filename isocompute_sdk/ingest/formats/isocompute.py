@@ -49,11 +49,7 @@ def looks_like_journal(path: Path) -> bool:
 
 
 def read_journal(path: Path) -> RawTable:
-    """Read one metrics.jsonl in long form: one row per measured value; no rows where nothing was measured yet.
-
-    Raises:
-        RecordError: a line that is no record, another schema version, measurements before the run's own record.
-    """
+    """Read one metrics.jsonl in long form: one row per measured value; no rows where nothing was measured yet."""
     rows, lines, notes = read_objects(path)
     names = (*PROGRESS, *CONFIGURATION, "eval_set", "metric", "value")
     columns: dict[str, list[Any]] = {name: [] for name in names}

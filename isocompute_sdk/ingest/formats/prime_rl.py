@@ -32,11 +32,7 @@ def _is_metrics(path: Path) -> bool:
 
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:
-    """All rows, those of one step together: a row of the other process does not begin anew.
-
-    Raises:
-        RecordError: a line that is no object, but for a last one that was cut off.
-    """
+    """All rows, those of one step together: a row of the other process does not begin anew."""
     rows, _, notes = read_objects(paths[0])
     steps: list[float] = []
     values: list[dict[str, float]] = []

@@ -31,11 +31,7 @@ def _is_metrics(path: Path) -> bool:
 
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:
-    """The file of a run, and those that its resumes kept.
-
-    Raises:
-        RecordError: a line that is no object, but for a last one that was cut off.
-    """
+    """The file of a run, and those that its resumes kept."""
     kept = {int(found[1]): path for path in paths if (found := _PRE_RESUME.fullmatch(path.name))}
     files = [*(kept[step] for step in sorted(kept)), *(path for path in paths if path not in kept.values())]
     starts = [0, *sorted(kept)]

@@ -49,11 +49,6 @@ def is_console_log(path: Path) -> bool:
 def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog:
     """The run that a console shows.
 
-    Args:
-        path: the console.
-        name: name of the run.
-        launch: number of a launch, from 0 on, if the console shows several, see `launches`; None for all of it.
-
     Raises:
         RecordError: it shows no step of a known framework, or rows without a step and nothing says how far they are
             apart.
@@ -238,11 +233,7 @@ class PrintedRun:
         return math.ceil(max(shares) - 1e-9) if shares else None
 
     def steps(self, per_row: int) -> dict[int, dict[str, float]]:
-        """Update step -> tag -> value.
-
-        Args:
-            per_row: updates between two rows.
-        """
+        """Update step -> tag -> value."""
         found: dict[int, dict[str, float]] = {}
         rows = [*enumerate(self.rows, start=1), *self.evaluations]
         for row, values in rows:

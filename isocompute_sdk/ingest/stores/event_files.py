@@ -87,13 +87,6 @@ def read_event_file(path: Path, *, only_beginning: bool = False) -> EventFile | 
     """Read every scalar of one file, and the trainer's arguments; images and histograms are skipped.
 
     None if no record is whole.
-
-    Args:
-        path: the file.
-        only_beginning: stop at the first update; the arguments stand before it.
-
-    Raises:
-        RecordError: the file cannot be opened.
     """
     try:
         with open_bytes(path) as file:

@@ -218,13 +218,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
-    """A trainer's configuration with the batch that its processes had, which one with several GPUs multiplies.
-
-    Args:
-        found: what is configured.
-        batch: of one process, over all its GPUs.
-        where: file that says it.
-    """
+    """A trainer's configuration with the batch that its processes had, which one with several GPUs multiplies."""
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
     if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
         return found
@@ -283,12 +277,7 @@ def command_line(words: object) -> dict[str, Any]:
 
 
 def translate(path: Path, raw: object) -> SavedConfig | None:
-    """What keys say about a run; None if they are those of no known framework.
-
-    Args:
-        path: where they were read.
-        raw: a nested mapping, or one with dotted keys.
-    """
+    """What keys say about a run; None if they are those of no known framework."""
     try:
         keys = Keys(path, dict(flat(raw)))
     except RecursionError:
@@ -365,11 +354,7 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def document(path: Path, text: str) -> object:
-    """The content of a JSON, TOML or YAML file.
-
-    Raises:
-        ValueError: it is none of them, or nested too deep.
-    """
+    """The content of a JSON, TOML or YAML file."""
     try:
         if path.suffix == ".json":
             return parse_json(text)

@@ -196,9 +196,6 @@ def read_training_args(path: Path) -> dict[str, Any]:
     An object that was made of one plain value is that value, such as `"steps"` of an enumeration or the name of a
     device. Other objects are left out. The name of the arguments' class stands under `__class__`, and the number of
     processes, which Accelerate keeps beside the arguments, under `num_processes`.
-
-    Raises:
-        RecordError: the file is no archive of torch, is damaged, or holds no arguments.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -228,11 +225,7 @@ _OTHER = object()
 
 
 def _plain(value: object, left: Iterator[int]) -> object:
-    """A value without stubs; `_OTHER` for an object that has no plain form.
-
-    Raises:
-        ValueError: more values than are left.
-    """
+    """A value without stubs; `_OTHER` for an object that has no plain form."""
     if next(left, None) is None:
         raise ValueError(f"more than {_MAX_VALUES:,} values")
     if isinstance(value, _PLAIN):

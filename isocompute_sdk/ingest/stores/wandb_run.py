@@ -86,15 +86,7 @@ def is_run_file(path: Path) -> bool:
 
 
 def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
-    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note.
-
-    Args:
-        path: the file.
-        only_description: stop at the first measurement; what the run is called stands before it.
-
-    Raises:
-        RecordError: the file cannot be opened or is no run of W&B.
-    """
+    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note."""
     content = _content(path, _BEGINNING if only_description else -1)
     if not content.startswith(MAGIC[:4]):
         raise RecordError(
@@ -378,11 +370,7 @@ _LONGEST_VARINT = 10
 
 
 def _message(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of every field in order: numbers as int, everything else as the bytes that stand there.
-
-    Raises:
-        ValueError: the bytes are no whole message.
-    """
+    """Number and value of every field in order: numbers as int, everything else as the bytes that stand there."""
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
@@ -404,11 +392,7 @@ def _message(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and the offset behind it.
-
-    Raises:
-        ValueError: the message ends inside it.
-    """
+    """A number of variable length, and the offset behind it."""
     result = 0
     for i in range(_LONGEST_VARINT):
         if at + i >= len(message):

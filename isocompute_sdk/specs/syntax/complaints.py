@@ -41,14 +41,7 @@ OTHER_NAMES = {
 def problem(
     *, accepted: str | None = None, message: str | None = None, hint: str | None = None, field: str | None = None
 ) -> PydanticCustomError:
-    """An error to raise inside a validator.
-
-    Args:
-        accepted: what the field takes; the received value is put in front of it.
-        message: the whole complaint instead, for problems between several fields.
-        hint: what to do next.
-        field: the field below the validated object that the complaint is about.
-    """
+    """An error to raise inside a validator."""
     context = {"accepted": accepted, "message": message, "hint": hint, "field": field}
     return PydanticCustomError("isocompute", "{message}", context)
 
@@ -71,15 +64,7 @@ def suggestion(name: str, known: Iterable[str]) -> str | None:
 def explain(
     error: ValidationError, model: type[BaseModel], data: object, place: Place | None = None, source: str = ""
 ) -> SpecError:
-    """A pydantic error as a `SpecError` in the terms of this package.
-
-    Args:
-        error: what pydantic raised.
-        model: the class that was being built.
-        data: what it was built from; positions that are not in it are left out of the paths.
-        place: how to name a path; the default is `Model.path`.
-        source: name of the input, for the heading of several problems.
-    """
+    """A pydantic error as a `SpecError` in the terms of this package."""
     place = place or (lambda path: f"{model.__name__}.{dotted(path)}" if path else model.__name__)
     lines: list[tuple[str, str | None]] = []
     for details in error.errors(include_url=False):

@@ -1,4 +1,4 @@
-"""The plain subset of YAML that specs are written in, read with the line of every value, and written.
+"""The plain subset of YAML that specs are written in, read with the line of every value, and written; specs from it.
 
 Mappings, lists and scalars only: anchors, aliases, merge keys, tags, repeated keys and several documents are
 refused, because each lets a file say something else than it shows. Words such as `yes` and dates stay text;
@@ -8,13 +8,17 @@ only `true`, `false`, `null`, `~` and numbers have another type.
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from isocompute_sdk import files
 from isocompute_sdk.errors import SpecError, dotted, show
+from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.study import Study
 from isocompute_sdk.specs.syntax.complaints import Path
 
 if TYPE_CHECKING:
@@ -66,15 +70,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
 
 
 def read_yaml(text: str, source: str) -> Document:
-    """Parse a YAML text.
-
-    Args:
-        text: the whole text.
-        source: its name in error messages, e.g. `study.yaml`.
-
-    Raises:
-        SpecError: not YAML, or YAML beyond the plain subset; the message names source and line.
-    """
+    """Parse a YAML text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
@@ -213,3 +209,77 @@ def _written(data: Mapping[str, object], depth: int) -> Iterator[str]:
             yield f"{start} [{', '.join(scalar_text(item) for item in cast('Sequence[Scalar]', value))}]"
         else:
             yield f"{start} {scalar_text(cast('Scalar', value))}"
+
+
+SpecType = TypeVar("SpecType", bound=Spec)
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+LARGEST_SPEC = 8 * 2**20
+"""Bytes of the largest YAML file that is read: a mapping of ten thousand runs."""
+
+
+def load_study(path: str | pathlib.Path) -> Study:
+    """Read a study file.
+
+    Raises:
+        SpecError: the file cannot be read, is not plain YAML, or does not describe a study; the message names
+            file, line, field, the value received and what is accepted.
+    """
+    return load_spec(path, Study)
+
+
+def load_spec(path: str | pathlib.Path, type: type[SpecType]) -> SpecType:
+    """Read one spec of any type from a YAML file.
+
+    Raises:
+        SpecError: as for `load_study`.
+    """
+    text = files.read_text(path, what=f"a YAML file with a {type.__name__}", largest=LARGEST_SPEC, error=SpecError)
+    return parse_spec(text, type, source=str(path))
+
+
+def parse_spec(text: str, type: type[SpecType], source: str = "<text>") -> SpecType:
+    """Read one spec of any type from YAML text; `source` names the text in errors.
+
+    Raises:
+        SpecError: as for `load_study`.
+    """
+    document = read_yaml(text, source)
+
+    def place(path: Path) -> str:
+        where = f"{source}:{document.line(path)}"
+        return f"{where}: {dotted(path)}" if path else f"{where}: {type.__name__}"
+
+    return type.from_file_data(document.data, place, source)
+
+
+def dump_spec(spec: Spec) -> str:
+    """The spec as YAML that `load_spec` reads back to an equal one; fields that are None by default are left out."""
+    return write_yaml(_without_empty(spec))
+
+
+def _without_empty(spec: Spec) -> dict[str, object]:
+    """The fields as plain data, without those that are None by default."""
+    data: dict[str, object] = {}
+    for name, info in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        if value == () and info.default == ():
+            continue
+        if value is not None or info.default is not None:
+            data[name] = _plain(value)
+    return data
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Spec):
+        return _without_empty(value)
+    return [_plain(part) for part in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
+
+
+def json_schema(type: type[Spec] = Study) -> dict[str, Any]:
+    """JSON schema of the YAML form of a spec type.
+
+    It accepts every file that the loader accepts. The loader checks more: ranges of numbers written as text, and
+    fields that must fit together.
+    """
+    return {"$schema": DIALECT, **type.model_json_schema(mode="validation")}

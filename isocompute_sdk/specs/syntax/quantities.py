@@ -44,9 +44,6 @@ def parse_number(text: str) -> Fraction:
 
     Commas separate thousands: `3,000` is three thousand. A comma anywhere else could be a decimal comma and is an
     error that names both readings.
-
-    Raises:
-        SpecError: the text is not a number in one of these forms.
     """
     if len(text) > MAX_LENGTH or not _NUMBER.match(text):
         raise SpecError(f"received {show(text)}; accepted: numbers such as {FORMS}", _readings(text))
@@ -130,11 +127,7 @@ class Number:
         return number
 
     def parse(self, value: object) -> int | float:
-        """The number, outside pydantic.
-
-        Raises:
-            SpecError: not a number, or one out of range, with what is accepted.
-        """
+        """The number, outside pydantic."""
         try:
             return self.read(value)
         except PydanticCustomError as error:

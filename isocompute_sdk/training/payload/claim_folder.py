@@ -119,11 +119,7 @@ def reward_target(folder: Path, target: str) -> tuple[Path, str | None]:
 
 
 def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Refuse a folder in which another run was started.
-
-    Raises:
-        InputError: settings or inputs differ from those of the earlier start; the message names them.
-    """
+    """Refuse a folder in which another run was started."""
     path = folder / STARTED
     if not path.exists():
         return

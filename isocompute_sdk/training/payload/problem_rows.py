@@ -34,11 +34,6 @@ Asked = Callable[[dict[str, Any]], tuple[str, str, Any]]
 def main(argv: list[str], row: Row, asked: Asked) -> int:
     """Write the rows of the run folder named on the command line and try the reward function on them.
 
-    Args:
-        argv: the run folder.
-        row: makes the framework's row.
-        asked: what the reward function is given for a row.
-
     Returns:
         0 on success, 2 on bad input.
     """

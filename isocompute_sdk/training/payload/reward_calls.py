@@ -75,11 +75,7 @@ def as_float(value: Any) -> float:
 
 
 def load_function(path: Path, name: str | None) -> Callable[..., Any]:
-    """The user's function in a file; see `function_in`.
-
-    Raises:
-        RewardFileError: the file does not run, the function is missing or takes other arguments.
-    """
+    """The user's function in a file; see `function_in`."""
     # Its neighbours are importable, as they are when the file is run by hand.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
@@ -96,11 +92,7 @@ def load_function(path: Path, name: str | None) -> Callable[..., Any]:
 
 
 def function_in(module: Any, where: str, name: str | None) -> Callable[..., Any]:
-    """A function of a module, `reward` without a name.
-
-    Raises:
-        RewardFileError: it is missing or takes other arguments.
-    """
+    """A function of a module, `reward` without a name."""
     chosen = "reward" if name is None else name
     function = getattr(module, chosen, None)
     if not callable(function):
@@ -152,9 +144,6 @@ def check(
         folder: a run folder whose rows were prepared.
         function: `reward(prompt, response, answer)`.
         problem: id, prompt as text and answer of a row.
-
-    Raises:
-        RewardFileError: the function fails on both.
     """
     for file in ROW_FILES.values():
         with (folder / file).open(encoding="utf-8") as lines:

@@ -117,9 +117,6 @@ def hold(folder: Path) -> int | None:
     """Lock the run folder for this process, across exec, until it ends; others see that the run is active.
 
     Returns the descriptor of the lock; None on a file system without locks.
-
-    Raises:
-        InputError: a process of another start holds the lock.
     """
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     os.set_inheritable(descriptor, True)

@@ -14,16 +14,10 @@ from isocompute_openrlhf.flags import MISREAD_IN_PATHS
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
 from tests.backends.framework_runs import Recorder, run_maker
 from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
-from tests.backends.openrlhf.real_parser import VERSION, RealParser
+from tests.backends.openrlhf.real_parser import RealParser
 from tests.backends.programs import load
-from tests.backends.wheels import ANY_LINUX, cached_wheel
 
 claim_folder, problem_rows, prepare_rows = load("claim_folder"), load("problem_rows"), load("prepare_rows", payload)
-
-
-@pytest.fixture(scope="session")
-def real_parser() -> RealParser:
-    return RealParser(cached_wheel("openrlhf", VERSION, *ANY_LINUX))
 
 
 @pytest.fixture(scope="session")

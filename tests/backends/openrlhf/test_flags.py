@@ -108,21 +108,6 @@ def test_the_real_parser_reads_back_what_each_generated_run_means(real_parser: R
             assert flat["algo.advantage.is_correction_threshold"] == [0.0, recipe.tis_cap]
 
 
-def test_the_real_parser_rejects_flags_that_it_does_not_know(make_run: MakeRun, real_parser: RealParser) -> None:
-    words = emitted(make_run())
-    with pytest.raises(ValueError, match="unrecognized arguments"):
-        real_parser.parse([*words, "--train_batch_size", "8"])
-
-
-def test_a_model_name_with_a_leading_dash_stays_one_value(
-    openrlhf: OpenRLHFBackend, make_run: MakeRun, real_parser: RealParser
-) -> None:
-    run = make_run(model="--train.seed", recipe={"algorithm": "ppo"})
-    flat = real_parser.parse(emitted(run)).flat
-    assert flat["actor.model_name_or_path"] == flat["critic.model_name_or_path"] == "--train.seed"
-    assert flat["train.seed"] == 0
-
-
 def test_flags_handed_through_exist_and_replace_ours(make_run: MakeRun, real_parser: RealParser) -> None:
     assert set(OpenRLHFOptions.PASSES) <= {name.removeprefix("--") for name in real_parser.flag_names()}
     options = {"logger.wandb.group": "it's", "ds.deepcompile": True, "rollout.max_tokens_per_gpu": 50_000}

@@ -1,9 +1,10 @@
-"""What is read back from run folders: the curve over resumes, exact evaluations, and everything that can be missing."""
+"""What runs of OpenRLHF leave is read back exactly."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,9 @@ import pytest
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Data, RunSpec
+from isocompute_sdk.training import registry
 from tests.backends.openrlhf.logs import LoggedRun, updates
 
 BACKEND = OpenRLHFBackend()
@@ -26,9 +29,9 @@ def logged(small: RunSpec, tmp_path: Path) -> LoggedRun:
     return LoggedRun(tmp_path, run)
 
 
-def table(folder: Path, metric: str, eval_set: str = "train", column: str = "value") -> dict[float, float]:
+def table(source: Path | RunSet, metric: str, eval_set: str = "train", column: str = "value") -> dict[float, float]:
     """Step -> value of a column."""
-    frame = BACKEND.read_records(folder).to_polars()
+    frame = (source if isinstance(source, RunSet) else BACKEND.read_records(source)).to_polars()
     frame = frame.filter((pl.col("eval_set") == eval_set) & (pl.col("metric") == metric))
     return dict(zip(frame["step"], frame[column], strict=True))
 
@@ -150,3 +153,47 @@ def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
     (info,) = BACKEND.read_records(tmp_path).runs()
     sizes = {"group_size": 2, "problems_per_batch": 3, "seed": 0, "framework": info.framework}
     assert {**info.context, **sizes} == one.run.context()
+
+
+def samples(folder: Path) -> list[dict[str, Any]]:
+    lines = [line for file in folder.glob("samples.*.jsonl") for line in file.read_text().splitlines()]
+    return sorted(map(json.loads, lines), key=lambda record: record["time"])
+
+
+def test_a_killed_and_resumed_run_is_read_back_exactly(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
+    small, resumed = resumed_openrlhf
+    runs = BACKEND.read_records(resumed)
+    # The one of step 4 came from the first attempt, although the first attempt's events were lost with it.
+    assert table(runs, "loss", "train") == {step: -0.25 * step for step in (1, 3, 4, 5, 6, 7)}
+    summary = json.loads((resumed / "model" / "summary.json").read_text())
+    rewards = table(runs, "train_reward", "train")
+    assert [rewards[step] for step in (5, 6, 7)] == pytest.approx([np.mean(r) for r in summary["rewards"]], abs=1e-6)
+    frame = runs.to_polars()
+    assert frame.filter(pl.col("step") == 7)["rollouts_spent"].unique().to_list() == [small.rollouts + 6]
+    assert frame.filter(pl.col("step") == 7)["rollouts"].unique().to_list() == [small.rollouts]
+    assert frame.filter(pl.col("step") == 7)["tokens"].unique().to_list() == [42 * 10.0]
+    assert frame.filter(pl.col("step") == 7)["gpu_seconds"].unique().to_list() == [7 * 1.25]
+    (info,) = runs.runs()
+    assert info.context == {**{k: v for k, v in small.context().items() if k in info.context}, "n_problems": 5}
+    assert (info.group_size, info.problems_per_batch, info.seed) == (2, 3, 0)
+    assert {note.code for note in runs.notes} == {"values-not-finite", "attempts-stitched"}
+    (watch,) = registry.watches([resumed])
+    status = watch.status()
+    assert (status.run_id, status.state, status.step, status.rollouts) == ("contract", "finished", 7, small.rollouts)
+    assert status.train_reward == pytest.approx(rewards[7], abs=1e-6)
+    (average,) = runs.series(f"avg@{small.evaluation.samples}", "validation")
+    assert status.headline == (f"avg@{small.evaluation.samples}", pytest.approx(average.value_T[-1], abs=1e-6))
+
+
+def test_evaluations_are_exact_and_agree_with_the_log(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
+    _, resumed = resumed_openrlhf
+    runs = BACKEND.read_records(resumed)
+    records = samples(resumed)
+    for attempt, step in ((1, 3), (2, 6)):
+        mine = [r["score"] for r in records if (r["attempt"], r["split"]) == (attempt, "validation")]
+        scores = np.array(mine).reshape(2, 4)
+        exact = {"avg@4": scores.mean(), "best@4": scores.max(axis=1).mean(), "worst@4": scores.min(axis=1).mean()}
+        for metric, value in exact.items():
+            assert table(runs, metric, "validation")[step] == pytest.approx(value)
+    assert set(table(runs, "avg@2", "validation")) == {3.0, 6.0}
+    assert table(runs, "response_length", "validation") == {3: 7.0, 6: 7.0}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import sys
 import types
 from collections.abc import Callable
@@ -68,27 +67,6 @@ def as_openrlhf_loads_it(wrapper: Path) -> Callable[..., dict[str, Any]]:
 def records(wrapper: Path) -> list[dict[str, Any]]:
     lines = [line for path in sorted(wrapper.parent.glob("samples.*.jsonl")) for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines]
-
-
-def test_a_sample_is_scored_and_recorded(install: Install) -> None:
-    wrapper = install(
-        "def reward(prompt, response, answer):\n    return float(response == answer and 'what?' in prompt)\n"
-    )
-    score = as_openrlhf_loads_it(wrapper)
-    right = score([PROMPT + "42<|im_end|>"], [PROMPT], [LABEL])
-    wrong = score([PROMPT + "41<|im_end|>\n"], [PROMPT], [LABEL])
-    assert right == {"rewards": 1.0, "scores": 1.0, "extra_logs": {"reward_error": 0.0, "prompt_unmatched": 0.0}}
-    assert wrong["rewards"] == 0.0
-    first, second = records(wrapper)
-    assert {key: first[key] for key in ("id", "split", "score", "error", "attempt")} == {
-        "id": "p1",
-        "split": "train",
-        "score": 1.0,
-        "error": None,
-        "attempt": 1,
-    }
-    assert second["score"] == 0.0
-    assert (wrapper.parent / f"samples.{os.getpid()}.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_a_reward_that_raises_later_stops_the_run_and_keeps_what_was_measured(
         "    if n > 80:\n        raise KeyError('broken grader')\n"
         "    return 1.0\n"
     )
+    good = Path("reward.py").read_text()
     Path("reward.py").write_text(counted + body)
     folder = prepared()
     status, output = start(folder)
@@ -94,26 +95,11 @@ def test_a_reward_that_raises_later_stops_the_run_and_keeps_what_was_measured(
     assert kinds[:3] == ["run", "evaluation", "evaluation"]
     assert kinds.count("step") >= 1
     assert "KeyError: 'broken grader' (reward.py:7)" in the_end(records, folder)["message"]
-
-
-def test_a_corrected_reward_file_goes_on_where_the_other_failed(
-    prepared: Callable[..., Path], start: Start, records: Records
-) -> None:
-    good = Path("reward.py").read_text()
-    Path("reward.py").write_text("def reward(prompt, response, answer):\n    raise KeyError('at once')\n")
-    folder = prepared()
-    assert start(folder)[0] == 1
-    # Fails again later, when the first measurements are there.
-    Path("reward.py").write_text(
-        "count = 0\ndef reward(prompt, response, answer):\n    global count\n    count += 1\n"
-        "    if count > 80:\n        raise KeyError('later')\n    return 1.0\n"
-    )
-    assert start(folder)[0] == 1
-    assert len(records(folder, "step")) >= 1
+    # A corrected file goes on where the other failed.
     Path("reward.py").write_text(good)
     status, output = start(folder)
     assert status == 0
-    assert "attempt 2" in output
+    assert "attempt 1 failed" in output
     assert records(folder, "end")[-1]["status"] == "finished"
 
 

@@ -1,4 +1,4 @@
-"""The gradient is that of the whole batch, however the batch is cut up or merged."""
+"""Updates: the gradient against the written-out loss, and the optimiser."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from isocompute_sdk.specs import Recipe
 from isocompute_torch import learner as scoring
 from isocompute_torch.configuration import RunFailed
-from isocompute_torch.learner import Learner
+from isocompute_torch.learner import Learner, Optimiser
 from isocompute_torch.policy import Policy, load_reference, load_value_model
 from isocompute_torch.sampler import Samples, TorchSampler
 
@@ -76,9 +77,12 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize(
-    ("family", "dtype", "tolerance"), [("qwen2", torch.float32, 1e-5), ("gpt2", torch.float64, 1e-10)]
+    ("name", "family", "dtype", "tolerance"),
+    [
+        *((name, "gpt2", torch.float64, 1e-10) for name in RECIPES),
+        *((name, "qwen2", torch.float32, 1e-5) for name in ("grpo-filters", "ppo")),
+    ],
 )
 def test_merging_and_micro_batches_leave_the_gradient_unchanged(
     policy: Callable[..., Policy],
@@ -186,3 +190,38 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(policy: Callabl
     with pytest.raises(RunFailed):
         learner.update(samples, rewards, learning_rate=1e-2)
     assert all(torch.equal(p, q) for p, q in zip(chosen.model.parameters(), before, strict=True))
+
+
+def test_bfloat16_weights_follow_float32_adamw_on_the_same_gradients() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = (1 + torch.rand(64, generator=generator)).bfloat16()
+    weights, reference = nn.Parameter(start.clone()), nn.Parameter(start.float())
+    ours = Optimiser([weights], betas=(0.9, 0.999), weight_decay=0.01, clip=1.0)
+    plain = torch.optim.AdamW([reference], lr=3e-5, betas=(0.9, 0.999), weight_decay=0.01)
+    for _ in range(400):
+        halves = [torch.rand(64, generator=generator).bfloat16() for _ in range(2)]
+        for half in halves:  # two micro-batches
+            weights.grad = half.clone()
+            ours.collect()
+        reference.grad = halves[0].float() + halves[1].float()
+        torch.nn.utils.clip_grad_norm_([reference], 1.0)
+        ours.gradient_norm()
+        ours.step(3e-5)
+        plain.step()
+    (master,) = ours.state()["masters"]
+    torch.testing.assert_close(master, reference.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(weights.detach(), reference.detach().bfloat16(), rtol=0, atol=0)
+    # One update alone is below half a step of bfloat16, so that without the copy nothing would ever move.
+    assert torch.equal((start.float() - 3e-5).bfloat16(), start)
+    assert (weights.detach() != start).float().mean() > 0.9
+
+
+def test_a_gradient_that_is_forgotten_leaves_nothing_behind() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        weights = nn.Parameter(torch.ones(4, dtype=dtype))
+        optimiser = Optimiser([weights], betas=(0.9, 0.999), weight_decay=0.0, clip=1.0)
+        weights.grad = torch.ones(4, dtype=dtype)
+        optimiser.collect()
+        weights.grad = torch.ones(4, dtype=dtype)
+        optimiser.forget()
+        assert optimiser.gradient_norm() == 0.0

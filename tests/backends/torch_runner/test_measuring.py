@@ -15,7 +15,7 @@ from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch import assembly, loop, train
-from isocompute_torch.loop import PromptSet, RunConsole, evaluate
+from isocompute_torch.loop import PromptSet, evaluate
 from isocompute_torch.memory import Memory
 from isocompute_torch.policy import Policy
 from isocompute_torch.rewards import RewardPool
@@ -78,20 +78,6 @@ def test_every_measure_of_a_run_is_in_its_journal(
     assert [s["tokens"] for s in steps] == pytest.approx(np.cumsum(tokens))
     assert steps[0]["metrics"]["kl"] == pytest.approx(0, abs=1e-6)
     assert records(folder)[-1]["status"] == "finished"
-
-
-def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    console = RunConsole("r", 10, 4)
-    console.step(5, 64, 0.25)
-    console.step(6, 64, 0.5)
-    console.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
-    console.step(10, 64, 0.75)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["r: step 5/10", "r: step 6/10", "r: step 10/10"]
-    assert "reward 0.250" in lines[0]
-    assert "rollouts/s" in lines[0]
-    assert lines[0].endswith("left")
-    assert lines[1] == "r: step 6/10  validation: avg@4 0.500"
 
 
 def test_the_best_policy_is_there_when_training_ends(

@@ -67,28 +67,18 @@ def test_a_folder_is_not_gone_on_with_by_another_run(
     assert records(folder, "end") == []
 
 
-def test_settings_of_speed_may_change_between_two_starts(
-    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
-) -> None:
-    folder = prepared()
-    assert fork_run(folder, at_line(folder, 6, die)).wait() == -9
-    prepared(options={"max_tokens_per_micro_batch": 50, "sampling_batch": 8})
-    assert start(folder)[0] == 0
-    assert [record["step"] for record in records(folder, "step")] == list(range(1, 8))
-
-
 def test_a_finished_run_keeps_its_models_and_can_be_made_longer_if_it_kept_its_state(
     prepared: Callable[..., Path], start: Start
 ) -> None:
-    whole = prepared("whole", run_id="run", update_steps=9)
+    whole = prepared("whole", run_id="run", update_steps=5)
     assert start(whole)[0] == 0
     assert not (whole / "checkpoints").exists()
     assert (whole / "model" / "model.safetensors").exists()
     assert list((whole / "best").glob("step-*/model.safetensors"))
     for keep in (False, True):
-        longer = prepared(f"longer-{keep}", run_id="run", update_steps=7, options={"keep_state": keep})
+        longer = prepared(f"longer-{keep}", run_id="run", update_steps=3, options={"keep_state": keep})
         assert start(longer)[0] == 0
-        prepared(longer.name, run_id="run", update_steps=9)
+        prepared(longer.name, run_id="run", update_steps=5)
         status, output = start(longer)
         assert status == (0 if keep else 2)
         assert keep or "keep_state: true" in output

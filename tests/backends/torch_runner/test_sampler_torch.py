@@ -30,8 +30,10 @@ def response_of(samples: Samples, row: int) -> list[int]:
     return samples.response_RT[row, : int(samples.mask_RT[row].sum())].tolist()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("merge", "rows"), [(False, 4096), (True, 4096), (False, 5), (True, 7)])
+@pytest.mark.parametrize(
+    ("family", "merge", "rows"),
+    [*((family, True, 7) for family in FAMILIES), ("qwen2", False, 4096), ("qwen2", True, 4096), ("gpt2", False, 5)],
+)
 def test_log_probabilities_are_those_of_a_full_forward_pass(
     policy: Callable[..., Policy], family: str, merge: bool, rows: int
 ) -> None:
@@ -72,7 +74,7 @@ def test_what_all_prompts_begin_with_is_read_once(policy: Callable[..., Policy],
         assert found == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.parametrize("vocabulary", [1024, 1280, 5000])
+@pytest.mark.parametrize("vocabulary", [1280, 5000])
 def test_draws_follow_the_probabilities_of_their_row_in_a_vocabulary_of_any_size(vocabulary: int) -> None:
     """Each of three rows is drawn from many times; half of the tokens have probability 0, the last ones too."""
     generator = torch.Generator().manual_seed(2)
@@ -104,16 +106,6 @@ def test_greedy_decoding_equals_generate(policy: Callable[..., Policy], family: 
         )[0, len(prompt) :].tolist()
         assert response_of(samples, row) == expected
     assert samples.logprob_RT.abs().max() == 0
-
-
-def test_a_seed_fixes_the_samples_and_another_seed_changes_them(policy: Callable[..., Policy]) -> None:
-    sampler = TorchSampler(policy())
-
-    def draw(seed: int) -> torch.Tensor:
-        return sampler.sample(PROMPTS, 8, temperature=1.0, top_p=1.0, max_tokens=6, seed=seed).response_RT
-
-    assert torch.equal(draw(5), draw(5))
-    assert not torch.equal(draw(5), draw(6))
 
 
 @pytest.mark.parametrize("merge", [False, True])

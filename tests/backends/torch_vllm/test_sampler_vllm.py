@@ -88,25 +88,6 @@ def test_an_engine_sleeps_until_the_next_weights_and_then_samples_from_them(
     assert not torch.equal(before.response_RT, after.response_RT)
 
 
-def test_weights_arrive_after_their_memory_and_before_that_of_the_cache(
-    policy: Policy, sampler: VLLMSampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine: Any = sampler._engine
-    executor = engine.llm_engine.engine_core.engine_core.model_executor
-    reload_weights, asleep = engine.collective_rpc, []
-
-    def watched(method: str, **arguments: Any) -> Any:
-        asleep.append(set(executor.sleeping_tags))
-        return reload_weights(method, **arguments)
-
-    monkeypatch.setattr(engine, "collective_rpc", watched)
-    sampler.rest()
-    assert executor.sleeping_tags == {"weights", "kv_cache"}
-    sampler.sync(policy.model)
-    assert asleep == [{"kv_cache"}]
-    assert executor.sleeping_tags == set()
-
-
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.0, 0.8)])
 def test_frequencies_pass_a_chi_square_test_against_the_model(
     policy: Policy, sampler: VLLMSampler, temperature: float, top_p: float
@@ -221,14 +202,6 @@ def test_responses_for_which_the_engine_has_no_room_are_refused(sampler: VLLMSam
 def test_a_temperature_that_vllm_would_change_is_refused(sampler: VLLMSampler) -> None:
     with pytest.raises(InputError, match=r"temperature.* 0\.001"):
         draw(sampler, temperature=0.001)
-
-
-def test_a_number_format_that_vllm_lacks_is_refused(model_folder: Any) -> None:
-    from isocompute_torch.policy import load_policy
-
-    policy = load_policy(str(model_folder), torch.device("cpu"), torch.float64)
-    with pytest.raises(InputError, match=r"torch\.float64"):
-        VLLMSampler(policy, str(model_folder), longest=24)
 
 
 @pytest.mark.gpu

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,13 +34,6 @@ def test_preflight_refuses_with_the_install_line(run_spec: Callable[[str], RunSp
     assert not (tmp_path / "run").exists()
 
 
-def test_a_script_for_another_interpreter_is_written(
-    run_spec: Callable[[str], RunSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHON", "/elsewhere/bin/python")
-    assert '"sampler": "vllm"' in TorchBackend().script(run_spec("model"))
-
-
 def test_a_run_is_refused_before_the_model_is_looked_for(
     prepared: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,11 +43,3 @@ def test_a_run_is_refused_before_the_model_is_looked_for(
     complaint = capsys.readouterr().err
     assert INSTALL in complaint
     assert journal_records.read(folder / "metrics.jsonl")[-1]["status"] == "failed"
-
-
-def test_what_the_message_names_exists(repository: Path) -> None:
-    assert SCRIPT in INSTALL
-    assert os.access(repository / SCRIPT, os.X_OK)
-    extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert "isocompute[vllm]" in INSTALL
-    assert any(requirement.startswith("vllm>=") for requirement in extras["vllm"])

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
-from isocompute_verl.backend import VeRLBackend, override
+from isocompute_verl.flags import VeRLBackend, override
 from tests.backends.programs import load
 
 

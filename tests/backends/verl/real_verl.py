@@ -1,21 +1,16 @@
 """Runs in an environment that has veRL 0.9.1; reads one JSON request from stdin and writes one JSON answer.
 
-`validate`: each list of overrides is composed, checked by veRL's own `validate_config` and turned into veRL's own
-dataclasses; the answer is the error of each, or null. `log`: veRL's FileLogger, LocalLogger (into a file that is
-appended to) and dump writer write the given evaluations, with metrics from veRL's own `process_validation_metrics`.
+Each list of overrides is composed, checked by veRL's own `validate_config` and turned into veRL's own dataclasses; the
+answer is the error of each, or null.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import verl
 
 
@@ -45,53 +40,9 @@ def validate(request: dict[str, Any]) -> list[str | None]:
     return answers
 
 
-def log(request: dict[str, Any]) -> None:
-    from verl.trainer.ppo.metric_utils import process_validation_metrics
-    from verl.utils.logger import LocalLogger
-    from verl.utils.tracking import FileLogger
-
-    os.environ["VERL_FILE_LOGGER_PATH"] = request["log"]
-    logger, local = FileLogger("isocompute", "run"), LocalLogger()
-    for evaluation in request["evaluations"]:
-        rewards = np.array(evaluation["rewards"])
-        problems, samples = rewards.shape
-        uids = [f"p{i}" for i in range(problems) for _ in range(samples)]
-        scores = rewards.ravel().tolist()
-        found = process_validation_metrics(["validation"] * len(uids), uids, {"reward": scores, "acc": scores})
-        data: dict[str, Any] = {"training/global_step": evaluation["step"]}
-        for source, variables in found.items():
-            for variable, metrics in variables.items():
-                for name, value in metrics.items():
-                    core = variable == "acc" and f"@{samples}" in name
-                    data[f"{'val-core' if core else 'val-aux'}/{source}/{variable}/{name}"] = value
-        score = evaluation.get("score", 0.25)
-        if score is not None:  # None where a start evaluates what it goes on from, before any update
-            data |= {"critic/score/mean": np.float32(score), "actor/entropy": float("nan"), "response_length/mean": 7.5}
-        logger.log(data, evaluation["step"])
-        with open(request["console"], "a") as console, contextlib.redirect_stdout(console):
-            local.log(data, evaluation["step"])
-        dump(request["dumps"], evaluation["step"], uids, scores, samples)
-    logger.finish()
-
-
-def dump(folder: str, step: int, uids: list[str], scores: list[float], samples: int) -> None:
-    """By veRL's own writer, taken out of its module, whose imports need vLLM and more."""
-    path = Path(str(verl.__file__)).parent / "trainer" / "ppo" / "v1" / "trainer_base.py"
-    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
-    (writer,) = [node for node in functions if node.name == "_write_generations"]
-    writer.decorator_list = []
-    namespace: dict[str, Any] = {"json": json, "os": os, "np": np}
-    exec(compile(ast.Module([writer], type_ignores=[]), str(path), "exec"), namespace)
-    count = len(uids)
-    keys = [f"{uid}_{i % samples}_0" for i, uid in enumerate(uids)]
-    extra = {"reward": scores, "acc": scores, "uid": keys}
-    namespace["_write_generations"](["?"] * count, ["\u2028"] * count, ["1"] * count, scores, extra, folder, step)
-
-
 def main() -> None:
     request = json.load(sys.stdin)
-    answer = validate(request) if request["task"] == "validate" else log(request)
-    Path(request["answer"]).write_text(json.dumps(answer))
+    Path(request["answer"]).write_text(json.dumps(validate(request)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk.auditing import backtest as back
-from isocompute_sdk.auditing.pilots import Pilot, best_smoothed, pilots
+from isocompute_sdk.auditing.backtest import Pilot, best_smoothed, pilots
 from isocompute_sdk.errors import FitError
 
 COMPUTE = np.geomspace(1_000, 128_000, 29)

@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.scorecard import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Data, Recipe, Study, Sweep
-from isocompute_sdk.training import registry
+from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
 from tests.packages import note_installed
 from tests.processes import wait_for
+from tests.studies import make_study as small_study
 
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.05)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
@@ -42,11 +41,14 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     sys.modules.pop("curve_backend", None)
 
 
+STAGES_SEEN: list[str] = []
+
+
 @pytest.fixture(scope="module")
 def whole(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     """A campaign that nothing disturbed, and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "out"
-    return folder, make(folder).run()
+    return folder, make(folder, watch=lambda stage, runs: STAGES_SEEN.append(stage)).run()
 
 
 def make_study(**changes: Any) -> Study:
@@ -72,22 +74,21 @@ def same(a: Outcome, b: Outcome) -> bool:
     return a.fits == b.fits and a.plan == b.plan and a.comparison == b.comparison and a.refitted == b.refitted
 
 
-def test_the_whole_loop_leaves_a_file_per_stage_and_a_folder_per_run(plugins: Path, tmp_path: Path) -> None:
-    stages: list[str] = []
-    outcome = make(tmp_path / "out", watch=lambda stage, runs: stages.append(stage)).run()
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted([*FILES, "runs"])
-    assert list(dict.fromkeys(stages)) == list(STAGES)
+def test_the_whole_loop_leaves_a_file_per_stage_and_a_folder_per_run(whole: tuple[Path, Outcome]) -> None:
+    out, outcome = whole
+    assert sorted(p.name for p in out.iterdir()) == sorted([*FILES, "runs"])
+    assert list(dict.fromkeys(STAGES_SEEN)) == list(STAGES)
     plan, comparison = outcome.plan, outcome.comparison
     assert plan.rollouts <= 40_000
     assert (comparison.rollouts, comparison.largest_compute) == (plan.rollouts, 12_800)
     assert comparison.low <= comparison.predicted <= comparison.high
     assert comparison.error == pytest.approx(comparison.measured - comparison.predicted)
-    runs = store.find_runs(tmp_path / "out")
+    runs = store.find_runs(out)
     assert {store.RunWatch(run).status().state for run in runs} == {"finished"}
     assert [run.name for run in runs if run.name.startswith("plan-")] == [comparison.run_id]
     assert outcome.refitted.curves[plan.group_size, plan.problems_per_batch].last_compute == plan.rollouts
     # What was fitted is what can be read from the folder, without the training probe.
-    read = RunSet.read(tmp_path / "out" / "runs").filter(metric="avg@4", eval_set="validation")
+    read = RunSet.read(out / "runs").filter(metric="avg@4", eval_set="validation")
     assert outcome.refitted.runs is not None
     assert RunSet.from_dict(outcome.refitted.runs) == read
 
@@ -137,7 +138,7 @@ def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
 PROGRAM = """
 import sys
 from test_campaign import make, make_study
-make(sys.argv[1], study=make_study(options={"seconds": 0.1})).run()
+make(sys.argv[1], study=make_study(options={"seconds": 0.05})).run()
 """
 
 
@@ -156,7 +157,7 @@ def test_a_kill_loses_nothing_that_was_measured(
         wait_for(reached, program)
         program.kill()
     measured = {path: path.read_text() for path in out.rglob("metrics.jsonl")}
-    outcome = make(out, study=make_study(options={"seconds": 0.1})).run()
+    outcome = make(out, study=make_study(options={"seconds": 0.05})).run()
     assert all(path.read_text().startswith(text) for path, text in measured.items())
     assert same(outcome, whole[1])
 
@@ -176,33 +177,28 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], metric="best@4", fit_options={}).fit()
 
 
+def test_a_larger_budget_repeats_only_what_depends_on_it(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, first = shutil.copytree(whole[0], tmp_path / "copy"), whole[1]
+    second = make(folder, study=make_study(budget=200_000)).run()
+    assert second.fits == first.fits
+    assert second.plan.budget == Budget(rollouts=200_000)
+    assert second.comparison.run_id != first.comparison.run_id
+    assert (folder / "plan.1.json").exists()
+
+
 def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="budget"):
         make(tmp_path, study=make_study(budget=None))
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_of_a_study_are_checked_before_anything_is_written(plugins: Path, tmp_path: Path) -> None:
-    backend = registry.load("torch")
-    study = make_study(backend="torch", options={"smapler": "torch"})
-    with pytest.raises(BackendError, match="sampler"):
-        carry_out(study.expand(), backend, FAST, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:
-    study = Study.model_validate(
-        {
-            "name": "pilot",
-            "model": "simulation",
-            "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
-            "recipe": "easy",
-            "sweep": {"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
-            "budget": "40 gpu_hours",
-            "hardware": {"gpus": 8},
-            "backend": "simulator",
-            "options": {"clock": True, "scale": 200_000},
-        }
+    study = small_study(
+        data={"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
+        sweep={"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
+        budget="40 gpu_hours",
+        hardware={"gpus": 8},
+        options={"clock": True, "scale": 200_000},
     )
     campaign = Campaign(
         study,

@@ -10,20 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.specs import Study
 from tests.killing import PARTS, Place, check, kill, undisturbed
 from tests.processes import wait_for
+from tests.studies import make_study
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
-STUDY = Study.model_validate(
-    {
-        "name": "kills",
-        "model": "simulation",
-        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
-        "recipe": "easy",
-        "sweep": {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
-        "backend": "simulator",
-    }
+STUDY = make_study(
+    name="kills",
+    sweep={"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
 )
 CONTROLLER = """
 import sys

@@ -19,6 +19,7 @@ from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
+from tests.studies import make_study
 from tests.unit.curve_backend import CurveBackend
 
 BUDGET = 300_000
@@ -28,14 +29,12 @@ def study(**changes: Any) -> Study:
     values: dict[str, Any] = {
         "name": "auto",
         "model": "simulation/easy-1",
-        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
         "recipe": {"preset": "easy", "min_problems_per_batch": 8},
         "budget": BUDGET,
-        "backend": "simulator",
         "options": {"task": "easy", "task_seed": 1, "scale": 60_000},
         "pilot": {"slots": 3, "largest_share": 0.15},
     }
-    return Study.model_validate({**values, **changes})
+    return make_study(**{**values, **changes})
 
 
 def make(folder: Path, **changes: Any) -> Campaign:

@@ -14,22 +14,18 @@ import pytest
 from isocompute_sdk.campaigns.pilot import FOLDER
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Study
 from isocompute_sdk.specs.study import Pilot
 from tests.killing import PARTS, Place, kill
 from tests.processes import HANG_SECONDS, wait_for
+from tests.studies import make_study
 
-STUDY = Study.model_validate(
-    {
-        "name": "kills",
-        "model": "simulation/easy-1",
-        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
-        "recipe": {"preset": "easy", "min_problems_per_batch": 8},
-        "budget": 200_000,
-        "backend": "simulator",
-        "options": {"task": "easy", "task_seed": 1, "scale": 40_000},
-        "pilot": {"slots": 3, "largest_share": 0.2},
-    }
+STUDY = make_study(
+    name="kills",
+    model="simulation/easy-1",
+    recipe={"preset": "easy", "min_problems_per_batch": 8},
+    budget=200_000,
+    options={"task": "easy", "task_seed": 1, "scale": 40_000},
+    pilot={"slots": 3, "largest_share": 0.2},
 )
 CONTROLLER = """
 from isocompute_sdk.campaigns.campaign import Campaign

@@ -7,35 +7,26 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.carrying_out import carry_out
+from isocompute_sdk.campaigns.control import STUDY_FILE, study_changes, update_study
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.study_changes import STUDY_FILE, study_changes, update_study
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.run_folders import store, wrapper
-from isocompute_sdk.specs import Budget, Study
+from isocompute_sdk.specs import Study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
+from tests.studies import make_study
 
 FAST = LocalExecutor(max_parallel=2, poll_seconds=0.05)
 SIMULATOR = registry.load("simulator")
 
 
+SWEEP = {"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 40_960}
+
+
 def study(**changes: Any) -> Study:
-    values: dict[str, Any] = {
-        "name": "edited",
-        "model": "simulation",
-        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
-        "recipe": "easy",
-        "sweep": {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960},
-        "budget": 200_000,
-        "backend": "simulator",
-        "options": {"scale": 100_000},
-    }
-    return Study.model_validate({**values, **changes})
-
-
-SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960}
+    values = {"name": "edited", "sweep": SWEEP, "budget": 200_000, "options": {"scale": 100_000}}
+    return make_study(**{**values, **changes})
 
 
 @pytest.mark.parametrize(
@@ -45,7 +36,7 @@ SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960
         ({"budget": {"rollouts": 200_000, "deadline_hours": 3}}, "budget.deadline_hours", True),
         ({"budget": 100_000}, "budget.rollouts", True),
         ({"sweep": {**SWEEP, "seeds": [0, 1]}}, "sweep.seeds", True),
-        ({"sweep": {**SWEEP, "group_size": [4, 16, 64, 128]}}, "sweep.group_size", True),
+        ({"sweep": {**SWEEP, "group_size": [4, 16, 64]}}, "sweep.group_size", True),
         ({"sweep": {**SWEEP, "rollouts": 81_920}}, "sweep.rollouts", True),
         ({"executor": "slurm"}, "executor", True),
         ({"supervision": {"retries": 5}}, "supervision.retries", True),
@@ -99,16 +90,3 @@ def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: 
     shorter = study(sweep={**SWEEP, "rollouts": 20_480})
     with pytest.raises(RecordError, match="update_steps"):
         carry_out(shorter.expand(), SIMULATOR, FAST, tmp_path)
-
-
-def test_a_larger_budget_repeats_only_what_depends_on_it(tmp_path: Path) -> None:
-    def campaign(**changes: Any) -> Campaign:
-        fit = {"pool": ("learning_rate",), "draws": 20}
-        return Campaign(study(**changes), tmp_path, executor=FAST, fit_options=fit, plan_options={"spend": "all"})
-
-    first = campaign().run()
-    second = campaign(budget=400_000).run()
-    assert second.fits == first.fits
-    assert second.plan.budget == Budget(rollouts=400_000)
-    assert second.comparison.run_id != first.comparison.run_id
-    assert (tmp_path / "plan.1.json").exists()

@@ -15,6 +15,7 @@ import pytest
 from isocompute_sdk import Forecast
 from isocompute_sdk.planning import Replan
 from isocompute_sdk.run_folders.run_journal import Journal
+from tests.processes import ok
 from tests.unit.ingest.log_files import verl_line, write_events, write_hydra
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -99,34 +100,27 @@ FORMATS = {"csv": as_csv, "verl": as_verl, "openrlhf": as_openrlhf, "trl": as_tr
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_fall_is_found_in_the_logs_of_every_framework(format: str, tmp_path: Path, isocompute: Command) -> None:
+def test_a_fall_is_found_in_the_logs_of_every_framework_and_the_commands_of_an_option_work_when_pasted(
+    format: str, tmp_path: Path, isocompute: Command
+) -> None:
     options = FORMATS[format](tmp_path / "exp")
-    done = isocompute("forecast", "exp", *options, "--json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("forecast", "exp", *options, "--json"))
     found = Forecast.from_dict(json.loads(done.stdout))
     assert found.rollouts == LAST * 4 * 32
     assert found.card.action == "stop-here"
     assert found.card.keep.path is not None
     assert found.card.keep.step == 600
     assert [one.factor for one in found.ahead] == [2.0, 4.0]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_the_commands_of_an_option_work_when_pasted(format: str, tmp_path: Path, isocompute: Command) -> None:
-    options = FORMATS[format](tmp_path / "exp")
     asked = ("forecast", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate")
-    done = isocompute(*asked, "--json", "-o", "replan.json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    found = Replan.load(tmp_path / "replan.json")
-    assert found.checkpoint.step == 600
-    assert found.salvageable == 600 * 4 * 32
-    *before, launch, start = answer["commands"]
+    done = ok(isocompute(*asked, "--json", "-o", "replan.json"))
+    replan = Replan.load(tmp_path / "replan.json")
+    assert replan.checkpoint.step == 600
+    assert replan.salvageable == 600 * 4 * 32
+    *before, launch, start = json.loads(done.stdout)["commands"]
     assert [line.split()[2] for line in before] == (["verl.model_merger"] if format == "verl" else [])
     words = shlex.split(launch)
     assert words[words.index("--backend") + 1] == ("openrlhf" if format == "csv" else format)
-    pasted = isocompute(*words[1:])
-    assert pasted.returncode == 0, pasted.stderr
+    ok(isocompute(*words[1:]))
     script = tmp_path / start.removeprefix("bash ")
     model = words[words.index("--model") + 1]
     assert model in script.read_text(encoding="utf-8")
@@ -139,8 +133,7 @@ def test_a_picture_is_drawn_and_several_runs_get_one_each(tmp_path: Path, isocom
     text = (tmp_path / "exp" / "log.csv").read_text(encoding="utf-8")
     head, *rows = text.splitlines()
     (tmp_path / "both.csv").write_text("\n".join([head, *rows, *(row.replace("exp,", "two,", 1) for row in rows)]))
-    done = isocompute("forecast", "both.csv", "--to", "2x", "-o", "picture.png")
-    assert done.returncode == 0, done.stderr
+    ok(isocompute("forecast", "both.csv", "--to", "2x", "-o", "picture.png"))
     for name in ("picture_exp.png", "picture_two.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     asked = isocompute("forecast", "both.csv", "--remaining", "1M")

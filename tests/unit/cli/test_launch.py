@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import Plan, Planner, published
+from tests.processes import ok
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -22,18 +23,15 @@ def plan(tmp_path: Path) -> Plan:
     return made
 
 
-@pytest.mark.parametrize("digest", [True, False])
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("group_size", 1024), ("rollouts", 1), ("learning_rate", -1), ("group_size_interval", "$(id)")],
+    [("group_size", 1024), ("learning_rate", -1), ("group_size_interval", "$(id)"), ("digest", None)],
 )
-def test_an_edited_plan_gives_no_script(
-    isocompute: Command, tmp_path: Path, plan: Plan, field: str, value: Any, digest: bool
-) -> None:
+@pytest.mark.usefixtures("plan")
+def test_an_edited_plan_gives_no_script(isocompute: Command, tmp_path: Path, field: str, value: Any) -> None:
     raw = json.loads((tmp_path / "plan.json").read_text())
-    if not digest:
-        del raw["digest"]
-    (tmp_path / "plan.json").write_text(json.dumps({**raw, field: value}))
+    raw = {**raw, field: value} if value is not None else {k: v for k, v in raw.items() if k != field} | {"rollouts": 1}
+    (tmp_path / "plan.json").write_text(json.dumps(raw))
     for more in ([], ["--dry-run"], ["--json"], ["--change", "update_steps=100"]):
         done = isocompute("launch", "plan.json", *more)
         assert done.returncode == 1
@@ -45,8 +43,7 @@ def test_an_edited_plan_gives_no_script(
 
 def test_a_change_is_shown_side_by_side_and_the_script_has_it(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
     change = ["--change", "group_size=64", "--change", "learning_rate=2e-6"]
-    done = isocompute("launch", "plan.json", *change, "--save-plan", "changed.json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("launch", "plan.json", *change, "--save-plan", "changed.json"))
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
     assert rows["group_size"] == [str(plan.group_size), "64"]
     changed = Plan.load(tmp_path / "changed.json")
@@ -64,25 +61,6 @@ def test_a_change_is_shown_side_by_side_and_the_script_has_it(isocompute: Comman
     assert told["script"].rstrip() == dry.stdout.rstrip()
 
 
-def test_a_change_beyond_the_budget_is_refused_and_a_larger_budget_allows_it(
-    isocompute: Command, tmp_path: Path, plan: Plan
-) -> None:
-    steps = 2 * plan.update_steps
-    done = isocompute("launch", "plan.json", "--change", f"update_steps={steps}")
-    assert done.returncode == 1
-    assert not (tmp_path / "launch.sh").exists()
-    assert "--change budget" in done.stderr
-    done = isocompute("launch", "plan.json", "--change", f"update_steps={steps}", "--change", "budget=6M", "--json")
-    assert json.loads(done.stdout)["changed"]["update_steps"]["after"] == steps
-
-
-def test_changes_of_nothing_known_name_what_can_be_changed(isocompute: Command, plan: Plan) -> None:
-    for text in ("grup_size=8", "group_size", "group_size=some"):
-        done = isocompute("launch", "plan.json", "--change", text)
-        assert done.returncode == 1
-        assert "group_size" in done.stderr
-
-
 def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: Command, tmp_path: Path) -> None:
     header = "run_id,n,bp,C,avg@4,learning_rate,kl_coef,entropy_coef"
     rows = [
@@ -96,8 +74,7 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: 
     assert plain["learning_rate"] == 5e-6
     assert plain["problems_per_batch"] == 16
     assert not any(one["differs"] for one in plain["settings"])
-    given = isocompute(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001")
-    assert given.returncode == 0, given.stderr
+    given = ok(isocompute(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001"))
     assert "warning recipe-differs-from-runs" in given.stdout
     assert "unlike the runs" in Plan.load(tmp_path / "plan.json").summary()
     done = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--json")
@@ -115,8 +92,7 @@ def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Comman
     (tmp_path / "validation.jsonl").write_text("")
     (tmp_path / "grade.py").write_text("")
     asked = ("launch", "plan.json", "--reward", "grade.py:score")
-    shown = isocompute(*asked)
-    assert shown.returncode == 0, shown.stderr
+    shown = ok(isocompute(*asked))
     assert "--train-data train.jsonl" in shown.stdout
     (note,) = json.loads(isocompute(*asked, "--json").stdout)["notes"]
     assert note["data"]["files"] == {"--train-data": "train.jsonl"}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Fits, RunSet, fit
-from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.specs import load_study
+from tests.processes import ok
 from tests.unit.cli.test_commands import Command
 
 Make = Callable[..., RunSet]
@@ -56,13 +56,11 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = isocompute("next", "--budget", "3M", "--model", "some/model")
-    assert result.returncode == 0, result.stdout
+    result = ok(isocompute("next", "--budget", "3M", "--model", "some/model"))
     commands = [line for line in result.stdout.splitlines() if line.startswith("isocompute ")]
     assert len(commands) >= 4
     for line in commands:
-        done = isocompute(*shlex.split(line)[1:])
-        assert done.returncode == 0, done.stderr
+        ok(isocompute(*shlex.split(line)[1:]))
     scripts = list(tmp_path.glob("next-*.sh"))
     assert len(scripts) == len(commands) - 1
     for script in scripts:
@@ -78,47 +76,18 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
         rows = [f"r{n},{n},32,{m},{0.3 + 0.1 * m / steps:.3f}\n" for m in range(0, steps + 1, 5)]
         (tmp_path / f"next-{number}").mkdir()
         (tmp_path / f"next-{number}" / "runs.csv").write_text("run,n,B_p,step,avg@4\n" + "".join(rows))
-    done = isocompute(*shlex.split(again))
-    assert done.returncode == 0, done.stderr
-
-
-def test_json_is_the_saved_document(isocompute: Command, fits_file: Path, tmp_path: Path) -> None:
-    output = tmp_path / "next.json"
-    result = isocompute("next", str(fits_file), "--budget", "3M", "--slots", "2", "--json", "-o", str(output))
-    assert result.returncode == 0, result.stdout
-    printed = NextRuns.from_dict(json.loads(result.stdout))
-    assert printed == NextRuns.load(output)
-    assert len(printed.runs) <= 2
-    design = isocompute("next", "--budget", "3M", "--json")
-    assert PilotDesign.from_dict(json.loads(design.stdout)).first.budget == 3e6
-
-
-def test_a_mode_of_plans_is_said_to_change_nothing(isocompute: Command, fits_file: Path) -> None:
-    asked = [isocompute("next", str(fits_file), "--budget", "3M", *mode) for mode in ((), ("--mode", "conservative"))]
-    plain, careful = (result.stdout.splitlines() for result in asked)
-    assert [line for line in careful if line not in plain and "--mode conservative" in line]
+    ok(isocompute(*shlex.split(again)))
 
 
 def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY)
-    result = isocompute("next", "study.yaml", "--output", "next.yaml")
-    assert result.returncode == 0, result.stdout
+    ok(isocompute("next", "study.yaml", "--output", "next.yaml"))
     before, after = load_study("study.yaml"), load_study("next.yaml")
     assert {run.run_id for run in before.expand()} <= {run.run_id for run in after.expand()}
     assert after.runs
     assert after.sweep == before.sweep
-    dry = isocompute("run", "next.yaml", "--dry-run", "--prepare")
-    assert dry.returncode == 0, dry.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["--budget", "3M", "--compare", "n=8,bp=32"], ["--budget", "3M", "-o", "next.yaml"], ["--budget", "10"]],
-)
-def test_what_cannot_be_answered_is_refused(isocompute: Command, arguments: list[str]) -> None:
-    result = isocompute("next", *arguments)
-    assert result.returncode != 0
+    ok(isocompute("run", "next.yaml", "--dry-run", "--prepare"))
 
 
 @pytest.mark.parametrize("budget", ["500k", "3M", "10M"])
@@ -160,7 +129,7 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
     assert str(folder) not in anew
 
 
-@pytest.mark.parametrize("framework", ["verl", "trl", "openrlhf", "prime-rl"])
+@pytest.mark.parametrize("framework", ["verl", "prime-rl"])
 def test_commands_are_for_the_framework_that_made_the_runs(
     isocompute: Command, make_runs: Make, tmp_path: Path, framework: str
 ) -> None:
@@ -183,8 +152,7 @@ def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_i
     names += ",eval_temperature,eval_samples"
     said = "some/model,t.jsonl,grpo,5e-05,0,0,1,512,1,4"
     values = dict(zip(names.split(","), said.split(","), strict=True))
-    printed = isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "10M")
-    assert printed.returncode == 0, printed.stderr
+    printed = ok(isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "10M"))
     (asked,) = re.findall(r"^isocompute (next .*)$", printed.stdout, re.MULTILINE)
     assert "--pool" not in printed.stdout
     assert {name for name in values if f"--set {name}=" in asked} == set(values)
@@ -192,11 +160,10 @@ def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_i
         f"{word.partition('=')[0]}={values.get(word.partition('=')[0], '32')}" if "=" in word else word
         for word in shlex.split(asked)
     ]
-    known = isocompute(*words)
-    assert known.returncode == 0, known.stderr
+    known = ok(isocompute(*words))
     assert not re.findall(r"^isocompute next", known.stdout, re.MULTILINE)
     (plan, launch, *_) = re.findall(r"^isocompute (allocate .*|launch .*)$", known.stdout, re.MULTILINE)
-    assert isocompute(*shlex.split(plan)).returncode == 0
+    ok(isocompute(*shlex.split(plan)))
     script = isocompute(*shlex.split(launch), "--dry-run")
     for flag in ("adam.lr 5e-05", "kl.init_coef 0", "max_new_tokens 512", "eval.temperature 1"):
         assert flag in script.stdout
@@ -206,5 +173,4 @@ def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_i
         (tmp_path / f"next-{number}").mkdir()
         lines = "".join(f"new-{number},64,{step},{0.35 + step / 1000},{said}\n" for step in range(0, 120, 8))
         (tmp_path / f"next-{number}" / "runs.csv").write_text(f"run,n,step,avg@4,{names}\n{lines}")
-    joined = isocompute(*shlex.split(again))
-    assert joined.returncode == 0, joined.stderr
+    ok(isocompute(*shlex.split(again)))

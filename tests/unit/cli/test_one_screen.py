@@ -14,6 +14,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.laws import measured_easy
+from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
@@ -38,8 +39,7 @@ def pilot_csv(runs_csv: Path) -> Path:
 
 
 def screen(isocompute: Command, command: str) -> list[str]:
-    done = isocompute(*shlex.split(command), columns=COLUMNS)
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute(*shlex.split(command), columns=COLUMNS))
     lines = done.stdout.splitlines()
     # A terminal wraps what is printed longer than it is wide.
     assert sum(-(-max(len(line.rstrip()), 1) // COLUMNS) for line in lines) < LINES
@@ -82,8 +82,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
     assert bool(printed) == named
     source, _, budget = command.removeprefix("allocate ").removeprefix("plan").partition(" --budget ")
     for line in printed or {f"isocompute next {source} --budget {budget}"}:
-        asked = isocompute(*shlex.split(line, comments=True)[1:], "--json")
-        assert asked.returncode == 0, (line, asked.stderr)
+        asked = ok(isocompute(*shlex.split(line, comments=True)[1:], "--json"))
         answer = json.loads(asked.stdout)
         assert bool(answer.get("first", answer)["runs"]) == named
 
@@ -107,19 +106,6 @@ def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> 
     assert "backtest" not in brief
 
 
-@pytest.mark.usefixtures("pilot_csv")
-def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Command, tmp_path: Path) -> None:
-    text = isocompute("allocate", "pilot.csv", "--budget", "30M", "--json").stdout
-    (tmp_path / "plan.json").write_text(text)
-    plan = iso.Plan.load(tmp_path / "plan.json")
-    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--json").stdout)
-    assert plan.next_runs is not None
-    assert [run.rollouts for run in plan.next_runs.runs] == [
-        run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]
-    ]
-    assert plan.next_runs.runs
-
-
 def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     typed = Typed(("allocate", "my runs.csv", "--metric=avg@8", "--budget=3M", "-o", "a.json", "--plot=pics", "-v"))
     assert typed.saving() == "isocompute allocate 'my runs.csv' --metric=avg@8 --budget=3M --output plan.json"
@@ -132,34 +118,11 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     assert borrowed.asking("next") == "isocompute next --budget 3M --spend all"
 
 
-@pytest.mark.usefixtures("pilot_csv")
-def test_a_plan_with_fixed_steps_is_made_where_runs_should_come_first(isocompute: Command) -> None:
-    words = ("allocate", "pilot.csv", "--budget", "10M", "--update-steps", "500")
-    done = isocompute(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
-    assert (plan["update_steps"], plan["next_runs"]) == (500, None)
-
-
 def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: Path) -> None:
     rows = [f"{n},32,{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}" for n in (8, 64) for c in (1e4, 5e4, 2e5, 1e6)]
     (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,value", *rows]) + "\n")
     words = ("fit", "runs.csv", "--metric", "accuracy[/easy]", "-o", "[bold].json")
-    done = isocompute(*words)
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute(*words))
     assert "accuracy[/easy]" in done.stdout
-    planned = isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json")
-    assert planned.returncode == 0, planned.stderr
+    planned = ok(isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json"))
     assert "wrote [red]plan.json" in planned.stdout
-
-
-def test_laws_in_steps_are_shown_on_request(isocompute: Command, tmp_path: Path) -> None:
-    rows = [
-        f"{n},{512 // n},{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}"
-        for n in (8, 32, 128)
-        for c in (5e3, 2e4, 8e4, 3e5, 1e6)
-    ]
-    (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,avg@4", *rows]) + "\n")
-    brief, whole = (isocompute("fit", "runs.csv", *flag).stdout for flag in ((), ("-v",)))
-    assert "_vs_steps" not in brief
-    assert "group_size_vs_steps" in whole

@@ -1,9 +1,15 @@
-"""The command in a real shell: completion, output that nobody reads, commands that are pasted."""
+"""The command in a shell and on a terminal."""
 
 from __future__ import annotations
 
+import os
+import pty
+import re
 import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -11,39 +17,71 @@ Shell = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(
-    "where",
+    ("command", "where"),
     [
-        pytest.param(">&-", id="closed"),
-        pytest.param(">/dev/full", id="full disk"),
-        pytest.param("| true; exit ${PIPESTATUS[0]}", id="closed pipe"),
+        pytest.param("--version", ">&-", id="closed"),
+        pytest.param("--version", ">/dev/full", id="full disk"),
+        pytest.param("plan --budget 3M --json", ">/dev/full", id="full disk at the end"),
+        pytest.param("plan --budget 3M --json", "| true; exit ${PIPESTATUS[0]}", id="closed pipe"),
+        pytest.param("plan --budget none", "| true; exit ${PIPESTATUS[0]}", id="a message and a closed pipe"),
     ],
 )
-@pytest.mark.parametrize("command", ["--version", "plan --budget 3M --json"])
 def test_output_that_is_lost_is_no_success(shell: Shell, command: str, where: str) -> None:
     done = shell(f"isocompute {command} {where}")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+    assert ("--budget" in done.stderr) == command.endswith("none")
 
 
-def test_a_command_that_fails_keeps_its_message_with_a_closed_pipe(shell: Shell) -> None:
-    done = shell("isocompute plan --budget none | true; exit ${PIPESTATUS[0]}")
-    assert done.returncode == 1
-    assert "--budget" in done.stderr
+def test_bash_completes_commands_options_and_values(shell: Shell) -> None:
+    script = 'eval "$(isocompute --show-completion)"; function="$(complete -p isocompute | grep -o \'_[a-z_]*\')"; '
+    for words in ("al", "allocate --for-r", "launch plan.json --backend op"):
+        script += f"COMP_WORDS=(isocompute {words}); COMP_CWORD={len(words.split())}; "
+        script += '$function isocompute; echo "${COMPREPLY[@]}"; '
+    assert shell(script).stdout.splitlines() == ["allocate", "--for-reward", "openrlhf"]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("al", {"allocate"}),
-        ("allocate --for-r", {"--for-reward"}),
-        ("launch plan.json --backend op", {"openrlhf"}),
-    ],
-)
-def test_bash_completes_commands_options_and_values(shell: Shell, words: str, expected: set[str]) -> None:
-    typed = f"COMP_WORDS=(isocompute {words}); COMP_CWORD={len(words.split())}"
-    function = "$(complete -p isocompute | grep -o '_[a-z_]*')"
-    done = shell(
-        f'eval "$(isocompute --show-completion)"; {typed}; {function} isocompute; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    )
-    assert set(done.stdout.split()) == expected
+NAMES = ("\x1b[31mred\x1b]0;title\x07", "abc\u202egnp.exe", "b\u200b\x9b31m")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [
+        f"{name},{n},32,{i},{0.02 * i + 0.01 * n}"
+        for name, n in zip(NAMES, (8, 16, 32), strict=True)
+        for i in range(12)
+    ]
+    path = tmp_path_factory.mktemp("runs") / "runs.csv"
+    path.write_text("\n".join(["run,n,bp,step,avg@4", *rows, ""]))
+    return path
+
+
+PROGRAM = """
+import sys
+from isocompute_sdk.cli import main
+for command in ("audit", "fit", "status"):
+    sys.argv = ["isocompute", command, sys.argv[-1]]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, command
+"""
+
+
+def test_no_command_sends_control_characters_of_names(table: Path) -> None:
+    program = [sys.executable, "-c", PROGRAM, str(table)]
+    ours, theirs = pty.openpty()
+    said = b""
+    with subprocess.Popen(program, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(theirs)
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 1 << 16):
+                said += part
+    os.close(ours)
+    text = said.decode().replace("\r\n", "\n")
+    assert process.returncode == 0, text
+    assert text.count("red") > 3
+    assert "\x1b[31mred" not in text
+    # What remains are colours of our own.
+    assert not [c for c in re.sub(r"\x1b\[[\d;]*m", "", text) if not c.isprintable() and c != "\n"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.fitting.arrays import FitStatus
-from isocompute_sdk.fitting.frontier import frontier, handovers, log_grid, span
+from isocompute_sdk.fitting.fit_parts import frontier, handovers, log_grid, span
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 
 

@@ -1,10 +1,11 @@
-"""Detectors on runs with a known history: healthy, or with one fault that begins at a known update."""
+"""What training metrics tell, and which alerts are given again."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 import isocompute_sdk as iso
 from isocompute_sdk import Note, RunSet
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.health.alerts import ATTEMPTS, Alert, AlertBook
 from isocompute_sdk.health.detectors import findings
-from isocompute_sdk.health.findings import ADVICE
 from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
@@ -109,13 +111,6 @@ def test_a_note_says_what_was_seen_where_and_what_to_try_with_its_basis() -> Non
     assert note.data["rollouts"] == note.data["step"] * N * BP
 
 
-def test_every_code_has_advice_with_a_place_wherever_the_paper_is_named() -> None:
-    for code, advice in ADVICE.items():
-        assert advice.tries, code
-        for one in advice.tries:
-            assert (one.basis == "measured in the paper") == bool(one.where), (code, one.text)
-
-
 @pytest.mark.parametrize(("left", "code"), [(0.1, "collapsed-run"), (0.6, "decayed-run")])
 def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> None:
     note = only(runs(table(validation=decayed(left=left))), code)
@@ -163,24 +158,33 @@ def test_low_entropy_is_no_collapse_where_the_failures_are_gone_too() -> None:
     assert warnings(runs(table({"entropy": entropy}))) == ["entropy-collapse"]
 
 
-def test_groups_without_variance_are_no_trouble_where_all_is_solved() -> None:
-    share = np.linspace(0.2, 0.99, 60)
-    for reward, severity in ((0.96, "info"), (0.05, "warning")):
-        logged = {"zero_variance_share": share, "train_reward": np.full(60, reward)}
-        assert only(runs(table(logged)), "zero-variance-groups").severity == severity
+LONGER = 300 * np.geomspace(1, 4, UPDATES)
 
 
-def test_longer_responses_are_a_warning_only_where_the_reward_has_not_risen() -> None:
-    length = 300 * np.geomspace(1, 4, UPDATES)
-    risen = only(runs(table({"response_length": length}, evaluations(30))), "response-length-growth")
-    flat = only(runs(table({"response_length": length}, evaluations(30, gain=0.0))), "response-length-growth")
-    assert (risen.severity, flat.severity) == ("info", "warning")
-
-
-def test_truncation_from_the_start_on_is_worth_knowing_and_growing_truncation_a_warning() -> None:
-    constant = only(runs(table({"truncated_share": np.full(50, 0.2)})), "truncated-responses")
-    growing = only(runs(table({"truncated_share": np.linspace(0.02, 0.4, 50)})), "truncated-responses")
-    assert (constant.severity, growing.severity) == ("info", "warning")
+@pytest.mark.parametrize(
+    ("code", "metric", "values", "reward", "severity"),
+    [
+        ("zero-variance-groups", "zero_variance_share", np.linspace(0.2, 0.99, 60), np.full(60, 0.96), "info"),
+        ("zero-variance-groups", "zero_variance_share", np.linspace(0.2, 0.99, 60), np.full(60, 0.05), "warning"),
+        ("response-length-growth", "response_length", LONGER, reward_curve(), "info"),
+        (
+            "response-length-growth",
+            "response_length",
+            300 * np.geomspace(1, 4, UPDATES),
+            np.full(UPDATES, 0.4),
+            "warning",
+        ),
+        ("truncated-responses", "truncated_share", np.full(50, 0.2), None, "info"),
+        ("truncated-responses", "truncated_share", np.linspace(0.02, 0.4, 50), None, "warning"),
+        ("filtered-rollouts", "trained_share", np.full(40, 0.8), None, "info"),
+        ("filtered-rollouts", "trained_share", np.full(40, 0.3), None, "warning"),
+    ],
+)
+def test_what_is_trouble_only_beside_a_bad_reward_or_a_rise_is_else_worth_knowing(
+    code: str, metric: str, values: np.ndarray, reward: np.ndarray | None, severity: str
+) -> None:
+    logged = {metric: values} | ({} if reward is None else {"train_reward": reward})
+    assert only(runs(table(logged)), code).severity == severity
 
 
 def test_answers_of_a_fixed_length_are_not_truncated() -> None:
@@ -199,28 +203,6 @@ def test_one_gradient_spike_is_forgotten_and_three_close_together_are_not() -> N
     assert warnings(runs(table({"gradient_norm": one}))) == []
     note = only(runs(table({"gradient_norm": three})), "gradient-norm-spikes")
     assert note.data["runs"]["run"]["step"] == 101
-
-
-def test_settings_are_told_without_a_step() -> None:
-    found = runs(table(vitals(), updates_per_batch=4))
-    note = only(found, "off-policy-unstudied")
-    assert note.data["runs"]["run"]["step"] is None
-    (own,) = iso.check_health(found).by_run["run"]
-    assert own.data["values"] == {"updates_per_batch": 4.0}
-    assert warnings(runs(table(vitals(), updates_per_batch=1))) == []
-
-
-@pytest.mark.parametrize(("share", "severity"), [(0.8, "info"), (0.3, "warning")])
-def test_rollouts_that_are_filtered_away_are_told(share: float, severity: str) -> None:
-    note = only(runs(table({"trained_share": np.full(40, share)})), "filtered-rollouts")
-    assert note.severity == severity
-    assert iso.check_health(runs(table({"trained_share": np.ones(40)}))).notes == ()
-
-
-def test_names_of_other_frameworks_are_understood() -> None:
-    collapsed = vitals(0, "entropy-collapse")["entropy"]
-    for name in ("actor/entropy", "train/entropy_loss"):
-        assert warnings(runs(table({name: collapsed}))) == ["entropy-collapse"]
 
 
 def test_runs_without_a_known_metric_give_no_note() -> None:
@@ -324,14 +306,38 @@ def test_fits_carry_the_health_of_the_runs_they_used_and_plans_carry_it_on() -> 
     assert "kl-drift" not in [note.code for note in again.notes]
 
 
-def test_a_collapse_is_told_once_on_fits() -> None:
-    tables = [table(validation=decayed(left=0.05 if i else 1.0), run_id=f"r{i}", scale=2**i) for i in range(3)]
-    codes = [note.code for note in iso.fit(runs(*tables), draws=20).notes]
-    assert codes.count("collapsed-run") == 1
-
-
 def test_a_finding_without_its_step_says_the_compute() -> None:
     logged = table({"kl": np.full(50, 9.0)}).drop("problems_per_batch").with_columns(rollouts=pl.col("step") * 512)
     note = only(RunSet.from_columns(logged.drop("step")), "kl-drift")
     assert "C = 2,560" in note.message
     assert dataclasses.is_dataclass(note)
+
+
+DRIFT = Alert(Note("kl-drift", "warning", "m", {"step": 3.0, "rollouts": 96.0}), "run", "folder")
+
+
+def test_a_failed_delivery_is_tried_again_a_few_times_across_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    for _ in range(ATTEMPTS):
+        book = AlertBook(path)
+        assert book.is_due(DRIFT)
+        book.record(DRIFT, delivered=False)
+    assert not AlertBook(path).is_due(DRIFT)
+
+
+def test_a_run_that_began_again_is_alerted_again(tmp_path: Path) -> None:
+    book = AlertBook(tmp_path / "alerts.json")
+    book.record(DRIFT, delivered=True)
+    book.forget_restarted({"run": 96.0}, "folder")
+    assert not book.is_due(DRIFT)
+    book.forget_restarted({"run": 32.0}, "folder")
+    assert book.is_due(DRIFT)
+
+
+def test_a_changed_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    AlertBook(path).record(DRIFT, delivered=True)
+    assert not AlertBook(path).is_new(DRIFT)
+    path.write_text(path.read_text().replace("true", "false"))
+    with pytest.raises(IsoComputeError, match="Remove the file"):
+        AlertBook(path)

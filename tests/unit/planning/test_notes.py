@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: easy().allocate("3M", n_problems=4999),
         lambda s: easy().allocate("3M", n_problems=5000),
     ),
-    "below-stability-floor": (
+    "below-problems-floor": (
         lambda s: easy().allocate("3M", problems_per_batch=31),
         lambda s: easy().allocate("3M", problems_per_batch=32),
     ),

@@ -1,22 +1,20 @@
-"""Figures of runs, problems, sensitivity and backtests: what is drawn equals the data; what is missing is named."""
+"""Figures of runs, problems and audits, and in a notebook."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import os
+from collections.abc import Callable
 
+import nbformat
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from nbclient import NotebookClient
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
-from isocompute_sdk.fitting.paper.analysis import record_breaking
-from isocompute_sdk.plots import problems
-from isocompute_sdk.run_folders.run_journal import Journal
+from tests.processes import HANG_SECONDS
 from tests.unit.plots.test_figures import check_layout, data_of, line
 
 Make = Callable[..., RunSet]
@@ -76,32 +74,6 @@ def test_coverage_has_a_panel_for_best_and_one_for_worst(noisy: RunSet) -> None:
         plots.coverage(noisy, k=8)
 
 
-def test_records_are_the_record_breaking_points(noisy: RunSet) -> None:
-    ax = plots.records(noisy, bin_width=0.01)
-    for one in noisy.series("avg@4"):
-        x, y = data_of(line(ax, one.run_id))
-        best = record_breaking(one.value_T, 0.01)
-        np.testing.assert_array_equal(x, one.rollouts_T[best])
-        assert np.all(np.diff(y) > 0)
-    assert sum(len(y) for _, y in marks(ax)) == sum(len(one.value_T) for one in noisy.series("avg@4"))
-    check_layout(figure_of(ax))
-
-
-def test_models_stand_side_by_side_on_common_axes(make_runs: Make, fits: Fits) -> None:
-    one = make_runs(model="org/A")
-    both = one.concat(make_runs(lambda n, bp, c: 0.2, [(8, 32)], model="org/B", run_id="flat"))
-    panels = figure_of(plots.side_by_side(both)).axes
-    assert {panel.get_title("left") for panel in panels} == {"A", "B"}
-    assert len({panel.get_ylim() for panel in panels}) == 1
-    colours = [{curve.get_color() for curve in panel.lines if len(data_of(curve)[1]) > 1} for panel in panels]
-    # n = 8 has one colour in both.
-    assert len(colours[0] & colours[1]) == 1
-    check_layout(figure_of(plots.side_by_side({"first": fits, "second": fits})))
-    for few in (one, {"alone": fits}):
-        with pytest.raises(FitError):
-            plots.side_by_side(few)
-
-
 def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
     ax = plots.sensitivity_to_n(fits, compute=[1e5, 1e6], problems_per_batch=128)
     for compute, label in ((1e5, "C = 100k"), (1e6, "C = 1M")):
@@ -117,14 +89,6 @@ def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
     check_layout(figure_of(ax))
 
 
-def test_sensitivity_needs_two_levels(make_runs: Make) -> None:
-    one_bp = iso.fit(make_runs(levels=[(8, 32), (64, 32)]), draws=5)
-    with pytest.raises(FitError, match="problems_per_batch"):
-        plots.sensitivity_to_bp(one_bp)
-    with pytest.raises(FitError, match="n = 8"):
-        plots.sensitivity_to_n(iso.fit(make_runs(levels=[(8, 32)]), draws=5))
-
-
 def test_a_backtest_draws_every_hidden_run(fits: Fits) -> None:
     assert fits.passport is not None
     test = fits.passport.backtest
@@ -138,96 +102,6 @@ def test_a_backtest_draws_every_hidden_run(fits: Fits) -> None:
     check_layout(figure_of(ax))
     with pytest.raises(FitError, match="surface"):
         plots.backtest(iso.published_prior())
-
-
-def write_run(folder: Path, n: int, rate: Callable[[float], np.ndarray], sets: Sequence[str] = ("validation",)) -> None:
-    folder.mkdir(parents=True)
-    journal = Journal(folder / "metrics.jsonl", folder.name, 1)
-    journal.begin(resumed_step=None, group_size=n, problems_per_batch=4, seed=0, rollouts=0)
-    for step in (0, 10, 30, 90):
-        for name in sets:
-            counts = [int(k) for k in np.round(16 * rate(step / 90))]
-            journal.append(
-                "evaluation",
-                step=step,
-                rollouts=step * n * 4,
-                tokens=0,
-                metrics={"avg@16": float(np.mean(counts) / 16)},
-                eval_set=name,
-                samples=16,
-                pass_counts=counts,
-                sample_counts=[16] * len(counts),
-            )
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Path:
-    start = np.full(40, 0.25)
-    ends = np.repeat([0.0, 1.0], 20)
-    write_run(tmp_path / "even", 8, lambda t: start + 0.5 * t)
-    write_run(tmp_path / "split", 16, lambda t: (1 - t) * start + t * ends)
-    return tmp_path
-
-
-def test_polarisation_is_free_of_sampling_noise() -> None:
-    rng = np.random.default_rng(0)
-    assert plots.polarisation(rng.binomial(4, 0.4, 200_000), np.full(200_000, 4)) == pytest.approx(0, abs=0.01)
-    p = rng.beta(1, 1, 200_000)
-    # The variance of a uniform p is 1/12, of 1/4 at most.
-    assert plots.polarisation(rng.binomial(4, p), np.full(200_000, 4)) == pytest.approx(1 / 3, abs=0.01)
-    assert plots.polarisation([0, 4, 0, 4], [4, 4, 4, 4]) == pytest.approx(1)
-    assert np.isnan(plots.polarisation([1, 0], [1, 1]))
-
-
-def test_pass_rates_at_matched_compute_and_their_polarisation(folders: Path) -> None:
-    ax = plots.pass_rates(folders)
-    panels = figure_of(ax).axes
-    assert [panel.get_title("left") for panel in panels[:2]] == ["n = 8", "n = 16"]
-    for panel in panels[:2]:
-        for curve in panel.lines:
-            assert sum(data_of(curve)[1]) == pytest.approx(1)
-    # Both are drawn at computes that n = 8 reached.
-    assert [one.get_label() for one in panels[0].lines] == [one.get_label() for one in panels[1].lines]
-    even, divided = (data_of(line(panels[2], name))[1] for name in ("even", "split"))
-    assert even[-1] < 0.05
-    assert divided[-1] == pytest.approx(1, abs=0.02)
-    check_layout(figure_of(ax))
-
-
-def test_pass_counts_without_samples_are_left_out(folders: Path) -> None:
-    for name, samples in (("none", {}), ("ragged", {"sample_counts": [16, 16]}), ("zero", {"sample_counts": [0] * 3})):
-        (folders / name).mkdir()
-        journal = Journal(folders / name / "metrics.jsonl", name, 1)
-        journal.begin(resumed_step=None, group_size=8, problems_per_batch=4, seed=0, rollouts=0)
-        counts = {"metrics": {"avg@16": 0.5}, "eval_set": "validation", "pass_counts": [8, 8, 8]}
-        journal.append("evaluation", step=0, rollouts=0, tokens=0, **counts, **samples)
-    assert {run.run_id for run in problems.read_pass_counts(folders)} == {"even", "split"}
-
-
-def test_pass_rates_prefer_training_problems_and_name_what_is_missing(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", 8, lambda t: np.full(9, 0.5), ("validation", "train_probe"))
-    write_run(tmp_path / "b", 8, lambda t: np.full(9, 0.5))
-    assert len(problems.read_pass_counts(tmp_path)) == 2
-    assert len(problems.read_pass_counts(tmp_path, "train_probe")) == 1
-    with pytest.raises(RecordError, match="pass_counts"):
-        problems.read_pass_counts(tmp_path, "elsewhere")
-
-
-def test_a_difficulty_histogram_counts_problems_and_bands(folders: Path) -> None:
-    passes = np.repeat([0, 1, 2, 5, 9, 10, 14, 16], 3)
-    ax = plots.difficulty(passes, 16)
-    heights = [bar.get_height() for bar in ax.patches[:17]]
-    np.testing.assert_array_equal(heights, np.bincount(passes, minlength=17))
-    split = iso.split_by_difficulty(passes, 16, rng=0, validation=0)
-    shown = {text.get_text().split("\n")[0]: int(text.get_text().split("\n")[1]) for text in ax.texts}
-    assert shown | {name.replace("_", " "): len(split[name].train_P) for name in ("hard", "easy", "very_easy")} == shown
-    assert sum(shown.values()) == len(passes)
-    check_layout(figure_of(ax))
-    found, samples = problems.base_passes(folders)
-    assert (set(found), samples) == ({4.0}, 16)
-    for wrong in ([], [17], [0.5]):
-        with pytest.raises(RecordError):
-            plots.difficulty(wrong, 16)
 
 
 def test_a_collapsed_run_leaves_the_axis_to_the_others(make_runs: Make) -> None:
@@ -255,7 +129,17 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
         iso.plot(audit, "runs", group="9")
 
 
-def test_matplotlib_loads_when_something_is_drawn() -> None:
-    code = "import sys, isocompute_sdk as iso; iso.plots.reward_curves; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+CELLS = (
+    "import isocompute_sdk as iso\nfits = iso.published('qwen2.5-7b-instruct/guru-math-easy')\niso.plot(fits)",
+    "axes = iso.plot(fits)",
+    "from isocompute_sdk import plots\nplots.figure_of(plots.allocation(fits))",
+    "import matplotlib.pyplot as plt\nfigure, mine = plt.subplots()\niso.plot(fits, ax=mine)",
+)
+
+
+def test_every_plot_shows_once_in_a_fresh_notebook() -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    NotebookClient(notebook, timeout=HANG_SECONDS, kernel_name="python3").execute(env=environment)
+    pictures = [sum("image/png" in output.get("data", {}) for output in cell.outputs) for cell in notebook.cells]
+    assert pictures == [1] * len(CELLS)

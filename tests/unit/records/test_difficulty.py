@@ -55,14 +55,6 @@ def test_every_problem_is_in_exactly_one_set(passes: list[int], validation: int,
         assert len(split[band].validation_P) == min(validation, size // 2)
 
 
-def test_the_same_seed_gives_the_same_split_and_another_seed_another() -> None:
-    passes = np.full(1000, 8)
-    first, again, other = (split_by_difficulty(passes, 16, rng=seed)["easy"].validation_P for seed in (3, 3, 4))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-    assert len(first) == 300
-
-
 def codes(passes: list[int], samples: int, validation: int = 0) -> dict[str, dict[str, object]]:
     return {
         note.code: dict(note.data) for note in split_by_difficulty(passes, samples, rng=0, validation=validation).notes

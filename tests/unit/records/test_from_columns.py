@@ -1,11 +1,18 @@
-"""What `RunSet.from_columns` understands."""
+"""Tables of any kind in memory become runs, or are refused with place, value and remedy."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
+import isocompute_sdk as iso
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 
 WIDE = {"n": [8, 8, 16], "bp": [32, 32, 32], "step": [0, 10, 10], "avg@4": [0.4, 0.5, 0.55]}
@@ -70,12 +77,6 @@ def test_every_alias_means_the_same_column(size: str, problems: str, compute: st
     assert runs == RunSet.from_columns({"n": [8], "bp": [32], "step": [1], "avg@4": [0.5]})
 
 
-def test_run_id_defaults_to_configuration_and_seed_to_zero():
-    runs = RunSet.from_columns(WIDE)
-    assert runs.run_ids == ("n8-bp32-seed0", "n16-bp32-seed0")
-    assert [info.seed for info in runs.runs()] == [0, 0]
-
-
 def test_context_that_differs_within_a_configuration_enters_the_default_run_id():
     columns = {"n": [8, 8, 16], "C": [1, 1, 1], "model": ["a", "b", "a"], "avg@4": [0.1, 0.2, 0.3]}
     runs = RunSet.from_columns(columns, learning_rate=1e-6)
@@ -107,13 +108,6 @@ def test_whole_numbers_beyond_float_precision_stay_exact():
         assert info.seed == seed
 
 
-def test_later_changes_to_the_arrays_do_not_reach_the_runs():
-    values = np.array(WIDE["avg@4"])
-    runs = RunSet.from_columns({**WIDE, "avg@4": values})
-    values[:] = 0
-    assert runs == RunSet.from_columns(WIDE)
-
-
 def test_nan_in_a_pandas_frame_means_not_measured():
     frame = pd.DataFrame({**WIDE, "best@4": [None, 0.7, float("nan")], "model": ["a", None, pd.NA]})
     runs = RunSet.from_columns(frame, run_id="x", ignore=["n"], group_size=8, on_duplicate="last")
@@ -142,11 +136,6 @@ def test_a_configuration_given_once_holds_for_the_whole_run():
     assert (second.problems_per_batch, second.context["model"]) == (None, None)
 
 
-def test_logged_rollouts_may_be_rounded():
-    runs = RunSet.from_columns({"n": [8], "bp": [32], "step": [155.4], "C": [39792], "avg@4": [0.5]})
-    assert runs.series("avg@4")[0].rollouts_T.tolist() == [39792.0]
-
-
 def test_rows_are_ordered_by_run_then_compute_then_metric():
     columns = {
         "n": [16, 8, 16, 8],
@@ -167,3 +156,210 @@ def test_tokens_and_gpu_seconds_come_along():
     assert small.tokens_T.tolist() == [0.0, 5e6]
     assert large.tokens_T is None
     assert runs.to_polars()["gpu_seconds"].to_list() == [0.0, 60.0, 60.0]
+
+
+def test_logged_rollouts_may_be_rounded():
+    runs = RunSet.from_columns({"n": [8], "bp": [32], "step": [155.4], "C": [39792], "avg@4": [0.5]})
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [39792.0]
+
+
+TABLE: dict[str, list[Any]] = {
+    "experiment": ["a", "a", "a", "b", "b", "b"],
+    "num_generations": [4, 4, 4, 8, 8, 8],
+    "prompts_per_step": [16] * 6,
+    "global_step": [0, 10, 20, 0, 10, 20],
+    "avg@4": [0.1, 0.2, None, 0.1, 0.3, 0.4],
+    "model": ["q", None, None, "q", None, None],
+}
+
+KINDS: dict[str, Callable[[Mapping[str, list[Any]]], Any]] = {
+    "polars": pl.DataFrame,
+    "pandas": pd.DataFrame,
+    "pandas with its own types": lambda table: pd.DataFrame(table).convert_dtypes(),
+    "pandas with Arrow types": lambda table: pd.DataFrame(table).convert_dtypes(dtype_backend="pyarrow"),
+    "pandas with categories": lambda table: pd.DataFrame(table).astype({"experiment": "category", "model": "category"}),
+    "Arrow": pa.table,
+}
+COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
+    "strings of pandas": lambda values: pd.array(values, dtype="str" if isinstance(values[0], str) else None),
+    "arrays of pandas": lambda values: pd.Series(values).convert_dtypes().array,
+    "Arrow": pa.array,
+    "chunks of Arrow": lambda values: pa.chunked_array([pa.array(values[:2]), pa.array(values[2:])]),
+    "Polars": pl.Series,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_frame_gives_the_same_runs(kind: str) -> None:
+    assert iso.RunSet.from_frame(KINDS[kind](TABLE)) == iso.RunSet.from_columns(TABLE)
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_every_array_gives_the_same_runs(kind: str) -> None:
+    columns = {name: COLUMNS[kind](values) for name, values in TABLE.items()}
+    assert iso.RunSet.from_columns(columns) == iso.RunSet.from_columns(TABLE)
+
+
+def test_names_and_values_can_be_given() -> None:
+    other = pd.DataFrame(TABLE).rename(columns={"num_generations": "G"}).drop(columns="prompts_per_step")
+    given = iso.RunSet.from_frame(other, rename={"G": "n"}, set={"problems_per_batch": 16})
+    assert given == iso.RunSet.from_columns(TABLE)
+    with pytest.raises(RecordError, match=r"'g'.*\n.*'G'"):
+        iso.RunSet.from_frame(other, rename={"g": "n"})
+    with pytest.raises(RecordError) as refused:
+        iso.RunSet.from_frame(other)
+    assert set(refused.value.options) == {"--rename G=group_size", "--set problems_per_batch=BP"}
+
+
+@pytest.mark.parametrize("step", ["it", "global_it", "x"])
+def test_an_odd_table_is_read_with_the_one_command_that_its_error_names(step: str) -> None:
+    odd = pl.DataFrame({"num_gens": [8] * 4, "P": [16] * 4, step: [0, 10, 20, 30], "acc@4": [0.1, 0.3, 0.4, 0.45]})
+    with pytest.raises(RecordError) as refused:
+        iso.RunSet.from_frame(odd)
+    options = {"--rename num_gens=group_size", f"--rename {step}=step", "--rename P=problems_per_batch"}
+    assert set(refused.value.options) == options
+
+
+@pytest.mark.parametrize(
+    ("n", "problems", "step", "run"),
+    [
+        ("num_generations", "prompts_per_step", "global_step", "experiment"),
+        ("rollout.n", "train_batch_size", "training/global_step", "experiment_name"),
+        ("generations_per_prompt", "prompts_per_batch", "train/global_step", "run_name"),
+        ("actor_rollout_ref.rollout.n", "data.train_batch_size", "Global Step", "Run"),
+        ("config.num_generations_per_prompt", "args/num_prompts_per_step", "training_step", "exp_name"),
+        ("N_Samples_Per_Prompt", "rollout_batch_size", "step", "EXPERIMENT"),
+    ],
+)
+def test_names_of_frameworks_are_known(n: str, problems: str, step: str, run: str) -> None:
+    names = {"num_generations": n, "prompts_per_step": problems, "global_step": step, "experiment": run}
+    renamed = {names.get(name, name): values for name, values in TABLE.items()}
+    assert iso.RunSet.from_columns(renamed) == iso.RunSet.from_columns(TABLE)
+
+
+def test_a_batch_in_rollouts_gives_the_problems() -> None:
+    table = {name: values for name, values in TABLE.items() if name != "prompts_per_step"}
+    batch = [16 * n for n in TABLE["num_generations"]]
+    assert iso.RunSet.from_columns({**table, "generation_batch_size": batch}) == iso.RunSet.from_columns(TABLE)
+    with pytest.raises(RecordError, match=r"received 65 with n = 4"):
+        iso.RunSet.from_columns({**table, "rollouts_per_batch": [65] * 6})
+
+
+def test_a_batch_that_may_count_rollouts_is_read_with_a_warning() -> None:
+    table = {name if name != "prompts_per_step" else "train_batch_size": values for name, values in TABLE.items()}
+    (note,) = iso.RunSet.from_columns(table).notes
+    assert (note.code, note.severity) == ("column-assumed", "warning")
+    plain = {name if name != "num_generations" else "n": values for name, values in table.items()}
+    assert not iso.RunSet.from_columns(plain).notes
+
+
+def test_a_learning_rate_that_follows_a_schedule_is_its_largest() -> None:
+    rates = [0.0, 1e-6, 5e-7] * 2
+    infos = iso.RunSet.from_columns({**TABLE, "lr": rates}).runs()
+    assert [info.context["learning_rate"] for info in infos] == [1e-6, 1e-6]
+
+
+def test_results_give_frames(make_runs: Callable[..., iso.RunSet]) -> None:
+    fits = iso.fit(make_runs(), draws=20)
+    at = np.geomspace(1e5, 1e6, 5)
+    frontier = fits.frontier(at)
+    frame = frontier.to_frame()
+    assert frame["compute"].to_numpy() == pytest.approx(at)
+    assert frame["group_size"].to_list() == frontier.group_size.tolist()
+    assert fits.to_frame()["group_size"].to_list() == [curve.group_size for curve in fits.select()]
+    predicted = fits.predict(at, 8)
+    frame = predicted.to_frame(rollouts=at, group_size=8)
+    assert frame.columns == ["rollouts", "group_size", "mean", "low", "high"]
+    assert frame["mean"].to_numpy() == pytest.approx(predicted.mean)
+    law = iso.published("qwen2.5-7b-instruct/guru-math-easy").law("group_size")
+    assert law.to_frame(at)["predicted"].to_numpy() == pytest.approx(law.predict(at))
+    plan = iso.Planner(fits, iso.Hardware(max_rollouts_per_batch=16_384)).allocate("1M")
+    frame = plan.to_frame()
+    assert frame["kind"].to_list() == ["plan", *(one.kind for one in plan.alternatives)]
+    assert frame["rollouts"].to_list()[0] == plan.rollouts
+
+
+GOOD: dict[str, Any] = {"n": [8, 16], "bp": [32, 32], "C": [256, 512], "avg@4": [0.4, 0.5]}
+
+CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
+    "no columns": ({}, {}, ["table is empty", "no rows"]),
+    "not a table": ([1, 2], {}, ["list", "mapping"]),
+    "a lazy frame": (pl.LazyFrame(GOOD), {}, ["LazyFrame", "polars or pandas frame"]),
+    "a frame with a column twice": (pd.DataFrame([[1, 2]], columns=["n", "n"]), {}, ["n", "more than once"]),
+    "unequal lengths": ({**GOOD, "C": [1, 2, 3]}, {}, ["n 2", "C 3"]),
+    "a scalar": ({**GOOD, "n": 8}, {}, ["column n", "received 8", "from_columns(..., n=...)"]),
+    "two dimensions": ({**GOOD, "n": np.ones((2, 2))}, {}, ["column n", "(2, 2)", "one dimension"]),
+    "two aliases": ({**GOOD, "compute": [1, 2]}, {}, ["'C'", "'compute'", "'rollouts'"]),
+    "fractional n": ({**GOOD, "n": [8, 8.5]}, {}, ["row 2 (index 1)", "n (group_size)", "8.5", "whole numbers >= 1"]),
+    "zero n": ({**GOOD, "n": [0, 8]}, {}, ["row 1 (index 0)", "received 0", ">= 1"]),
+    "n is a word": ({**GOOD, "n": [8, "many"]}, {}, ["row 2", "'many'", "whole numbers"]),
+    "n is true": ({**GOOD, "n": [True, True]}, {}, ["row 1", "True", "whole numbers"]),
+    "n is missing": ({k: v for k, v in GOOD.items() if k != "n"}, {}, ["group_size (or n)", "bp, C, avg@4"]),
+    "n is misspelt": ({"gruop_size": [1], "C": [1], "r": [1]}, {}, ["group_size", "'gruop_size'", "rename="]),
+    "negative compute": ({**GOOD, "C": [1, -5]}, {}, ["row 2", "C (rollouts)", "-5", "finite numbers >= 0"]),
+    "compute is nan": ({**GOOD, "C": [1, float("nan")]}, {}, ["row 2", "C (rollouts)", "nan"]),
+    "compute is a date": ({**GOOD, "C": np.array(["2026-01-01", "2026-01-02"], "M8[s]")}, {}, ["C (rollouts)", "2026"]),
+    "negative step": ({"n": [8], "bp": [32], "step": [-1], "r": [0.1]}, {}, ["row 1", "step", ">= 0"]),
+    "no compute": ({"n": [8], "avg@4": [0.1]}, {}, ["rollouts (or C, compute) or step"]),
+    "step without problems": ({"n": [8], "step": [3], "r": [0.1]}, {}, ["row 1", "problems_per_batch=256"]),
+    "step and compute disagree": (
+        {**GOOD, "step": [1, 2]},
+        {},
+        ["row 2", "512", "step 2 * group_size 16 * problems_per_batch 32 = 1024", "0.1 %"],
+    ),
+    "value is nan": ({**GOOD, "avg@4": [0.1, float("nan")]}, {}, ["row 2", "column avg@4", "nan", "None"]),
+    "value is a word": ({**GOOD, "avg@4": ["0.1", "oops"]}, {}, ["row 2", "column avg@4", "'oops'"]),
+    "nothing measured": ({**GOOD, "avg@4": [None, None]}, {}, ["no column holds a metric"]),
+    "blank text only": ({**GOOD, "avg@4": [0.1, 0.2], "x": ["a", "b"]}, {}, ["'x'", "String", "ignore=['x']"]),
+    "unnamed metric": ({"n": [8], "C": [1], "reward": [0.1]}, {}, ["'reward'", 'metric="avg@4"']),
+    "metric twice": ({**GOOD, "reward": [1, 2]}, {"metric": "avg@4"}, ["'reward'", "'avg@4'", "both"]),
+    "metric absent": (GOOD, {"metric": "avg@5"}, ["'avg@5'", "Did you mean 'avg@4'?"]),
+    "slip of a column": ({**GOOD, "seeds": [0, 1]}, {}, ["'seeds'", "'seed'", "rename="]),
+    "other case": ({**GOOD, "Tokens": [0, 1]}, {}, ["'Tokens'", "'tokens'"]),
+    "nested": ({**GOOD, "config": [{"a": 1}, None]}, {}, ["'config'", "ignore=['config']"]),
+    "nested text column": ({**GOOD, "model": [[1], [2]]}, {}, ["column model", "text"]),
+    "negative tokens": ({**GOOD, "tokens": [1, -1]}, {}, ["row 2", "tokens", "-1"]),
+    "some run ids": ({**GOOD, "run_id": ["a", None]}, {}, ["row 2", "run_id", "empty"]),
+    "long, value empty": ({"n": [8], "C": [1], "metric": ["a"], "value": [None]}, {}, ["row 1", "value", "empty"]),
+    "long, metric empty": (
+        {"n": [8, 8], "C": [1, 2], "metric": ["a", " "], "value": [0, 1]},
+        {},
+        ["row 2", "metric", "empty"],
+    ),
+    "long and wide": (
+        {"n": [8], "C": [1], "metric": ["a"], "value": [0.5], "avg@4": [0.5]},
+        {},
+        ["'avg@4'", "ignore="],
+    ),
+    "runs of two n under one name": (
+        {"run_id": ["a"] * 4, "n": [8, 8, 16, 16], "bp": [4] * 4, "step": [2, 10, 15, 20], "r": [0.5] * 4},
+        {},
+        ["run 'a'", "n (group_size)", "8", "16", "row 3 (index 2)", "run_ids", "rollouts"],
+    ),
+    "context changes in a run": (
+        {**GOOD, "n": [8, 8], "run_id": ["a", "a"], "model": ["x", "y"]},
+        {},
+        ["run 'a'", "model", "'x'", "'y'"],
+    ),
+    "repeat": (
+        {**GOOD, "n": [8, 8], "C": [256, 256]},
+        {},
+        ["row 2", "repeats row 1", "'n8-bp32-seed0'", "step 1", "avg@4", "validation", '"last"', "seed"],
+    ),
+    "repeat without steps": ({"n": [8, 8], "C": [5, 5], "r": [0, 1]}, {}, ["repeats row 1", "rollouts 5"]),
+    "unknown argument": (GOOD, {"problem_per_batch": 3}, ["problem_per_batch", "'problems_per_batch'"]),
+    "argument repeats a column": (GOOD, {"n": 8}, ["n is given twice", "ignore=['n']"]),
+    "bad on_duplicate": (GOOD, {"on_duplicate": "first"}, ["'first'", "'error', 'last'"]),
+    "ignoring nothing": (GOOD, {"ignore": ["avg@5"]}, ["'avg@5'", "'avg@4'"]),
+    "renaming nothing": (GOOD, {"rename": {"m": "n"}}, ["'m'", "n, bp, C, avg@4"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_refused_with_place_value_and_remedy(case: str):
+    table, options, expected = CASES[case]
+    with pytest.raises(RecordError) as caught:
+        RunSet.from_columns(table, **options)
+    assert caught.value.hint
+    for part in expected:
+        assert part in str(caught.value)

@@ -1,7 +1,5 @@
 """What can be asked of a `RunSet`."""
 
-import pickle
-
 import numpy as np
 import polars as pl
 import pytest
@@ -62,13 +60,6 @@ def test_several_eval_sets_need_a_choice():
         runs.series("best@4", "math")
 
 
-def test_runs_tell_configuration_and_extent(runs: RunSet):
-    first, second = runs.runs()
-    assert (first.run_id, first.group_size, first.rollouts, first.evaluations) == ("n8-bp64-seed0", 8, 10240.0, 3)
-    assert second.context["learning_rate"] == 2e-6
-    assert runs.run_ids == (first.run_id, second.run_id)
-
-
 def test_context_groups_split_what_differs_unless_it_is_ignored(runs: RunSet):
     groups = runs.context_groups()
     assert [(context["learning_rate"], run_ids) for context, run_ids in groups] == [
@@ -121,13 +112,6 @@ def test_concat_refuses_interleaved_runs_of_one_name():
         easy.concat(easy)
 
 
-def test_concat_refuses_a_step_that_is_in_both_tables():
-    first = RunSet.from_columns({"n": [8], "bp": [32], "step": [10], "C": [2560], "avg@4": [0.5]})
-    second = RunSet.from_columns({"n": [8], "bp": [32], "step": [10], "C": [2561], "avg@4": [0.6]})
-    with pytest.raises(RecordError, match=r"table 2.*table 1.*'n8-bp32-seed0'.* 10"):
-        first.concat(second)
-
-
 def test_concat_with_last_takes_the_later_value():
     old = RunSet.from_columns({"n": [8, 8], "C": [1, 10], "avg@4": [0.5, 0.6]})
     new = RunSet.from_columns({"n": [8, 8], "C": [10, 20], "avg@4": [0.7, 0.8]})
@@ -140,12 +124,6 @@ def test_concat_refuses_a_run_that_changed_its_configuration():
     second = RunSet.from_columns({"n": [8], "C": [2], "avg@4": [0.5]}, run_id="a", model="y")
     with pytest.raises(RecordError, match=r"'a'.*model.*'x'.*table 1.*'y'.*table 2"):
         first.concat(second)
-
-
-def test_concat_spreads_context_known_in_one_part_only():
-    first = RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]}, run_id="a", model="x")
-    second = RunSet.from_columns({"n": [8], "C": [2], "avg@4": [0.5]}, run_id="a")
-    assert first.concat(second).runs()[0].context["model"] == "x"
 
 
 def test_to_pandas_keeps_values_and_marks_gaps(runs: RunSet):
@@ -165,18 +143,15 @@ def test_a_damaged_dict_is_refused(runs: RunSet):
         RunSet.from_dict(raw)
 
 
-def test_pickling_keeps_the_table(runs: RunSet):
-    assert pickle.loads(pickle.dumps(runs)) == runs
-
-
-def test_equality_is_by_content(runs: RunSet):
-    assert runs != runs.filter(n=8)
-    assert runs != "runs"
-    assert runs == RunSet.from_columns(runs.to_polars())
-
-
 def test_learning_rates_read_off_one_schedule_pool_and_others_do_not() -> None:
     columns = {"run_id": ["a", "b"], "n": [4, 8], "bp": [8, 4], "step": [1, 1], "avg@4": [0.5, 0.6]}
     refuse_mixed_contexts(RunSet.from_columns({**columns, "learning_rate": [4.91e-5, 4.95e-5]}).series("avg@4"), ())
     with pytest.raises(FitError, match="learning_rate"):
         refuse_mixed_contexts(RunSet.from_columns({**columns, "learning_rate": [4e-5, 5e-5]}).series("avg@4"), ())
+
+
+def test_concat_refuses_a_step_that_is_in_both_tables():
+    first = RunSet.from_columns({"n": [8], "bp": [32], "step": [10], "C": [2560], "avg@4": [0.5]})
+    second = RunSet.from_columns({"n": [8], "bp": [32], "step": [10], "C": [2561], "avg@4": [0.6]})
+    with pytest.raises(RecordError, match=r"table 2.*table 1.*'n8-bp32-seed0'.* 10"):
+        first.concat(second)

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from isocompute_sdk import api
-from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.reporting.drawing.html import write
-from isocompute_sdk.reporting.material import Asked, Material, gather
-from isocompute_sdk.reporting.report import build
+from isocompute_sdk.reporting.material import Material
+from isocompute_sdk.reporting.page import Page
 from isocompute_sdk.reporting.sections import budgets
-from isocompute_sdk.specs import Budget
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Shown
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CUT_OFF = """() => [...document.querySelectorAll("body *")]
@@ -48,25 +46,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pages")
+def pages(page: Page, prior_page: Page, fits_file: Path) -> dict[str, Path]:
+    folder = fits_file.parent
+    return {"fits": write(page, folder / "fits.html"), "prior": write(prior_page, folder / "prior.html")}
 
 
-@pytest.fixture(scope="module")
-def material(fits: Fits, folder: Path) -> Material:
-    return gather(fits.save(folder / "fits.json"), Asked(budget=Budget(rollouts=3e6), compare="n=8,bp=32"))
-
-
-@pytest.fixture(scope="module")
-def pages(material: Material, folder: Path) -> dict[str, Path]:
-    prior = gather(api.published_prior(), Asked(budget=Budget(rollouts=3e6)))
-    return {
-        "fits": write(build(material), folder / "fits.html"),
-        "prior": write(build(prior), folder / "prior.html"),
-    }
-
-
-def opened(browser: Browser, path: Path, width: int, theme: str, problems: list[str]) -> Page:
+def opened(browser: Browser, path: Path, width: int, theme: str, problems: list[str]) -> Shown:
     """A page whose errors, and requests for anything but itself, end up in `problems`."""
     page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme).new_page()  # pyright: ignore[reportArgumentType]
     page.on("console", lambda message: problems.append(message.text))
@@ -77,9 +62,10 @@ def opened(browser: Browser, path: Path, width: int, theme: str, problems: list[
     return page
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("name", ["fits", "prior"])
+@pytest.mark.parametrize(
+    ("name", "width", "theme"),
+    [("fits", 400, "light"), ("fits", 1400, "dark"), ("prior", 400, "dark"), ("prior", 1400, "light")],
+)
 def test_nothing_is_cut_off_and_nothing_fails(
     browser: Browser, pages: dict[str, Path], name: str, width: int, theme: str
 ) -> None:
@@ -103,7 +89,7 @@ def test_positions_of_the_slider_show_what_allocate_says(
     browser: Browser,
     pages: dict[str, Path],
     material: Material,
-    folder: Path,
+    fits_file: Path,
     isocompute: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     problems: list[str] = []
@@ -113,7 +99,7 @@ def test_positions_of_the_slider_show_what_allocate_says(
     for i, one in list(enumerate(ladder))[::every]:
         slider.evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }", i)
         shown = page.locator("[data-value]").all_inner_texts()
-        said = isocompute("allocate", folder / "fits.json", "--budget", f"{one.budget.amount:.12g}", "--json")
+        said = isocompute("allocate", fits_file, "--budget", f"{one.budget.amount:.12g}", "--json")
         plan = json.loads(said.stdout)
         assert page.locator("#picked").inner_text() == f"{one.budget.amount:,.0f} rollouts"
         found = dict(zip(budgets.LABELS, shown, strict=True))

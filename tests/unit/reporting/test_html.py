@@ -19,6 +19,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.page import Answer, Page
+from tests.processes import ok
 from tests.unit.reporting.conftest import HOSTILE
 
 
@@ -40,8 +41,8 @@ class Document(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def text(fits: Fits, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return report(fits, tmp_path_factory.mktemp("page") / "report.html", budget="3M").read_text(encoding="utf-8")
+def text(page: Page, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(page, tmp_path_factory.mktemp("page") / "report.html").read_text(encoding="utf-8")
 
 
 def test_hostile_names_stay_text(text: str) -> None:
@@ -109,8 +110,7 @@ def test_the_command_writes_the_page_and_prints_its_path(
     isocompute: Callable[..., subprocess.CompletedProcess[str]], fits: Fits, tmp_path: Path
 ) -> None:
     fits.save(tmp_path / "fits.json")
-    done = isocompute("report", "fits.json", "--budget", "3M", "--spend", "all", "-o", "answer.html", "--json")
-    assert done.returncode == 0, done.stderr
+    done = ok(isocompute("report", "fits.json", "--budget", "3M", "--spend", "all", "-o", "answer.html", "--json"))
     assert json.loads(done.stdout)["file"] == "answer.html"
     page = (tmp_path / "answer.html").read_text(encoding="utf-8")
     assert "isocompute allocate fits.json --budget 3000000 --spend all" in page

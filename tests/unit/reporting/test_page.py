@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import api
 from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.campaigns.campaign import COMPARISON as COMPARISON_FILE
@@ -47,26 +46,6 @@ def fact(found: Answer, label: str) -> Fact:
 
 def page_of(source: Source, budget: Budget | None = None, compare: str | None = None, **planner: object) -> Page:
     return build(gather(source, Asked(budget=budget, compare=compare, planner=planner, fit=QUICK)))
-
-
-@pytest.fixture(scope="module")
-def material(fits: Fits) -> Material:
-    return gather(fits, Asked(budget=Budget(rollouts=3e6), compare="n=8,bp=32"))
-
-
-@pytest.fixture(scope="module")
-def page(material: Material) -> Page:
-    return build(material)
-
-
-@pytest.fixture(scope="module")
-def prior_page() -> Page:
-    return page_of(api.published_prior(), Budget(rollouts=3e6))
-
-
-def test_sections_keep_their_order_whatever_the_source(page: Page, prior_page: Page) -> None:
-    for found in (page, prior_page):
-        assert [section.name for section in found.sections] == ORDER
 
 
 def test_an_empty_section_says_what_is_missing_and_which_command_gives_it(prior_page: Page) -> None:
@@ -119,12 +98,6 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
     assert fact(found, "Probability").value == wording.chance(today.probability)
 
 
-def test_without_a_name_for_todays_configuration_the_best_run_counts_as_it(fits: Fits) -> None:
-    found = answer(gather(fits, Asked(budget=Budget(rollouts=3e6))))
-    assert fact(found, "Gain over the best run so far").value
-    assert any(isinstance(block, Missing) and "--against" in block.command for block in found.more)
-
-
 def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) -> None:
     reach = fits.largest_compute or 0
     plan = Planner(fits).allocate(1.5 * reach)
@@ -174,14 +147,6 @@ def test_hours_and_money_are_shown_where_the_speed_is_known(fits: Fits) -> None:
     assert slider.positions[0][0].startswith("$")
 
 
-def test_without_a_budget_the_page_takes_one_and_says_so(fits: Fits) -> None:
-    found = gather(fits, Asked())
-    assert found.assumed_budget
-    assert found.plan is not None
-    assert found.plan.extrapolation == pytest.approx(3, rel=0.1)
-    assert any(isinstance(block, Missing) and "--budget" in block.command for block in answer(found).more)
-
-
 def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_path: Path) -> None:
     for options in ({}, {"spend": "all"}):
         plan = Planner(fits, throughput=SPEED).allocate("200 gpu_hours", **options)
@@ -204,19 +169,6 @@ def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -
     assert page.slider() is None
     assert page.pictures() == ()
     assert any(isinstance(block, Notes) for block in blocks(page, "sure"))
-
-
-def test_the_backtest_is_drawn_run_by_run(page: Page, fits: Fits) -> None:
-    assert fits.passport is not None
-    test = fits.passport.backtest
-    assert test is not None
-    assert len(test.by_run) == test.runs
-    inside = np.mean([run.low <= run.measured <= run.high for run in test.by_run])
-    assert inside == pytest.approx(test.coverage)
-    error = np.mean([run.measured - run.predicted for run in test.by_run])
-    assert error == pytest.approx(test.mean_error)
-    (picture,) = [one for one in page.pictures() if one.name == "backtest"]
-    assert f"of {test.runs} runs inside" in picture.title
 
 
 def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[..., RunSet]) -> None:
@@ -249,13 +201,6 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
     )
     page = page_of(runs)
     assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in page.pictures()}
-
-
-def test_a_model_gives_a_launch_script(make_runs: Callable[..., RunSet]) -> None:
-    page = page_of(make_runs(model="some/model"), Budget(rollouts=2e6))
-    (script,) = [block for block in blocks(page, "launch") if isinstance(block, Script)]
-    assert script.text.startswith("#!")
-    assert "some/model" in script.text
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
@@ -334,17 +279,6 @@ def test_a_campaign_has_a_page_from_its_first_minute_on(fits: Fits, tmp_path: Pa
     begun = build(gather(folder, Asked()))
     assert begun.pictures() == ()
     assert [section.name for section in begun.sections] == ORDER
-
-
-def test_runs_that_go_on_are_named_preliminary(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
-    for name in ("n8-bp32-seed0", "n32-bp32-seed0"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.jsonl").write_text("")
-    table = make_runs().to_polars().write_csv()
-    (tmp_path / "runs.csv").write_text(table)
-    found = gather(tmp_path / "runs.csv", Asked(budget=Budget(rollouts=2e6), fit=QUICK))
-    going = replace(found, folders=tuple(tmp_path.glob("n*")))
-    assert len(answer(going).more) == len(answer(found).more) + 1
 
 
 def test_runs_that_measured_another_average_have_their_rewards_and_their_framework_on_the_page(

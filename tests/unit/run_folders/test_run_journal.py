@@ -1,8 +1,7 @@
-"""The journal holds whole lines, whatever happens."""
+"""Journals and lists of starts: what was written whole is read, and nothing else."""
 
 from __future__ import annotations
 
-import math
 import os
 import resource
 import shutil
@@ -14,19 +13,8 @@ import pytest
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records
+from isocompute_sdk.run_folders.journal_records import START, Start, read_starts
 from isocompute_sdk.run_folders.run_journal import Journal, append_line, read
-
-
-def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    journal = Journal(path, "r", 2)
-    journal.begin(resumed_step=None, group_size=4)
-    written = journal.append("step", step=1, rollouts=8, tokens=40, metrics={"loss": 0.1, "kl": math.nan})
-    journal.close()
-    assert written["metrics"] == {"loss": 0.1}, "what is not finite was not measured"
-    run, step = read(path)
-    assert (run["kind"], run["group_size"], run["attempt"], run["step"]) == ("run", 4, 2, 0)
-    assert step == written
 
 
 def test_a_new_attempt_keeps_what_its_checkpoint_has_and_nothing_else(tmp_path: Path) -> None:
@@ -136,3 +124,21 @@ def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path:
     assert runs.series("train_reward")[0].step_T.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert "kl" not in runs.metrics
     assert series.context["model"] == "m"
+
+
+FIRST = START.to_text(Start(attempt=1, started=10.5, identity="a"))
+
+
+def test_a_line_that_is_being_written_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "attempts.jsonl"
+    assert read_starts(path) == []
+    path.write_text(FIRST + FIRST[:9])
+    assert [one.identity for one in read_starts(path)] == ["a"]
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", "no JSON", FIRST.replace("10.5", '"1"').rstrip()])
+def test_a_line_that_is_no_start_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "attempts.jsonl"
+    path.write_text(f"{FIRST}{line}\n")
+    with pytest.raises(RecordError, match=r"attempts\.jsonl:2"):
+        read_starts(path)

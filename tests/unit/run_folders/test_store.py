@@ -12,21 +12,10 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
-from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_sdk.run_folders import locks, store, wrapper
+from tests.backends.framework_runs import run_maker
 
-
-def make_run(**changes: Any) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "n4-bp16-seed0",
-        "model": "task/model",
-        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-        "recipe": Recipe.preset("hard"),
-        "group_size": 4,
-        "problems_per_batch": 16,
-        "update_steps": 10,
-    }
-    return RunSpec(**{**values, **changes})
+make_run = run_maker(preset="hard", run_id="n4-bp16-seed0", group_size=4, problems_per_batch=16, update_steps=10)
 
 
 def record(kind: str, step: int, **fields: Any) -> dict[str, Any]:
@@ -44,12 +33,6 @@ START = record("run", 0, group_size=4, problems_per_batch=16)
 def append(folder: Path, *records: dict[str, Any]) -> None:
     with (folder / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps(one) + "\n" for one in records)
-
-
-def test_a_run_is_kept_and_read_back_equal(tmp_path: Path) -> None:
-    store.write_spec(tmp_path / "new", make_run())
-    assert store.read_spec(tmp_path / "new") == make_run()
-    assert store.read_spec(tmp_path) is None
 
 
 def test_a_folder_with_measurements_takes_no_other_run(tmp_path: Path) -> None:
@@ -123,6 +106,7 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
     assert lock is not None
     assert locks.try_lock(tmp_path) is None
     assert locks.is_running(tmp_path)
+    assert store.has_begun(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,), stdout=subprocess.DEVNULL
     ) as child:
@@ -131,19 +115,6 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
         assert store.RunWatch(tmp_path).status().state == "running"
         child.communicate(b"\n")
     assert not locks.is_running(tmp_path)
-
-
-def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
-    append(tmp_path, START)
-    watch = store.RunWatch(tmp_path)
-    line = json.dumps(record("step", 7)) + "\n"
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write(line[:20])
-        file.flush()
-        assert watch.status().step == 0
-        assert len(journal_records.read(tmp_path / "metrics.jsonl")) == 1
-        file.write(line[20:])
-    assert watch.status().step == 7
 
 
 def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A study expands to complete runs, and refuses batches that cannot run."""
+"""Studies, their recipes and what an error in them says."""
+
+from __future__ import annotations
 
 import pickle
 import re
@@ -7,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import IsoComputeError, SpecError
 from isocompute_sdk.specs import (
+    PRESET_NAMES,
+    Allocation,
+    Budget,
     Data,
     Evaluation,
     Hardware,
@@ -16,6 +21,7 @@ from isocompute_sdk.specs import (
     RunSpec,
     Study,
     Sweep,
+    Throughput,
     dump_spec,
     parse_spec,
 )
@@ -143,23 +149,10 @@ def test_text_is_one_line_and_not_empty(model: object) -> None:
         run(model=model)
 
 
-def test_options_keep_their_types() -> None:
-    options = {"a": 1, "b": 1.0, "c": True, "d": "1", "e-f.g": "two\nlines"}
-    kept = run(options=options).options
-    assert kept == options
-    assert [type(value) for value in kept.values()] == [int, float, bool, str, str]
-
-
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}, float("nan"), 10**400, "nul\0"])
 def test_options_are_scalars(value: object) -> None:
     with pytest.raises(SpecError, match=r"RunSpec\.options\.x"):
         run(options={"x": value})
-
-
-def test_specs_survive_pickling_and_json() -> None:
-    whole = study(budget="$5", hardware={"gpus": [4, 8]}, options={"a": True})
-    assert pickle.loads(pickle.dumps(whole)) == whole
-    assert Study.model_validate_json(whole.model_dump_json()) == whole
 
 
 def test_a_login_in_the_name_of_a_model_is_refused_and_not_repeated() -> None:
@@ -169,3 +162,156 @@ def test_a_login_in_the_name_of_a_model_is_refused_and_not_repeated() -> None:
             make(model=name)
         assert "secret" not in str(caught.value)
         assert make(model="https://hub.example/org/model@main").model.endswith("@main")
+
+
+@pytest.mark.parametrize("name", ["hard", "mixture"])
+def test_hard_and_mixture_differ_from_easy_in_kl_entropy_and_floor_only(name: str) -> None:
+    easy, other = Recipe().model_dump(), Recipe.model_validate(name).model_dump()
+    changed = {key: value for key, value in other.items() if value != easy[key]}
+    assert changed == {"based_on": name, "name": name, "kl_coef": 0, "entropy_coef": 0, "min_problems_per_batch": 64}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"preset": "hard", "kl_coef": 0.002},
+        {"based_on": "hard", "kl_coef": 0.002},
+        {"preset": "hard", "kl_coef": "2e-3"},
+    ],
+)
+def test_a_preset_with_changes_keeps_the_rest(form: dict[str, object]) -> None:
+    recipe = Recipe.model_validate(form)
+    assert recipe == Recipe.preset("hard", kl_coef=0.002)
+    assert (recipe.kl_coef, recipe.entropy_coef, recipe.min_problems_per_batch) == (0.002, 0, 64)
+
+
+@given(st.floats(1, 1e6))
+def test_learning_rate_rules_meet_at_the_anchor_and_scale_as_named(batch: float) -> None:
+    for rule, power in (("sqrt", 0.5), ("linear", 1.0), ("constant", 0.0)):
+        recipe = Recipe.model_validate({"learning_rate_rule": rule})
+        assert recipe.learning_rate(1024) == 1e-6
+        ratio = recipe.learning_rate(4 * batch) / recipe.learning_rate(batch)
+        assert ratio == pytest.approx(4**power, rel=1e-12)
+
+
+def test_sources_tell_printed_assumed_and_changed_values_apart() -> None:
+    sources = Recipe.preset("hard", temperature=1.0).sources()
+    assert sources["temperature"] == "user"
+    assert sources["learning_rate_anchor"] == sources["kl_coef"] == sources["entropy_coef"] == "paper section 3"
+    assert sources["tis_cap"] == sources["adam_betas"] == sources["min_problems_per_batch"] == "assumed"
+    assert Recipe().sources()["kl_coef"] == "assumed"
+
+
+@pytest.mark.parametrize(("kl", "entropy"), [(0.001, 0), (0, 0.001)])
+def test_kl_or_entropy_alone_is_allowed_with_a_warning(kl: float, entropy: float) -> None:
+    (note,) = Recipe(kl_coef=kl, entropy_coef=entropy).notes()
+    assert (note.code, note.severity) == ("kl-entropy-unpaired", "warning")
+    assert note.data == {"kl_coef": kl, "entropy_coef": entropy}
+
+
+def test_presets_have_nothing_to_note_and_off_policy_does() -> None:
+    assert [Recipe.model_validate(name).notes() for name in PRESET_NAMES] == [(), (), ()]
+    assert [note.code for note in Recipe(updates_per_batch=2).notes()] == ["off-policy-unstudied"]
+
+
+@pytest.mark.parametrize(
+    ("form", "complaint"),
+    [
+        ("hrd", r"Recipe: received 'hrd'; accepted presets: easy, hard, mixture\n  Did you mean hard\?"),
+        ({"preset": "esy"}, r"Recipe\.preset: received 'esy'"),
+        ({"preset": "easy", "based_on": "easy"}, "preset.*based_on"),
+        (7, "7.*easy, hard, mixture"),
+        ({"algorithm": "gpro"}, r"algorithm.*'gpro'.*grpo, ppo, cispo\n.*grpo"),
+        ({"loss_aggregation": "token_mean"}, "token-mean"),
+        ({"normalize_advantage": "yes"}, "normalize_advantage.*'yes'.*true or false"),
+        ({"normalize_advantage": 1}, "true or false"),
+        ({"adam_betas": 0.9}, r"adam_betas.*0\.9"),
+        ({"adam_betas": [0.9, 1]}, r"adam_betas\[1\].* 1;.*< 1"),
+        ({"kl_coef": -1}, "kl_coef.*-1;.*>= 0"),
+        ({"tis_cap": 0.5}, "tis_cap.*0.5;.*>= 1"),
+        ({"top_p": 0}, "top_p.* 0;.*<= 1"),
+        ({"warmup_steps": 2.5}, "warmup_steps.*2.5;.*>= 0"),
+        ({"learning_rate": 1e-6}, "learning_rate_anchor"),
+        (
+            {"preset": "hard", "zero_variance_filter_kl": True},
+            "zero_variance_filter_kl.*kl_coef",
+        ),
+    ],
+)
+def test_wrong_recipes_are_explained(form: object, complaint: str) -> None:
+    with pytest.raises(SpecError, match=complaint):
+        Recipe.model_validate(form)
+
+
+STUDY = {
+    "name": "s",
+    "model": "m",
+    "data": {"train": "t", "validation": "v", "reward": "r.py"},
+    "recipe": "easy",
+    "sweep": {"group_size": [8, 16], "problems_per_batch": 32, "rollouts": "1M"},
+}
+
+
+def complaint(**changes: object) -> str:
+    with pytest.raises(SpecError) as caught:
+        Study.model_validate({**STUDY, **changes})
+    return str(caught.value)
+
+
+def test_a_spec_error_is_a_value_error_and_survives_pickling() -> None:
+    with pytest.raises(ValueError, match="update_steps") as caught:
+        Allocation(group_size=8, problems_per_batch=32, update_steps=0)
+    assert isinstance(caught.value, IsoComputeError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), copy.message, copy.hint) == (SpecError, caught.value.message, caught.value.hint)
+
+
+def test_an_unknown_key_gets_the_close_match_of_its_own_mapping() -> None:
+    text = complaint(evaluation={"every_step": 5})
+    assert all(part in text for part in ("Study.evaluation.every_step:", " 5;", "every_steps, count, samples"))
+    assert text.endswith("Did you mean every_steps?")
+
+
+@pytest.mark.parametrize(
+    ("spec", "key", "meant"),
+    [
+        (Allocation, "n", "group_size"),
+        (Recipe, "lr", "learning_rate_anchor"),
+        (Hardware, "B_max", "max_rollouts_per_batch"),
+    ],
+)
+def test_names_of_the_paper_and_of_other_frameworks_are_translated(spec: type, key: str, meant: str) -> None:
+    with pytest.raises(SpecError, match=meant):
+        spec(**{key: 1})
+
+
+def test_a_long_list_of_problems_is_cut() -> None:
+    text = complaint(options={f"option{i}": None for i in range(30)})
+    assert text.startswith("Study: 30 problems\n")
+    assert " 20 " in text
+
+
+def test_fields_cannot_be_assigned() -> None:
+    budget = Budget(rollouts=5)
+    with pytest.raises(SpecError, match=r"Budget\.rollouts.*\n.*\.replace\(rollouts"):
+        budget.rollouts = 6
+    with pytest.raises(SpecError, match=r"Budget\.rollouts"):
+        del budget.rollouts
+    assert budget == Budget(rollouts=5)
+
+
+def test_replace_validates_and_leaves_the_original_alone() -> None:
+    before = Allocation(group_size=8, problems_per_batch=32, update_steps=10)
+    assert before.replace(group_size="16").group_size == 16
+    assert before.group_size == 8
+    for change in ({"group_size": 1}, {"groups": 2}):
+        with pytest.raises(SpecError, match=r"Allocation\.group"):
+            before.replace(**change)
+
+
+@pytest.mark.parametrize(
+    "spec", [Allocation, Budget, Data, Evaluation, Hardware, Recipe, Study, Sweep, Throughput], ids=lambda s: s.__name__
+)
+def test_every_field_is_documented(spec: type[Study]) -> None:
+    undocumented = [name for name, field in spec.model_fields.items() if not field.description]
+    assert undocumented == []

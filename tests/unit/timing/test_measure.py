@@ -1,14 +1,22 @@
-"""Throughput from noisy logs of a known law: what is recovered, how sure it is, and what is refused."""
+"""Speeds measured from logs with a known answer, from clocks, and by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
 
 import numpy as np
 import pytest
+from isocompute_sdk.timing.probe import probe_pairs, probe_runs
 
+import isocompute_sdk as iso
 from isocompute_sdk import FitError, RunSet, Throughput
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.ingest.attempts import by_clock
+from isocompute_sdk.specs import Data, Recipe, RunSpec, Study, Sweep
+from isocompute_sdk.training import registry
 from isocompute_simulator.observation import Clock, timed_logs
 
 PROBE = [(8, 32), (8, 128), (8, 512)]
@@ -117,3 +125,129 @@ def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
     }
     with pytest.raises(FitError, match="256, 4096"):
         Throughput.measure(RunSet.from_columns(shrinking))
+
+
+T_90_OF_3 = 1.637744
+"""Quantile .9 of Student's t with 3 degrees of freedom."""
+
+
+def test_an_exact_law_is_recovered_and_the_first_step_of_a_run_is_left_out() -> None:
+    overhead, floor, rate = 12.0, 5.0, 40.0
+    rows = [(bp, step) for bp in (16, 64, 256) for step in range(1, 9)]
+    sampling = [floor + 0.6 * 8 * bp / rate for bp, _ in rows]
+    rest = [overhead + 0.4 * 8 * bp / rate + (1000.0 if step == 1 else 0.0) for bp, step in rows]
+    columns = {
+        "n": [8] * len(rows),
+        "bp": [bp for bp, _ in rows],
+        "step": [step for _, step in rows],
+        "step_seconds": [a + b for a, b in zip(sampling, rest, strict=True)],
+        "sampling_seconds": sampling,
+    }
+    found = Throughput.measure(RunSet.from_columns(columns), gpus=4)
+    assert found.step_overhead_seconds == pytest.approx(overhead)
+    assert found.latency_floor_seconds == pytest.approx(floor)
+    assert found.rollouts_per_second == pytest.approx(rate)
+    assert found.measured is not None
+    assert (found.measured.runs, found.measured.steps) == (3, 21)
+    assert found.measured.rollouts_per_batch == (128, 512, 2048)
+    assert found.measured.relative_error == pytest.approx(0.0, abs=1e-6)
+    assert (found.gpus, found.gpu_exponent, found.startup_seconds) == (4, None, 0.0)
+
+
+def test_the_interval_of_one_batch_is_that_of_the_means_of_its_runs() -> None:
+    runs = {"a": [9.0, 10.0], "b": [10.0, 11.0], "c": [12.0, 11.0], "d": [10.0, 9.5]}
+    rows = [(name, step, s) for name, seconds in runs.items() for step, s in enumerate([50.0, *seconds], start=1)]
+    columns = {"run_id": [r[0] for r in rows], "step": [r[1] for r in rows], "step_seconds": [r[2] for r in rows]}
+    found = Throughput.measure(RunSet.from_columns({**columns, "n": [8] * 12, "bp": [32] * 12}))
+    means = [mean(seconds) for seconds in runs.values()]
+    error = stdev(means) / 2
+    assert found.rollouts_per_second == pytest.approx(256 / mean(means))
+    assert found.step_overhead_seconds == 0.0
+    assert found.measured is not None
+    low, high = found.measured.intervals["rollouts_per_second"]
+    assert low == pytest.approx(256 / (mean(means) + T_90_OF_3 * error), rel=1e-5)
+    assert high == pytest.approx(256 / (mean(means) - T_90_OF_3 * error), rel=1e-5)
+    assert found.measured.relative_error == pytest.approx(error / mean(means), rel=1e-5)
+
+
+def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
+    rows = [(bp, step) for bp in (16, 64, 256) for step in range(0, 101, 20)]
+    columns = {
+        "n": [8] * len(rows),
+        "bp": [bp for bp, _ in rows],
+        "step": [step for _, step in rows],
+        "gpu_seconds": [4 * step * (30 + 8 * bp / 64) for bp, step in rows],
+        "tokens": [600.0 * 8 * bp * step for bp, step in rows],
+        "avg@4": [0.5] * len(rows),
+    }
+    found = Throughput.measure(RunSet.from_columns(columns), gpus=4)
+    assert (found.step_overhead_seconds, found.rollouts_per_second) == (pytest.approx(30), pytest.approx(64))
+    assert found.tokens_per_rollout == pytest.approx(600)
+    assert found.evaluation_rollouts_per_second is None
+    assert found.measured is not None
+    assert found.measured.steps == 3 * 100
+    assert found.measured.rollouts == 8 * 256 * 90
+
+
+def study(**sweep: list[int]) -> Study:
+    return Study(
+        name="s",
+        model="m",
+        data=Data(train="t.jsonl", validation="v.jsonl", reward="r.py"),
+        recipe=Recipe.preset("easy", min_problems_per_batch=32),
+        sweep=Sweep(problems_per_batch=sweep["bp"], group_size=sweep["n"], rollouts=1_000_000),
+        output_dir="runs/",
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pairs"),
+    [
+        # 16 x between the smallest and the largest batch: the ends, and the batch nearest to their middle.
+        ({"n": [8, 16, 64, 128], "bp": [32]}, ((8, 32), (16, 32), (128, 32))),
+        ({"n": [8, 64], "bp": [32, 64]}, ((8, 32), (8, 64), (64, 64))),
+        # Less: the middle n at 1, 4 and 16 times the floor.
+        ({"n": [8, 16, 64], "bp": [32]}, ((16, 32), (16, 128), (16, 512))),
+    ],
+)
+def test_a_probe_times_three_batches_far_apart(sizes: dict[str, list[int]], pairs: tuple[tuple[int, int], ...]) -> None:
+    assert probe_pairs(study(**sizes)) == pairs
+
+
+def test_runs_of_a_probe_are_short_and_evaluated_at_both_ends() -> None:
+    backend, asked = registry.load("torch").describe(), study(n=[8], bp=[32])
+    assert probe_pairs(asked) == ((8, 32), (8, 128), (8, 512))
+    runs = probe_runs(asked, backend, [(8, 32), (16, 64)], 3)
+    assert all(isinstance(run, RunSpec) and run.update_steps == 3 for run in runs)
+    assert [run.evaluation.every_steps for run in runs] == [3, 3]
+    assert [(run.group_size, run.problems_per_batch) for run in runs] == [(8, 32), (16, 64)]
+    assert runs[1].output_dir == "runs/s-probe/probe-n16-bp64"
+    assert all(run.options["save_every_steps"] == 3 for run in runs)
+    with pytest.raises(SpecError, match="3 or more"):
+        probe_runs(asked, backend, [(8, 32)], 2)
+
+
+def history(path: Path, group_size: int, seconds: float, evaluation: float) -> None:
+    """A W&B history of TRL: an update a row, and an evaluation after every fortieth that takes its own time."""
+    clock, rows = 0.0, ["_step,_runtime,train/global_step,train/reward,train/completions/mean_length,eval/reward"]
+    for step in range(200):
+        clock += seconds + (evaluation if step % 40 == 0 else 0.0)
+        reward = 0.2 + 0.002 * step
+        rows.append(f"{step},{clock},{step},{reward},512,{reward if step % 40 == 0 else ''}")
+    (path / f"n{group_size}.csv").write_text("\n".join(rows) + "\n")
+
+
+def test_a_history_with_a_clock_says_how_long_an_update_takes_without_its_evaluations(tmp_path: Path) -> None:
+    for group_size in (8, 64):
+        history(tmp_path, group_size, seconds=6 + group_size * 16 / 40, evaluation=600)
+    runs = [iso.read(tmp_path / f"n{n}.csv", set={"group_size": n, "problems_per_batch": 16}) for n in (8, 64)]
+    speed = iso.Throughput.measure(runs[0].concat(runs[1]), gpus=4)
+    assert speed.step_overhead_seconds == pytest.approx(6, rel=0.01)
+    assert speed.rollouts_per_second == pytest.approx(40, rel=0.01)
+    assert speed.tokens_per_rollout == pytest.approx(512)
+
+
+def test_stretches_that_are_long_backwards_or_few_say_nothing() -> None:
+    each = by_clock([0, 1, 2, 2, 3, 4, 5], [0.0, 2.0, 4.0, 5.0, 3.0, 5.0, 95.0])
+    assert each[np.isfinite(each)].tolist() == [2.0, 2.0, 2.0]
+    assert np.isnan(by_clock([0, 1, 2], [0.0, 2.0, 4.0])).all()

@@ -11,9 +11,11 @@ import pytest
 
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.journal_records import START, Start
-from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.timing.spending import Spending, seconds_left, spending
+from tests.backends.framework_runs import run_maker
+
+make_run = run_maker(preset="hard")
 
 
 def write(folder: Path, records: list[dict[str, Any]], started: list[float]) -> Path:
@@ -62,15 +64,8 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
     """A run of 100 updates said 1:51 for 24 minutes: it counted neither evaluations nor that updates got slower."""
     statuses = []
     for n in (4, 8):
-        run = RunSpec(
-            run_id=f"n{n}",
-            model="tiny",
-            data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-            recipe=Recipe.preset("hard"),
-            group_size=n,
-            problems_per_batch=4,
-            update_steps=100,
-            evaluation=Evaluation(count=4),
+        run = make_run(
+            run_id=f"n{n}", group_size=n, problems_per_batch=4, update_steps=100, evaluation=Evaluation(count=4)
         )
         store.write_spec(tmp_path / run.run_id, run)
         statuses.append(store.RunWatch(tmp_path / run.run_id).status())

@@ -18,6 +18,7 @@ from isocompute_sdk.specs import Data, ProblemSource
 from isocompute_sdk.training import problem_sets
 from isocompute_sdk.training import problem_sets as generators
 from tests.packages import note_installed
+from tests.processes import ok
 
 PACKAGE = """
 import random
@@ -84,8 +85,7 @@ def test_train_and_held_out_problems_differ_and_are_drawn_again_the_same(
     package: None, isocompute: Command, tmp_path: Path
 ) -> None:
     words = ["problems", "--from=reasoning-gym:sums", "--limit=80", "--held-out=20", "--seed=3", "--set", "largest=20"]
-    done = isocompute(*words, "--template", "Work out {prompt}")
-    assert done.returncode == 0, done.stderr
+    ok(isocompute(*words, "--template", "Work out {prompt}"))
     train, validation = rows(tmp_path / "train.jsonl"), rows(tmp_path / "validation.jsonl")
     assert (len(train), len(validation)) == (80, 20)
     assert len({row["prompt"] for row in train + validation}) == 100
@@ -97,7 +97,7 @@ def test_train_and_held_out_problems_differ_and_are_drawn_again_the_same(
         said = [right, f" {right}\n", f"so <answer>0</answer> <answer>{right}</answer>", f"1</think>{right}", "-1"]
         assert [reward(row["prompt"], one, row["answer"]) for one in said] == [1.0, 1.0, 1.0, 1.0, 0.0]
     before = (tmp_path / "train.jsonl").read_bytes()
-    assert isocompute(*words, "--template", "Work out {prompt}").returncode == 0
+    ok(isocompute(*words, "--template", "Work out {prompt}"))
     assert (tmp_path / "train.jsonl").read_bytes() == before
     other = isocompute(*words[:-1], "largest=30")
     assert other.returncode == 1

@@ -57,12 +57,6 @@ def test_listing_imports_nothing_and_a_broken_plug_in_harms_no_other(install: In
     assert registry.load("mine").name == "mine"
 
 
-def test_an_unknown_name_gets_the_nearest_one_and_the_list() -> None:
-    with pytest.raises(BackendError, match="openrlhf") as caught:
-        registry.load("openrlfh")
-    assert "'openrlhf'" in str(caught.value)
-
-
 def test_a_name_registered_twice_is_an_error_that_names_both(install: Install) -> None:
     install("acme", "acme_backend4", GOOD, "mine = acme_backend4:Mine")
     install("other", "other_backend", GOOD, "mine = other_backend:Mine")

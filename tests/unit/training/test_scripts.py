@@ -1,12 +1,22 @@
-"""Words of shell scripts, compared with what bash itself passes."""
+"""Scripts: read as bash reads them, and written so that bash reads what was meant."""
 
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import ScriptBackend, comment, heredoc, render, sh
+from isocompute_sdk.training.backend import BackendInfo
 from isocompute_sdk.training.scripts import commands
+from tests.backends.framework_runs import run_maker
 
 SCRIPTS = {
     "continued lines": "prog --a 1 \\\n  --b 'x y' \\\n  --c\n",
@@ -73,3 +83,91 @@ def test_a_damaged_script_ends(text: str) -> None:
 
 def test_a_script_that_calls_itself_ends() -> None:
     commands('A=\'bash -c "$A"\'\nbash -c "$A"\n')
+
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+
+
+def bash(script: str) -> str:
+    return subprocess.run(["bash"], input=script.encode(), capture_output=True, check=True).stdout.decode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=8))
+@example(["it's", '"', "$(echo x)", "`echo x`", "a\nb", "-n", "", "ü模", "\\", "!!", "*", "~", "\r", "\x01"])
+def test_quoted_words_come_back_from_bash_unchanged(texts: list[str]) -> None:
+    script = render("printf '%s\\0'{% for t in texts %} {{ t | sh }}{% endfor %}\n", {"texts": texts})
+    assert bash(script).split("\0")[:-1] == texts
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+@example("a\nrm -rf x")
+@example("\u2028\r\x0b $(x)")
+@example("")
+def test_a_comment_never_becomes_a_command(text: str) -> None:
+    lines = comment(text).split("\n")
+    assert all(line == "#" or line.startswith("# ") for line in lines)
+    assert bash(comment(text) + "\necho end\n") == "end\n"
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+@example("$HOME `x` \\ 'q'\nsecond")
+def test_a_document_arrives_byte_for_byte(text: str) -> None:
+    body = heredoc(text, "MARK")
+    assert bash(f"cat <<'MARK'\n{body}MARK\n") == (text if text.endswith("\n") else text + "\n")
+
+
+def test_a_document_that_holds_its_own_end_mark_is_refused() -> None:
+    with pytest.raises(BackendError, match="MARK"):
+        heredoc("a\nMARK\ntouch x\n", "MARK")
+    assert heredoc("a MARK\n", "MARK") == "a MARK\n"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"])
+def test_what_no_argument_can_carry_is_refused(text: str) -> None:
+    with pytest.raises(BackendError):
+        sh(text)
+    with pytest.raises(BackendError):
+        heredoc(text, "MARK")
+
+
+class Small(ScriptBackend):
+    """The least that a backend says."""
+
+    name = "small"
+
+    def describe(self) -> BackendInfo:
+        return BackendInfo("small", "none", "9", "Prints what it is given.", ("bash",), ("grpo",), ())
+
+    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
+        steps = run.update_steps
+        return (Note("small-steps", "refuse" if steps > 5 else "info", f"{steps} steps\nfor $(echo me)"),)
+
+    def values(self, run: RunSpec) -> dict[str, Any]:
+        return {"words": [run.model, "it's"]}
+
+    def template(self) -> str:
+        return (
+            'set -eu\n{% include "size.sh.j2" %}\n{% include "notes.sh.j2" %}\n{% include "where.sh.j2" %}\n'
+            '{% include "folder.sh.j2" %}\nprintf "%s\\n"{% for w in words %} {{ w | sh }}{% endfor %} "$folder"\n'
+        )
+
+
+small_run = run_maker(run_id="one", model="$(m)", group_size=4, problems_per_batch=8, update_steps=5)
+
+
+def test_a_backend_of_one_template_needs_no_more_than_what_is_particular_to_it(tmp_path: Path) -> None:
+    run = small_run(output_dir=str(tmp_path / "it's out"))
+    launch = Small().prepare(run, tmp_path / "kept")
+    done = subprocess.run(launch.argv, capture_output=True, check=True, cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == ["$(m)", "it's", str(tmp_path / "it's out" / "one")]
+    assert (tmp_path / "it's out" / "one").is_dir()
+    text = launch.files[0].read_text()
+    for line in ("#   rollouts per problem   n    4", "#   rollouts in total      C    160", "# - info [small-steps] "):
+        assert line in text
+    assert launch.env == {}
+    with pytest.raises(BackendError, match="small-steps"):
+        Small().prepare(small_run(update_steps=6), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()

@@ -235,7 +235,17 @@ def test_cancel_ends_a_training_whose_wrapper_was_killed(script: str, engine: Pr
     assert not locks.is_running(tmp_path / "run")
 
 
-def test_a_run_cancelled_in_the_engine_itself_stays_ended(engine: Processes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "then", "ended_for_good"),
+    [
+        (Seen("stopped", reason="CANCELLED"), "stopped", True),
+        (None, "stopped", False),  # its time limit
+        (Seen("waiting", reason="PENDING (BeginTime)"), "waiting", False),
+    ],
+)
+def test_a_run_that_was_ended_by_the_engine_stays_ended_only_where_somebody_cancelled_it(
+    engine: Processes, tmp_path: Path, said: Seen | None, then: str, ended_for_good: bool
+) -> None:
     made = executor(engine)
     handle = started(made, job(tmp_path / "run"))
     wait_for(lambda: process(tmp_path / "run", "command") is not None)
@@ -243,28 +253,12 @@ def test_a_run_cancelled_in_the_engine_itself_stays_ended(engine: Processes, tmp
     engine.says["0"] = Seen("running", reason="COMPLETING")
     wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
     assert state(made, handle) == "running"
-    engine.says["0"] = Seen("stopped", reason="CANCELLED")
-    assert state(made, handle) == "stopped"
-    assert store.stop_requested(tmp_path / "run")
-
-
-def test_a_run_that_met_its_time_limit_may_go_on(engine: Processes, tmp_path: Path) -> None:
-    made = executor(engine)
-    handle = started(made, job(tmp_path / "run"))
-    wait_for(lambda: process(tmp_path / "run", "command") is not None)
-    engine.jobs["0"].send_signal(signal.SIGTERM)
-    wait_for(lambda: state(made, handle) == "stopped")
-    assert not store.stop_requested(tmp_path / "run")
-
-
-def test_a_job_that_the_engine_starts_again_waits(engine: Processes, tmp_path: Path) -> None:
-    made = executor(engine)
-    handle = started(made, job(tmp_path / "run"))
-    wait_for(lambda: process(tmp_path / "run", "command") is not None)
-    engine.jobs["0"].send_signal(signal.SIGTERM)
-    engine.says["0"] = Seen("waiting", reason="PENDING (BeginTime)")
-    wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
-    assert state(made, handle) == "waiting"
+    if said is None:
+        del engine.says["0"]
+    else:
+        engine.says["0"] = said
+    wait_for(lambda: state(made, handle) == then)
+    assert store.stop_requested(tmp_path / "run") is ended_for_good
 
 
 def test_a_cancelled_run_that_waits_in_the_queue_ends(engine: Processes, tmp_path: Path) -> None:

@@ -90,20 +90,6 @@ def test_processes_share_the_cores_unless_told_otherwise(
     assert lines(two.launch.folder / "log.txt") == ["7"]
 
 
-def test_the_watcher_sees_jobs_while_they_run(job: Callable[..., Job]) -> None:
-    one = job("one", COUNTED)
-    states: list[str] = []
-
-    def watch() -> None:
-        states.append(store.RunWatch(one.launch.folder).status().state)
-        if states[-1] == "running":
-            (one.launch.folder / "go").touch()
-
-    run_jobs(QUICK, [one], watch)
-    assert "running" in states
-    assert states[-1] == "finished"
-
-
 def test_an_interrupt_stops_every_job_and_a_second_start_finishes_them(job: Callable[..., Job]) -> None:
     code = (
         'trap \'echo asked >> "$1/starts"; exit 1\' TERM; echo x >> "$1/starts"; [[ -e "$1/go" ]] || sleep 600 & wait'
@@ -155,16 +141,6 @@ def start(folder: Path, watched: str = "watched") -> subprocess.Popen[str]:
     """Run the job in another process, which makes the file `watched` once it waits for the job."""
     command = [sys.executable, "-c", PROGRAM, str(folder), watched]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_sigterm_to_the_executor_stops_its_job(job: Callable[..., Job]) -> None:
-    folder = job("one", COUNTED).launch.folder
-    with start(folder) as program:
-        wait_for(lambda: lines(folder / "starts") == ["x"], program)
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(HANG_SECONDS) == 128 + signal.SIGTERM
-    assert not locks.is_running(folder)
-    assert store.RunWatch(folder).status().state == "waiting"
 
 
 def test_a_job_outlives_a_killed_executor_and_is_not_started_twice(job: Callable[..., Job]) -> None:

@@ -11,7 +11,7 @@ from isocompute_sdk.campaigns.executors import ClusterExecutor, LocalExecutor, r
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study, dump_spec, parse_spec
-from isocompute_sdk.specs.executor import available
+from isocompute_sdk.specs.study import available
 from tests.packages import note_installed
 
 STUDY = """\
@@ -56,11 +56,6 @@ def test_the_executors_of_this_package_are_registered() -> None:
     assert registry.load("local").name == "local"
 
 
-@pytest.mark.parametrize("lines", ["executor: local\n", "executor: {name: local}\n", "executor:\n  name: local\n"])
-def test_a_name_alone_is_enough(lines: str) -> None:
-    assert study(lines).executor == study("executor: {name: local, grace_seconds: 15}\n").executor
-
-
 def test_options_reach_the_executor_and_survive_being_written(farm: str) -> None:
     stated = study("executor: {name: farm, size: 5, parallel: 2}\n")
     assert parse_spec(dump_spec(stated), Study) == stated
@@ -96,11 +91,6 @@ def test_a_package_that_is_broken_is_named_and_hides_no_other(farm: str) -> None
     with pytest.raises(BackendError, match="bare"):
         registry.load("bare")
     assert registry.load(farm) == LocalExecutor(3)
-
-
-def test_what_is_no_executor_is_refused_with_what_it_lacks() -> None:
-    with pytest.raises(BackendError, match="submit"):
-        registry.load(object())  # type: ignore[arg-type]
 
 
 def test_other_commands_find_the_executor_of_a_run_with_its_options(tmp_path: Path) -> None:

@@ -133,16 +133,15 @@ def test_start_up_counts_as_silence_and_hanging_can_be_allowed(job: Callable[...
     assert (result.exit_code, starts(patient)) == (0, 1)
 
 
-@pytest.mark.parametrize("killing", ["kill -KILL $$", "exit 137"])
-def test_a_killed_run_is_retried_after_a_growing_time_and_then_fails(job: Callable[..., Job], killing: str) -> None:
-    one = job("killed", f'date +%s.%N >> "$1/times"; {killing}')
-    (result,) = run([one], retries=2, retry_after_seconds=0.4)
-    assert result.exit_code in (-9, 137)
-    assert result.reason
-    times = [float(line) for line in (one.launch.folder / "times").read_text().split()]
-    assert len(times) == 3
-    assert times[1] - times[0] >= 0.4
-    assert times[2] - times[1] >= 0.8
+def test_a_killed_run_is_retried_after_a_growing_time_and_then_fails(job: Callable[..., Job]) -> None:
+    both = [job(name, f'date +%s.%N >> "$1/times"; {how}') for name, how in (("a", "kill -KILL $$"), ("b", "exit 137"))]
+    for one, result in zip(both, run(both, retries=2, retry_after_seconds=0.4), strict=True):
+        assert result.exit_code == (-9 if one.name == "a" else 137)
+        assert result.reason
+        times = [float(line) for line in (one.launch.folder / "times").read_text().split()]
+        assert len(times) == 3
+        assert times[1] - times[0] >= 0.4
+        assert times[2] - times[1] >= 0.8
 
 
 def test_a_run_that_fails_by_itself_is_not_retried(job: Callable[..., Job]) -> None:
@@ -206,8 +205,7 @@ except Leaving as left:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("policy", ["stop", "detach"])
+@pytest.mark.parametrize(("number", "policy"), [(signal.SIGTERM, "stop"), (signal.SIGHUP, "detach")])
 def test_a_signal_stops_or_detaches_and_says_which(
     job: Callable[..., Job], tmp_path: Path, number: signal.Signals, policy: str
 ) -> None:
@@ -226,16 +224,6 @@ def test_a_signal_stops_or_detaches_and_says_which(
         results = run([one, two])
         assert [result.exit_code for result in results] == [0, 0]
         assert starts(one) == 1
-
-
-def test_a_detached_run_can_be_stopped(job: Callable[..., Job]) -> None:
-    one = job("one", "sleep 600")
-    executor = LocalExecutor()
-    handle = executor.submit(one, 1)
-    assert handle is not None
-    assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
-    assert executor.poll([handle])[0].state == "stopped"
-    assert not locks.is_running(one.launch.folder)
 
 
 def test_a_command_of_which_a_killed_wrapper_left_no_record_can_be_stopped(job: Callable[..., Job]) -> None:

@@ -66,6 +66,15 @@ def test_a_slow_straight_decline_is_seen_and_its_rate_measured(make_run: MakeRun
     assert run.decline == pytest.approx(0.1 / 0.3, rel=0.5)
 
 
+@pytest.mark.parametrize("low", [1, 4])
+def test_one_low_evaluation_at_the_end_is_no_fall_and_four_are(make_run: MakeRun, low: int) -> None:
+    # SmolLM2 at n = 16 up to 28,800 rollouts; its last evaluation was low, and it rose to .57.
+    seen = [0.415, 0.475, 0.471, 0.487, 0.481, 0.511, 0.523, 0.527, 0.497, 0.509, 0.491] + low * [0.416]
+    run = make_run(rising, 2400.0 * np.arange(1, len(seen) + 1), noise=0.0)
+    (cut,) = prepare([replace(run, reward_T=np.array(seen))])
+    assert (cut.fault is not None) is (low == 4)
+
+
 def test_wild_evaluations_are_moved_to_their_neighbours_and_counted(make_run: MakeRun) -> None:
     clean = make_run(rising, COMPUTE, noise=0.01)
     reward = clean.reward_T.copy()

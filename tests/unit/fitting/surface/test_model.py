@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.pilots import pilots
+from isocompute_sdk.auditing.backtest import pilots
 from isocompute_sdk.fitting.surface.model import LEARNED, UNIT_SHAPES, Layout, Prior, curve, curve_and_slopes
 
 shapes = pytest.mark.parametrize("shape", UNIT_SHAPES)
