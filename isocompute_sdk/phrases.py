@@ -23,6 +23,11 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+def multiple(value: float) -> str:
+    """How many times something else: `2.8`, `1,300`."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
+
+
 def small(value: float) -> str:
     """A gain or loss of reward with three decimals, as rewards are shown; one that would be 0 is less than 0.001."""
     return f"{value:.3f}" if value == 0 or abs(value) >= 0.0005 else "< 0.001"

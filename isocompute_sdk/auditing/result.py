@@ -218,13 +218,10 @@ class Audit(Saved):
         runs = [run for group in self.groups for run in group.runs]
         if any(run.expected is not None for run in runs):
             lines.append(
-                "Reached: the run's own best, a mean of a few successive evaluations. Best there: the best known "
-                "n x B_p at the same rollouts, with its fitted reward. Behind by: how far the run's fitted reward "
-                "lies below that. Equal at: rollouts with which the best known n reaches the same fitted reward, as a "
-                "share of the run's. The last two are about runs of that n on average, not about one run's luck."
+                "Behind by: how far the run's fitted reward lies below that of the best known n x B_p at the same "
+                "rollouts. Equal at: rollouts with which that n reaches the run's fitted reward, as a share of the "
+                "run's. Both are about runs of an n on average, not about one run's luck."
             )
-        if any(run.standing in ("undecided", "alone") for run in runs):
-            lines.append("Which runs would settle open questions: isocompute next RUNS --budget C.")
         if any(run.forecast and run.compared for run in runs):
             lines.append("*: the best known n was not run this far; it is a forecast.")
         return lines

@@ -63,13 +63,13 @@ class Comparison(Saved):
 
     def summary(self) -> str:
         """Prediction and measurement in one sentence."""
+        # The difference of the rewards as shown.
+        error = f"{round(self.measured, 3) - round(self.predicted, 3):+.3f}"
         if self.inside:
-            verdict = f"inside the interval ({self.error:+.3f})"
+            verdict = f"inside the interval ({error})"
         else:
             side = "above" if self.error > 0 else "below"
-            verdict = (
-                f"{side} the interval ({self.error:+.3f}); 80 % intervals miss one in five, more far beyond the data"
-            )
+            verdict = f"{side} the interval ({error}); 80 % intervals miss one in five, more far beyond the data"
         return (
             f"predicted {self.metric} {self.predicted:.3f} (80 % interval of one run {self.low:.3f} to "
             f"{self.high:.3f}), measured {self.measured:.3f}: {verdict}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.typed import Typed, without
 
 
 @with_option_groups
@@ -63,5 +65,8 @@ def audit(
         emit_json(found.to_dict())
         return
     say(found.summary(terminal().width))
+    if any(run.standing in ("undecided", "alone") for group in found.groups for run in group.runs):
+        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", "--budget C")
+        say(f"which runs would settle open questions: {asked}")
     for path in written:
         say(f"wrote {path}")

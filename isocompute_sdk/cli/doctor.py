@@ -140,7 +140,9 @@ def _print(found: Diagnosis) -> None:
             say(printable(f"    {problem}"))
             say(printable(f"      -> {advice}"))
     for number, context in enumerate(found.groups, start=1):
-        known = ", ".join(f"{name} {value}" for name, value in context.items())
+        known = ", ".join(
+            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in context.items()
+        )
         say(printable(f"group {number}: {known or 'context unknown'}"))
     if found.verdict == "ready":
         copies = sum(finding.readable and finding.runs is None for finding in found.runs)

@@ -127,10 +127,9 @@ def launch(
     if asked:
         rows = [(name, _shown(before), _shown(after)) for name, before, after in changed]
         told += _aligned([("changed", "plan", "now"), *rows])
-    if absent is not None:
-        told += [f"{absent.severity}: {absent.code}", f"  {absent.message}"]
+    lacking = [] if absent is None else [f"{absent.severity} {absent.code}: {absent.message}"]
     # With --dry-run, standard output holds the script alone.
-    for line in told:
+    for line in [*told, *lacking] if dry_run else told:
         print(line, file=sys.stderr if dry_run else sys.stdout)
     if dry_run:
         say_exactly(text.rstrip("\n"))
@@ -140,7 +139,11 @@ def launch(
     say(carried)
     if save_plan is not None:
         say(f"wrote {save_plan}")
-    say(f"wrote {script}\nnext: bash {quote(str(script))}")
+    say(f"wrote {script}")
+    for line in lacking:
+        say(line)
+    # Without its files it stops at once.
+    say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
 
 
 def _assumed(plan: Plan) -> Iterator[str]:
@@ -163,7 +166,7 @@ def _to_edit(text: str) -> tuple[list[str], str]:
     if len(part) > MAX_SHOWN:
         part = [*part[: MAX_SHOWN - 1], f"# ... {len(part) - MAX_SHOWN + 1} more lines of this part"]
     programs = re.findall(r"^cat > \"\$run/(\S+\.py)\" <<", text, re.MULTILINE)
-    rest = f"{len(lines):,} lines in all (--dry-run prints them)"
+    rest = f"about {round(len(lines), -2):,} lines in all (--dry-run prints them)"
     if programs:
         rest += f"; it also carries {len(programs)} programs that check and run the training: "
         rest += ", ".join(programs)
@@ -184,8 +187,8 @@ def _absent(files_of: Mapping[str, str]) -> Note | None:
     if not missing:
         return None
     named = ", ".join(f"{flag} {value}" for flag, value in missing.items())
-    text = f"not found in this folder: {named}. The script needs them in the folder where it is started."
-    return Note("data-not-here", "info", text, {"files": missing})
+    text = f"not in this folder: {named}. Name your files with these options, or start the script where they are."
+    return Note("data-not-here", "warning", text, {"files": missing})
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

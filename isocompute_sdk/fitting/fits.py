@@ -451,7 +451,7 @@ class Fits(Saved):
             lines += [
                 f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
                 f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
-                f"C = {c.half_compute:.3g}, rms {c.rms:.3f}, {c.shape}, {c.status.value}"
+                f"C = {short(c.half_compute)}, rms {c.rms:.3f}, {c.shape}, {c.status.value}"
                 for c in self.select()
             ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
@@ -487,7 +487,7 @@ class Fits(Saved):
     def __repr__(self) -> str:
         where = f", {self.model}" if self.model else ""
         sizes = f"; n = {', '.join(map(str, self.group_sizes))}" if self.group_sizes else ""
-        seen = "" if self.largest_compute is None else f"; up to C = {self.largest_compute:.4g}"
+        seen = "" if self.largest_compute is None else f"; up to C = {short(self.largest_compute)}"
         origin = self.source or self.method
         return f"Fits({self.metric}, {origin}{where}{sizes}{seen}; {len(self.notes)} notes)"
 
@@ -507,7 +507,7 @@ class Fits(Saved):
                     str(curve.group_size),
                     "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
                     f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
-                    f"{curve.half_compute:.3g}",
+                    short(curve.half_compute),
                     f"{curve.rms:.3f}",
                 )
                 for curve in self.select()

@@ -269,7 +269,7 @@ class Forecast(Saved):
         where = f"n = {self.group_size}" + (
             "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         )
-        title = f"{self.run_id} ({where}): {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
+        title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
         lines = [title, f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
         for one in self.ahead:
             lines.append(

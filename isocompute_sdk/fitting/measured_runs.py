@@ -96,23 +96,24 @@ class MeasuredRuns:
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
     """Refuse rewards outside the metric's bounds."""
     every = list(series)
+    values = np.concatenate([one.value_T for one in every]) if every else np.zeros(1)
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
             first = int(outside[0])
             raise FitError(
                 f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
-                f"outside bounds = {bounds} ({outside.size} value(s) do)",
+                f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.", _bounds_of(every))
 
 
 def _bounds_of(series: Iterable[RunSeries]) -> tuple[str, ...]:
-    """The option with the usual range that holds all rewards; none if no usual range does."""
+    """The option with the usual range that holds all rewards; to be filled in if no usual range does."""
     values = np.concatenate([one.value_T for one in series])
     fitting = (one for one in USUAL_RANGES if one[0] <= values.min() and values.max() <= one[1])
     found = next(fitting, None)
-    return () if found is None else (f"--bounds {found[0]:g} {found[1]:g}",)
+    return ("--bounds LOWEST HIGHEST" if found is None else f"--bounds {found[0]:g} {found[1]:g}",)
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

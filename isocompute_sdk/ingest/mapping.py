@@ -74,8 +74,8 @@ ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)
 """Fields of a run's `context`."""
 _HEADER = """\
-# What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (write one of the
-# candidates behind `answer:`), and read the runs:
+# What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
+# for all their runs, or run by run under `runs:`), and read the runs:
 #   isocompute doctor --map {name} --output runs.parquet
 # n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import multiple
 from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import amount_text
@@ -34,7 +35,7 @@ def extrapolation(ratio: float) -> Iterator[Note]:
     yield Note(
         "extrapolation-beyond-3x",
         "warning",
-        f"The plan's compute is {ratio:.3g} times the largest that was seen: nothing was measured near it.",
+        f"The plan's compute is {multiple(ratio)} times the largest that was seen: nothing was measured near it.",
         {"ratio": ratio},
     )
 

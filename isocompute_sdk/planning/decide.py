@@ -15,7 +15,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import small
+from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import (
     Choice,
@@ -47,7 +47,7 @@ STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
 CHECK_BEYOND = 2.0
 """Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
-TRAIN = "no run before it is worth its cost: train the plan"
+NO_RUN_FIRST = "no run before it is worth its cost"
 
 
 def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
@@ -170,15 +170,15 @@ def _odds_of(odds: GroupSizeOdds | None, n: int) -> Odds | None:
 def _band(resolved: Resolved, n: int, value: float, law: str) -> tuple[int, int] | None:
     """80 % band of the best n; None without draws.
 
-    The band of a law is rounded outward to powers of two. The band of a surface is widened to hold the chosen n, which
-    may be the best executable one outside it.
+    It is rounded outward to powers of two. That of a surface is widened to hold the chosen n, which may be the best
+    executable one outside it.
     """
     interval = resolved.fits.law_interval(value, name=law)
     if interval is None:
         return None
     low, high = float(interval[0][0]), float(interval[1][0])
     if resolved.by_law is None:
-        return max(2, int(np.floor(min(low, n) + 1e-6))), max(2, int(np.ceil(max(high, n) - 1e-6)))
+        low, high = min(low, n), max(high, n)
     return max(2, int(2 ** np.floor(np.log2(low) + 1e-6))), max(2, int(2 ** np.ceil(np.log2(high) - 1e-6)))
 
 
@@ -362,7 +362,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("stop-spending", sentence), False
     if odds is not None:
         return _by_odds(plan, odds, doubts)
-    beyond = Verdict("undecided", f"the budget lies {plan.extrapolation or 0:.3g} x beyond these runs", doubts)
+    beyond = Verdict("undecided", f"the budget lies {multiple(plan.extrapolation or 0)} x beyond these runs", doubts)
     return beyond if far else _tie(plan) or Verdict("clear", f"n = {n} is ahead of every other n tried"), False
 
 
@@ -487,7 +487,7 @@ def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> V
     if first is None or not is_open or verdict.kind == "borrowed":
         return verdict
     if not first.runs:
-        return replace(verdict, sentence=f"{verdict.sentence}; {TRAIN}")
+        return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
     worth = f"measuring first is expected to save {small(first.saving)}"
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
 
@@ -515,12 +515,12 @@ def _approval(plan: Plan) -> Approval:
     if against:
         return Approval("do-not", against)
     if reach is None or reach <= CHECK_BEYOND:
-        within = "" if reach is None else f" ({reach:.2g} x the largest run)"
+        within = "" if reach is None else f" ({multiple(reach)} x the largest run)"
         return Approval("approve", f"the plan stays within {CHECK_BEYOND:g} x the runs{within}")
     every = plan.evaluation.every_steps or 1
     step = int(plan.update_steps * CHECK_BEYOND / reach)
     step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan goes to {reach:.3g} x the largest run, and beyond {CHECK_BEYOND:g} x nothing was measured near"
+    reason = f"the plan goes to {multiple(reach)} x the largest run: check it at {CHECK_BEYOND:g} x"
     expected = lowest = None
     if plan.fits is not None and plan.predicted_reward is not None:
         at = plan.fits.predict(

@@ -25,7 +25,7 @@ from isocompute_sdk.specs.sweep import Allocation
 from isocompute_sdk.tolerances import Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
-NONE_WORTH_IT = "none is worth its cost: train the plan"
+NONE_WORTH_IT = "none is worth its cost"
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
 """Costs of candidate runs, as shares of the budget."""
 MIN_STEPS = 30

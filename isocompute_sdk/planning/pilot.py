@@ -17,6 +17,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.model import NEVER, OF_THE_RECIPE, RATE, STEP, UNIT_SHAPES, Declines, Layout
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning.next_runs import (
     MAX_SIZE,
     MIN_STEPS,
@@ -174,7 +175,7 @@ def _first_round(
         cost = sum(run.cost for run in runs)
         reason += (
             f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
-            f"{cost / available:.1%} of the budget), fit, and ask again"
+            f"{cost / available:.1%} of the budget; together expected to save {small(saving)}), fit, and ask again"
         )
     else:
         reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"

@@ -16,7 +16,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import small
+from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.inheritance import Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
@@ -463,6 +463,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
     ]
+    settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
+    if plan.approval is not None and plan.approval.kind == "do-not" and not settled:
+        found.insert(1, ("but", plan.approval.reason))
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.group_size_interval is not None:
@@ -516,8 +519,11 @@ def describe(alternative: Alternative) -> str:
     text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
     if a.predicted_reward is not None:
         text += f": {a.predicted_reward:.3f}"
-    if a.expected_loss is not None:
-        text += f" ({-a.expected_loss:+.3f}" + (")" if a.predicted_reward is not None else " of the gain)")
+    if a.expected_loss is not None and a.predicted_reward is None:
+        text += f" ({-a.expected_loss:+.3f} of the gain)"
+    elif a.expected_loss is not None and a.predicted_reward is not None:
+        # The difference of the rewards as shown.
+        text += f" ({round(a.predicted_reward, 3) - round(a.predicted_reward + a.expected_loss, 3):+.3f})"
     return text
 
 
@@ -530,7 +536,9 @@ def _cost(plan: Plan) -> str:
     share = 1 - plan.unused_share
     if plan.stopping is not None:
         return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
-    return f"{text}, {share:.1%} of the budget"
+    return f"{text}, {share:.1%} of the budget" + (
+        "; the deadline allows no more" if "deadline" in plan.binding else ""
+    )
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:
@@ -538,7 +546,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     if plan.wall_hours is None:
         return []
     units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
-    together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU(s)"]
+    together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
     return [("in total", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units]))]
 
 
@@ -549,7 +557,7 @@ def _reward(plan: Plan) -> str:
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:
-        text += f", at {plan.extrapolation:.2g} x the largest run"
+        text += f", at {multiple(plan.extrapolation)} x the largest run"
     return text
 
 

@@ -50,15 +50,26 @@ DEFAULT_EVALUATION = Evaluation()
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
 _MEASURE = "or measure the speed: isocompute run STUDY --probe, or isocompute doctor LOGS --speed"
+WORDS = {
+    "rollouts_per_second": "the rollouts per second",
+    "tokens_per_rollout": "the tokens per rollout",
+    "usd_per_gpu_hour": "the price of a GPU-hour",
+}
+"""Parts of a throughput, as an error names them."""
 TIMED_IN_SHELL = f"Add --rollouts-per-second and --step-overhead-seconds, {_MEASURE}."
 """What to do at a command line without a throughput."""
 
 
+UNITS = {"gpu_hours": "GPU-hours", "wall_hours": "hours"}
+"""Units in words, where they differ from their names."""
+
+
 def amount_text(value: float, unit: str) -> str:
-    """An amount with its unit: no decimals for rollouts and tokens, two for hours and money (more below 1)."""
-    digits = 0 if unit in ("rollouts", "tokens") else 2
-    number = f"{value:,.{digits}f}" if value >= 1 else f"{value:.3g}"
-    return f"{number} {unit.replace('_', '-')}"
+    """An amount with its unit: `1,200 rollouts`, `25.3 GPU-hours`, `$75.00`."""
+    if unit == "usd":
+        return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
+    digits = 0 if unit in ("rollouts", "tokens") or value >= 100 else 1 if value >= 1 else 3
+    return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,8 @@ class Pricing:
         budget, throughput = self.budget, self.throughput
         if budget.unit == "rollouts" and budget.deadline_hours is None:
             return
-        what = f"a budget in {budget.unit}" if budget.unit != "rollouts" else "a deadline"
+        unit = {"usd": "dollars"}.get(budget.unit, UNITS.get(budget.unit, budget.unit))
+        what = f"a budget in {unit}" if budget.unit != "rollouts" else "a deadline"
         needs = ["rollouts_per_second"] if budget.timed else []
         needs += {"tokens": ["tokens_per_rollout"], "usd": ["usd_per_gpu_hour"]}.get(budget.unit, [])
         missing = [name for name in needs if throughput is None or getattr(throughput, name) is None]
@@ -93,7 +105,7 @@ class Pricing:
         speed = "rollouts_per_second" in missing
         flags = [f"--{name.replace('_', '-')}" for name in [*missing, *(["step_overhead_seconds"] if speed else [])]]
         raise PlanError(
-            f"{what} needs {' and '.join(missing)}, which neither you nor the runs say",
+            f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give",
             f"Give Throughput({', '.join(f'{name}=...' for name in missing)})"
             + (", or measure it: Throughput.measure(runs)." if speed else "."),
         ).in_shell(f"Add {' and '.join(flags)}{', ' + _MEASURE if speed else ''}.")

@@ -360,13 +360,13 @@ class RunSet:
         return mine.equals(theirs)
 
     def __repr__(self) -> str:
-        from isocompute_sdk.phrases import listed
+        from isocompute_sdk.phrases import listed, short
 
-        sizes, rollouts = self._frame["group_size"], self._frame["rollouts"]
+        sizes, rollouts = self._frame["group_size"], self._frame["rollouts"].to_numpy()
         return (
             f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {listed(self.metrics, 8)}; "
             f"eval_sets {listed(self.eval_sets, 8)}; group sizes {sizes.min()} to {sizes.max()}; "
-            f"rollouts {rollouts.min():.4g} to {rollouts.max():.4g})"
+            f"rollouts {short(rollouts.min())} to {short(rollouts.max())})"
         )
 
     def _repr_html_(self) -> str:

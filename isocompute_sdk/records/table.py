@@ -248,7 +248,8 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             f"problems_per_batch without {' and '.join(empty)}",
             f"Give rollouts, or step and {batch} ({batch}=256 sets it for all rows).",
         ).in_shell(
-            f"Give rollouts, or step and {batch} (--set {batch}=256 sets it for all rows).",
+            f"If a column holds B_p, add --rename COLUMN=problems_per_batch. If all rows share "
+            f"{'B_p' if batch == 'problems_per_batch' else 'n x B_p'}, add --set {batch}={schema.PLACEHOLDERS[batch]}.",
             (f"--set {batch}={schema.PLACEHOLDERS[batch]}",) if empty == ["problems_per_batch"] else (),
         )
     return frame

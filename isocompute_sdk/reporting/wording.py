@@ -6,17 +6,8 @@ from collections.abc import Mapping
 from shlex import quote
 
 from isocompute_sdk.planning import Plan
+from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.specs import Budget
-
-UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "wall_hours": "hours"}
-
-
-def amount(value: float, unit: str) -> str:
-    """An amount with its unit: `1,200 rollouts`, `25.3 GPU-hours`, `$75`."""
-    if unit == "usd":
-        return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
-    digits = 0 if unit in ("rollouts", "tokens") or value >= 100 else 1 if value >= 1 else 3
-    return f"{value:,.{digits}f} {UNITS[unit]}"
 
 
 def days(hours: float) -> str:

@@ -175,7 +175,8 @@ class Budget(Spec):
         deadline = "" if self.deadline_hours is None else f" within {self.deadline_hours:g} hours"
         spent = f", {self.committed:,.12g} of them spent" if self.spent else ""
         gpus = "" if self.gpus is None else f" on {self.gpus} GPU{'s' * (self.gpus > 1)}"
-        return f"{self.amount:,.12g} {self.unit.replace('_', '-')}{gpus}{spent}{deadline}"
+        amount, unit = f"{self.amount:,.12g}", "GPU-hours" if self.unit == "gpu_hours" else self.unit
+        return f"{f'${amount}' if unit == 'usd' else f'{amount} {unit}'}{gpus}{spent}{deadline}"
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
-from isocompute_sdk.phrases import small
+from isocompute_sdk.phrases import short, small
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
                 str(curve.group_size),
                 "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
                 f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
-                f"{curve.half_compute:.3g}",
+                short(curve.half_compute),
                 f"{curve.rms:.3f}",
                 curve.shape.replace("_", " "),
                 curve.status.value,

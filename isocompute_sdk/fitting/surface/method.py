@@ -17,6 +17,7 @@ from isocompute_sdk.fitting.surface.model import Prior
 from isocompute_sdk.fitting.surface.passport import Passport, backtest, passport
 from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR, fit_surface, surface_curves
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import short
 
 MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
@@ -130,4 +131,4 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
 
 
 def _faults(runs: Sequence[PreparedRun]) -> str:
-    return "; ".join(f"{run.run_id} after C = {run.fault_compute:,.3g}" for run in runs[:5])
+    return "; ".join(f"{run.run_id} after C = {short(run.fault_compute or 0)}" for run in runs[:5])

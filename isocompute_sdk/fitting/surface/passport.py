@@ -18,6 +18,7 @@ from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Prior
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, RISEN, Surface, fit_surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import short
 from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -146,7 +147,7 @@ class Passport:
         first = (
             "backtest: not possible, too few evaluations would remain"
             if test is None
-            else f"backtest: everything beyond C = {test.hidden_beyond:,.3g} hidden and predicted "
+            else f"backtest: everything beyond C = {short(test.hidden_beyond)} hidden and predicted "
             f"({test.factor:.1f}x): rms error {test.rms_error:.3f}, mean {test.mean_error:+.3f}, "
             f"{test.coverage:.0%} of {test.runs} run(s) inside their 80 % interval"
         )
@@ -154,7 +155,7 @@ class Passport:
         edge = f", best n is the {self.best_at_edge} that was run" if self.best_at_edge else ""
         return [
             first,
-            f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {self.largest_compute:,.4g}",
+            f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {short(self.largest_compute)}",
             f"{self.group_sizes} level(s) of n{edge}; {self.seeds_per_cell:.2g} "
             + ("run" if self.seeds_per_cell == 1 else "runs")
             + " per configuration",
@@ -182,9 +183,9 @@ class Passport:
         test = self.backtest
         if test is not None and test.missed:
             text = (
-                f"With everything beyond C = {test.hidden_beyond:,.3g} hidden, {test.coverage:.0%} of {test.runs} runs "
-                f"ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of these runs does not "
-                "predict their end. Check longer runs along the way."
+                f"With everything beyond C = {short(test.hidden_beyond)} hidden, {test.coverage:.0%} of {test.runs} "
+                f"runs ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of these runs does "
+                "not predict their end. Check longer runs along the way."
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))

@@ -46,6 +46,8 @@ FILES = (
     "launch.sh",
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
+OWN_SCRIPT = "written by isocompute"
+"""In the first lines of a script of `isocompute launch`: its run lies in a folder of its own, not beside the script."""
 _WANDB_FILES = "wandb/*run-*/files/config.yaml"
 _MAX_WANDB_FILES = 20
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -252,6 +254,8 @@ def read_config(path: Path) -> SavedConfig | None:
         if path.name == trainer_state.ARGUMENTS_FILE:
             return translate(path, trainer_state.read_training_args(path))
         text, _ = read_text(path, largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
+        if path.suffix == ".sh" and OWN_SCRIPT in text[:500]:
+            return None
         raw = flags(text) if path.suffix == ".sh" else document(path, text)
     except (RecordError, ValueError, RecursionError):
         return None

@@ -18,7 +18,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIT_FIRST = "isocompute allocate RUNS --budget 3M --output plan.json"
 LABELS = (
     "Group size n",
-    "80 % band of n",
+    "Best n (80 %)",
     "Problems per batch B_p",
     "Update steps M",
     "Rollouts C",
@@ -69,7 +69,7 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
         row += ["" if i == 0 else say.difference(here, before), *(say.amount(one.costs[unit], unit) for unit in units)]
         rows.append(tuple(row))
     marked = next((i for i, one in enumerate(plans) if one.budget.amount == plan.budget.amount), None)
-    return Table(tuple(header), tuple(rows), "What a larger budget adds (means)", marked=marked)
+    return Table(tuple(header), tuple(rows), "What a larger budget adds", marked=marked)
 
 
 def numbers(plan: Plan) -> tuple[str, ...]:

@@ -23,8 +23,6 @@ def why(material: Material) -> Section:
         )
         drawn = plots.reward_curves(fits if plan is None or plan.fits is None else plan, ax=panel())
         blocks.append(picture("curves", drawn, text))
-        passes = f"Where another n becomes best (n -> n at that compute): {fits.describe_handovers()}."
-        blocks.append(Paragraph(passes if fits.handovers() else "Within these runs one n is best throughout."))
     elif audit is not None:
         fitted = [group for group in audit.groups if group.fits is not None]
         blocks += [picture(f"audit-{one.name}", plots.audit_runs(one, audit.metric, ax=panel())) for one in fitted]
@@ -42,10 +40,10 @@ def _every_n(plan: Plan) -> Table:
     every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
     whole = plan.odds is not None
     header = ["n", "B_p", "M", f"Expected {plan.metric}", "Difference"]
-    header += ["Best with probability", "Equal to the best", "Expected loss"] * whole + ["What it is"]
+    header += ["Best with probability", "As good as the best", "Expected loss"] * whole + [""]
     rows: list[tuple[str, ...]] = []
     for one in every:
-        row = [str(one.group_size), str(one.problems_per_batch), f"{one.update_steps:,}"]
+        row = [f"n = {one.group_size}", str(one.problems_per_batch), f"{one.update_steps:,}"]
         row.append("" if one.predicted_reward is None else say.reward(one.predicted_reward))
         if isinstance(one, Plan):
             row.append("")
@@ -57,9 +55,11 @@ def _every_n(plan: Plan) -> Table:
             odds = one.odds
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
-        row.append("the plan" if isinstance(one, Plan) else ALTERNATIVES.get(one.kind, one.kind))
+        row.append(
+            "the plan" if isinstance(one, Plan) else "" if one.kind == "other" else ALTERNATIVES.get(one.kind, one.kind)
+        )
         rows.append(tuple(row))
-    caption = "Every n at the same budget; which looks best depends on what is held equal"
+    caption = "Every n at the same budget"
     return Table(tuple(header), tuple(rows), caption, every.index(plan), text_columns=(0, len(header) - 1))
 
 
@@ -88,11 +88,12 @@ def how_sure(material: Material) -> Section:
     else:
         test = known.backtest
         side = "above" if test.mean_error > 0 else "below"
+        inside = f"{round(test.coverage * test.runs)} of {say.plural(test.runs, 'run')}"
         text = (
             f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
-            f"the rest ({test.factor:.1f} times further). {test.coverage:.0%} of {say.plural(test.runs, 'run')} ended "
-            f"inside their 80 % interval for one run; predictions missed by {test.rms_error:.3f} (root mean square), "
-            f"and measured rewards were {abs(test.mean_error):.3f} {side} them on average. The runs have covered "
+            f"the rest ({test.factor:.1f} times further). {inside} ended inside their 80 % interval for one run; "
+            f"predictions missed by {test.rms_error:.3f} (root mean square), and measured rewards were "
+            f"{abs(test.mean_error):.3f} {side} them on average. The runs have covered "
             f"{known.rise_seen[0]:.0%} to {known.rise_seen[1]:.0%} of the predicted rise."
         )
         caption = (

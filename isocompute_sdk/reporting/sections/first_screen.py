@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import short, small
+from isocompute_sdk.phrases import multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
 from isocompute_sdk.reporting import wording as say
@@ -12,10 +12,11 @@ from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, P
 from isocompute_sdk.tolerances import Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
+UNKNOWN = "not known"
 RULE = (
-    "Rule: do not approve if a run that is worth its cost should come first, rewards do not rise, the best run so far "
-    "is as good, n is borrowed, or the data cannot decide n. Approve with a check beyond twice the largest run. "
-    "Otherwise approve."
+    "The rule: do not approve if another run is worth making first, if rewards do not rise, if the best run so far is "
+    "as good, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
+    "with a check. Otherwise approve."
 )
 INTERVALS = (
     "All intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A "
@@ -63,7 +64,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         came_out = Fact(
             f"Measured {outcome.metric}",
             f"{outcome.measured:.3f}",
-            f"{outcome.error:+.3f} against the {outcome.predicted:.3f} predicted at {short(outcome.rollouts)} rollouts",
+            f"{say.difference(outcome.measured, outcome.predicted)} against the {outcome.predicted:.3f} predicted "
+            f"at {short(outcome.rollouts)} rollouts",
         )
         return Answer(
             tone="good" if outcome.inside else "caution",
@@ -71,15 +73,15 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             sentence=f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f}, {side} the 80 % "
             f"interval of one run ({outcome.low:.3f} to {outcome.high:.3f}).",
             decision=f"Nothing to approve. For another budget: {material.again('--budget C')}",
-            facts=(came_out, *facts, *_expected(plan)),
+            facts=(came_out, *(one for one in facts if one.value != UNKNOWN), *_expected(plan)),
             more=tuple(more),
         )
     today, failed = _against_today(material, plan)
     if failed:
         more.append(failed)
     if material.asked.compare is None and plan.gain is not None:
-        text = "Today's configuration was not given, so the best run so far stands for it."
-        more.append(Missing(text, material.again("--against n=16,bp=32")))
+        text = "This page compares with the best run so far. To compare with what you run today:"
+        more.append(Missing(text, material.again(f"--against n={plan.gain.group_size},bp={plan.problems_per_batch}")))
     return Answer(
         tone="neutral" if approval is None else TONES[approval.kind],
         label=VERDICTS[plan.verdict.kind] if approval is None else _label(approval),
@@ -116,9 +118,8 @@ def _decision(plan: Plan, approval: Approval) -> str:
         share = approval.step / plan.update_steps
         text += f"At step {approval.step:,} ({share:.0%} of the plan)"
         if approval.expected is not None and approval.lowest is not None:
-            text += (
-                f" expect {plan.metric} {approval.expected:.3f}; below {approval.lowest:.3f}, where one run in ten ends"
-            )
+            text += f" expect {plan.metric} {approval.expected:.3f}"
+            text += f"; below {approval.lowest:.3f}, which one run in ten misses"
         text += ", stop and plan again with that run. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
@@ -141,11 +142,11 @@ def _cost(plan: Plan) -> list[Fact]:
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "seconds per step are missing: --rollouts-per-second, --step-overhead-seconds"
-        return [*facts, Fact("Time and dollars", "not known", missing)]
+        return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
     facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
-        return [*facts, Fact("Dollars", "not known", "the price is missing: --usd-per-gpu-hour")]
+        return [*facts, Fact("Dollars", UNKNOWN, "the price is missing: --usd-per-gpu-hour")]
     return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]
 
 
@@ -161,10 +162,15 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
     run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
-    label = "Gain over the best run so far, as fitted" + ("" if named else " (taken as today's)")
-    facts = [Fact(label, mean, run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}")]
+    facts = [
+        Fact(
+            "Gain over the best run so far",
+            mean,
+            run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}",
+        )
+    ]
     if gain.probability is not None and not named:
-        facts.append(Fact("Probability of beating it", say.chance(gain.probability)))
+        facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
     return facts
 
 
@@ -198,7 +204,7 @@ def _lost(plan: Plan) -> list[Fact]:
     facts = [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
     if (band := plan.group_size_interval) is not None:
         known = str(band[0]) if band[0] == band[1] else f"{band[0]} to {band[1]}"
-        facts.append(Fact("n that may be as good", known, "80 % band"))
+        facts.append(Fact("Best n", known, "with 80 % probability"))
     return facts
 
 
@@ -221,7 +227,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
-        further = f"; the plan goes to {plan.extrapolation:.3g} x that" if plan.extrapolation > 1 else ""
+        further = f"; the plan goes to {multiple(plan.extrapolation)} x that" if plan.extrapolation > 1 else ""
         texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)

@@ -14,6 +14,7 @@ from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
 from isocompute_sdk.metrics import average_of
+from isocompute_sdk.phrases import multiple
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
@@ -53,9 +54,9 @@ def runs(material: Material) -> Section:
     if health.notes:
         blocks.append(Notes(health.notes))
     else:
-        blocks.append(Paragraph(f"The detectors found nothing in {say.plural(health.runs, 'run')}."))
+        blocks.append(Paragraph(f"No problem was found in {say.plural(health.runs, 'run')}."))
     if not logged:
-        text = "No entropy, KL, length or gradient norm was logged, so most detectors had nothing to check."
+        text = "No entropy, KL, length or gradient norm was logged, so most problems could not be looked for."
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
     held, trained, probed = (_lines(traces, quantity) for quantity in (REWARD, "train_reward", PROBE))
     beside = probed or trained
@@ -146,8 +147,8 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         text += f" ({whole.lost_hours * 60:,.1f} of them lost or idle)"
     if seconds:
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours"
-    if material.plan is not None and total:
-        text += f". The plan takes {material.plan.rollouts / total:.2g} times as many"
+    if material.plan is not None and material.comparison is None and total:
+        text += f". The plan takes {multiple(material.plan.rollouts / total)} times as many"
     caption = f"The first {len(rows)} of {len(infos)} runs" if len(infos) > len(rows) else ""
     return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption)
 

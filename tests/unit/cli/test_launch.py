@@ -93,7 +93,7 @@ def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Comman
     (tmp_path / "grade.py").write_text("")
     asked = ("launch", "plan.json", "--reward", "grade.py:score")
     shown = ok(isocompute(*asked))
-    assert "info: data-not-here" in shown.stdout
+    assert "--train-data train.jsonl" in shown.stdout
     (note,) = json.loads(isocompute(*asked, "--json").stdout)["notes"]
     assert note["data"]["files"] == {"--train-data": "train.jsonl"}
     dry = isocompute(*asked, "--dry-run")
