@@ -15,7 +15,6 @@ import pytest
 
 from isocompute_sdk import Fits, Planner, RunSet, fit
 
-
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
