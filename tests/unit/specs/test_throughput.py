@@ -94,7 +94,7 @@ def test_the_system_batch_size_reaches_four_fifths_of_the_largest_speed(model: T
     assert knee is not None
     if knee > 1:
         for batch, share in ((knee, 0.8), (2 * knee, 0.8 * 10 / 9)):
-            assert batch / model.rollouts_per_second / model.step_seconds(batch) == pytest.approx(share)
+            assert batch / model.rate / model.step_seconds(batch) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("batches", "separates"), [((512,), False), ((512, 1024), False), ((256, 1024), True)])
