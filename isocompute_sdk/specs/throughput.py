@@ -137,10 +137,6 @@ class Throughput(Spec):
             )
         return self.rollouts_per_second
 
-    def speed_share(self, rollouts_per_batch: float) -> float:
-        """Share of the largest possible rollouts per second that batches of B reach, at the start of training."""
-        return rollouts_per_batch / self.rate / self.step_seconds(rollouts_per_batch)
-
     def refusal(self, rollouts_per_batch: int) -> str | None:
         """Why seconds of this batch are unknown; None if they are known."""
         seen = self.measured

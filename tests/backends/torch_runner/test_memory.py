@@ -161,7 +161,7 @@ def test_a_device_without_memory_for_a_micro_batch_takes_smaller_ones_with_the_s
     learner = learner_for(policy(), Recipe(max_response_tokens=5, kl_coef=0), "", token_budget=400, merge=False)
     samples, rewards = rollouts(learner.policy)
     whole, stats = gradient(learner, samples, rewards)
-    loss, budgets = learner._loss, list[int]()
+    loss, budgets = learner._loss, list[int]()  # pyright: ignore[reportPrivateUsage]
 
     def short_of_memory(*given: Any) -> Any:
         budgets.append(learner.token_budget)

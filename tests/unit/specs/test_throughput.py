@@ -93,8 +93,8 @@ def test_the_system_batch_size_reaches_four_fifths_of_the_largest_speed(model: T
     knee = model.system_batch_size
     assert knee is not None
     if knee > 1:
-        assert model.speed_share(knee) == pytest.approx(0.8)
-        assert model.speed_share(2 * knee) / model.speed_share(knee) == pytest.approx(10 / 9)
+        for batch, share in ((knee, 0.8), (2 * knee, 0.8 * 10 / 9)):
+            assert batch / model.rate / model.step_seconds(batch) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("batches", "separates"), [((512,), False), ((512, 1024), False), ((256, 1024), True)])
