@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from isocompute_openrlhf.launched_runs import RESUMES
 
 from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_openrlhf.logs import RESUMES
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
