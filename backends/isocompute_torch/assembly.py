@@ -101,6 +101,12 @@ def assemble(
     sampler = sampler or TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates)
     stack.callback(sampler.close)
     notes = [*sizing.notes, *([note] if note is not None else [])]
+    if device.type == "cpu" and options.dtype == "auto" and dtype == torch.bfloat16:
+        message = (
+            "The processor computes in bfloat16: weights have 16 bits, with 32 in the optimiser. For 32 bits "
+            "throughout set options.dtype to float32."
+        )
+        notes.append(Note("bfloat16-on-cpu", "info", message))
     return Parts(sets.pop("train"), sets, order, sampler, reward, learner, tuple(notes))
 
 

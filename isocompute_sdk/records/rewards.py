@@ -430,7 +430,7 @@ def _metric_columns(
         if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
-                f"""Add its name, e.g. --metric avg@4 (metric="avg@4"), or rename column {bare!r} to that name.""",
+                f"""Add its name, e.g. --metric avg@4 (metric="avg@4"), or rename {bare!r} to the metric's name.""",
                 column=bare,
             )
         if metric in wide:

@@ -66,7 +66,7 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     for script in scripts:
         # Without several evaluations no curve can be fitted to a run.
         text = script.read_text()
-        (steps,) = re.findall(r"there are (\d+) update steps", text)
+        steps = re.findall(r"update steps +M +(\d+)", text)[0]
         (every,) = re.findall(r"--eval\.steps (\d+)", text)
         assert int(steps) / int(every) > 6
     # Once these runs exist, the command for the next round reads them.
