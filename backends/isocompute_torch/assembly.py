@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from isocompute_sdk.notes import Note
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.configuration import VALIDATION, Configuration, InputError, chosen_sampler, fallback
 from isocompute_torch.learner import Learner
