@@ -141,19 +141,12 @@ def test_what_may_surprise_is_noted(backend: str, changes: dict[str, Any], code:
     assert not keyed(notes, "refuse")
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
-def test_openrlhf_says_where_the_aggregation_does_not_reach_and_only_there(aggregation: str) -> None:
-    notes = keyed(
-        registry.load("openrlhf").preflight(run_of("openrlhf", {"recipe": {"loss_aggregation": aggregation}}))
-    )
-    assert ("penalties-stay-token-mean" in notes) == (aggregation != "token-mean")
+def test_openrlhf_says_where_the_aggregation_does_not_reach_and_only_there() -> None:
+    def differences(aggregation: str) -> int:
+        run = run_of("openrlhf", {"recipe": {"loss_aggregation": aggregation}})
+        return [note.code for note in registry.load("openrlhf").preflight(run)].count("framework-differs")
 
-
-@pytest.mark.parametrize("updates", [1, 2, 4])
-def test_a_warm_up_counts_every_optimiser_step(updates: int) -> None:
-    run = run_of("openrlhf", {"recipe": {"updates_per_batch": updates, "warmup_steps": 10}})
-    note = keyed(registry.load("openrlhf").preflight(run))["warmup-starts-at-zero"]
-    assert note.data["updates"] == run.update_steps * updates
+    assert differences("seq-mean-token-mean") == differences("token-mean") + 1
 
 
 @pytest.mark.parametrize("name", ["openrlhf", "trl", "verl"])
