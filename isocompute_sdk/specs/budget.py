@@ -167,7 +167,7 @@ class Budget(Spec):
             >>> iso.Budget.parse("3M").rollouts
             3000000
             >>> print(iso.Budget.parse("200 gpu_hours"))
-            200 gpu-hours
+            200 GPU-hours
         """
         return value if isinstance(value, Budget) else cls.model_validate(value)
 
