@@ -186,6 +186,12 @@ def test_a_larger_budget_repeats_only_what_depends_on_it(whole: tuple[Path, Outc
     assert (folder / "plan.1.json").exists()
 
 
+def test_two_batch_sizes_with_two_rates_of_the_studys_rule_are_fitted_together(plugins: Path, tmp_path: Path) -> None:
+    study = make_study(sweep=Sweep(group_size=(4, 16), problems_per_batch=4, rollouts=12_800))
+    fits = make(tmp_path / "out", study=study, fit_options={"draws": 20}).fit()
+    assert fits.group_sizes == (4, 16)
+
+
 def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="budget"):
         make(tmp_path, study=make_study(budget=None))
