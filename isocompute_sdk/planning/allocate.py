@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
-from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
+from isocompute_sdk.fitting.surface.surface import OCTAVES_ABOVE
 from isocompute_sdk.planning.candidates import (
     Candidate,
     Fixed,

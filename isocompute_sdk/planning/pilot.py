@@ -1,7 +1,7 @@
 """The pilot for a budget before anything was run.
 
 The belief is a surface drawn from a prior alone. Steps along n are those of the one prior of the fits
-(`fitting.surface.model.Prior`). Half of the draws have its level of the midpoint relative to the budget: who has a
+(`fitting.surface.prior.Prior`). Half of the draws have its level of the midpoint relative to the budget: who has a
 budget expects to see most of the rise with it. The other half are half-way where published reward curves are
 (Qwen2.5-7B on Guru-Math Easy and Hard, `laws/data`: 1.5e5 to 1.5e6 rollouts at B_p = 32), later for larger n.
 """
@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.surface.model import NEVER, OF_THE_RECIPE, RATE, STEP, UNIT_SHAPES, Declines, Layout
-from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
+from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, OF_THE_RECIPE, RATE, STEP
+from isocompute_sdk.fitting.surface.surface import NEVER, UNIT_SHAPES, Declines, Layout, Surface
 from isocompute_sdk.phrases import small
 from isocompute_sdk.planning.next_runs import (
     MAX_SIZE,
@@ -63,7 +63,7 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
     # W theta - w is standard normal: its solution with noise added to w is a draw.
     theta_DP = np.empty((DRAWS, layout.size))
     for kind in range(kinds := len(DEFAULT_PRIOR.kinds)):
-        rows, wanted = layout.prior_rows(DEFAULT_PRIOR, 0.0, (0.0, 1.0), kind)
+        rows, wanted = DEFAULT_PRIOR.rows(layout, 0.0, (0.0, 1.0), kind)
         mine_DP = theta_DP[kind::kinds]
         mine_DP[:] = (wanted + rng.standard_normal((len(mine_DP), len(wanted)))) @ np.linalg.pinv(rows).T
     count = len(knots)

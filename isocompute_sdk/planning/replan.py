@@ -15,8 +15,9 @@ from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
 from isocompute_sdk.fitting.surface.answers import estimate
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, logistic
-from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR
+from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
+from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
