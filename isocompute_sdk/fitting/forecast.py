@@ -17,11 +17,18 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
-from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector, mean_and_interval
+from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, PreparedRun, SurfaceRun, prepare, smoothed
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
 from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
-from isocompute_sdk.fitting.surface.surface import Declines, Surface, curve_and_slopes, logistic, with_departure
+from isocompute_sdk.fitting.surface.surface import (
+    Declines,
+    Surface,
+    curve_and_slopes,
+    logistic,
+    mean_and_interval,
+    with_departure,
+)
 from isocompute_sdk.notes import Note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 

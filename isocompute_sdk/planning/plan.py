@@ -22,7 +22,7 @@ from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.records.comparable import Value
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
-from isocompute_sdk.specs.sweep import HasSizes, Sized
+from isocompute_sdk.specs.sweep import Sized
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,11 +88,6 @@ class Alternative(Sized):
     """Predicted loss of reward against the plan (for a prior, of a share of the gain); negative if it is better."""
     odds: Odds | None = None
     """None without a surface."""
-
-    @classmethod
-    def of(cls, kind: str, c: HasSizes, reward: float | None, loss: float | None) -> Alternative:
-        """A candidate or a plan as an alternative."""
-        return cls(kind, c.group_size, c.problems_per_batch, c.update_steps, reward, loss)
 
 
 @dataclass(frozen=True)
@@ -251,19 +246,16 @@ class Plan(Sized, Saved):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise FieldError(name, value, f"a whole number, {least} or more")
-        refusal = self.hardware.refusal(self.rollouts_per_batch)
-        if refusal is not None:
-            raise FieldError(
-                "rollouts_per_batch", self.rollouts_per_batch, f"a batch that the hardware takes: {refusal}"
-            )
-        if self.costs["rollouts"] != self.rollouts:
-            raise FieldError("costs.rollouts", self.costs["rollouts"], f"n x B_p x M = {self.rollouts:,}")
-        limits = [("cost", self.cost, self.budget.available, f"budget of {self.budget}")]
-        if self.budget.deadline_hours is not None:
-            limits.append(("wall_hours", self.costs["wall_hours"], self.budget.deadline_hours, "deadline"))
-        for name, spent, limit, what in limits:
-            if spent > limit * (1 + SLACK):
-                raise FieldError(name, spent, f"at most {limit:,.12g}, the {what}")
+        batch, rollouts = self.group_size * self.problems_per_batch, self.rollouts
+        if (refusal := self.hardware.refusal(batch)) is not None:
+            raise FieldError("rollouts_per_batch", batch, f"a batch that the hardware takes: {refusal}")
+        if self.costs["rollouts"] != rollouts:
+            raise FieldError("costs.rollouts", self.costs["rollouts"], f"n x B_p x M = {rollouts:,}")
+        available, deadline = self.budget.available, self.budget.deadline_hours
+        if self.cost > available * (1 + SLACK):
+            raise FieldError("cost", self.cost, f"at most {available:,.12g}, the budget of {self.budget}")
+        if deadline is not None and self.costs["wall_hours"] > deadline * (1 + SLACK):
+            raise FieldError("wall_hours", self.costs["wall_hours"], f"at most {deadline:,.12g}, the deadline")
 
     @property
     def decision(self) -> Decision:

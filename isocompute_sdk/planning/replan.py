@@ -22,9 +22,9 @@ from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
-from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, Verdict
+from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
@@ -34,10 +34,10 @@ from isocompute_sdk.fitting.arrays import (
     Number,
     Positive,
     Vector,
-    mean_and_interval,
 )
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun
+from isocompute_sdk.tolerances import Tolerances
 
 LN2 = float(np.log(2.0))
 LARGEST = 60.0
@@ -304,6 +304,11 @@ class Surface:
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
 
+    @cached_property
+    def tolerances(self) -> Tolerances:
+        """What counts as equal on the scale of the metric."""
+        return Tolerances(self.layout.top - self.layout.floor)
+
     def draws(
         self,
         compute: npt.ArrayLike,
@@ -427,6 +432,13 @@ def _curves(parameters_DP: Array, design_Q4P: Array) -> Array:
     """(R0, a, m, ln h) of each draw and place, shape (D, Q, 4)."""
     flat_DQ = parameters_DP @ design_Q4P.reshape(-1, design_Q4P.shape[2]).T
     return flat_DQ.reshape(len(flat_DQ), len(design_Q4P), CURVE_PARAMETERS)
+
+
+def mean_and_interval(drawn_DQ: Array, level: float) -> tuple[Array, Array, Array]:
+    """Mean, lower and upper ends of draws, shape (D, ...): of skewed draws the mean may lie outside their quantiles."""
+    mean_Q = drawn_DQ.mean(axis=0)
+    low_Q, high_Q = np.quantile(drawn_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return mean_Q, np.minimum(low_Q, mean_Q), np.maximum(high_Q, mean_Q)
 
 
 def with_departure(
