@@ -326,7 +326,7 @@ class Fits(Saved):
         self,
         rollouts: npt.ArrayLike,
         group_size: npt.ArrayLike,
-        problems_per_batch: int | Sequence[int] | None = None,
+        problems_per_batch: int | Sequence[float] | None = None,
     ) -> Array:
         """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
 
@@ -336,7 +336,8 @@ class Fits(Saved):
         Args:
             rollouts: compute, positive (tokens for fits on a token axis).
             group_size: within the levels that were run, or up to one octave above.
-            problems_per_batch: None for the smallest that was run; one for all points, or one for each.
+            problems_per_batch: None for the smallest that was run; one for all points, or one for each
+                (NaN: unknown).
 
         Returns:
             Rewards, shape (draws, points).
@@ -350,7 +351,7 @@ class Fits(Saved):
         self,
         rollouts: npt.ArrayLike,
         group_size: npt.ArrayLike,
-        problems_per_batch: int | Sequence[int] | None,
+        problems_per_batch: int | Sequence[float] | None,
     ) -> tuple[tuple[int, ...], tuple[Array, Array, float | Array | None]]:
         """The shape asked for, and the places that a surface is asked for, flattened."""
         reach = (self.group_size_range[0], 2 * self.group_size_range[1])
@@ -439,7 +440,7 @@ class Fits(Saved):
         check_problems(wanted)
         return cast("float | None", self._reachable(wanted))
 
-    def _reachable(self, wanted: int | Sequence[int] | None) -> float | Array | None:
+    def _reachable(self, wanted: int | Sequence[float] | None) -> float | Array | None:
         if wanted is None or not (levels := self.problems_per_batch):
             return None
         reached = np.clip(np.asarray(wanted, dtype=float), levels[0] / 2, levels[-1] * 2)

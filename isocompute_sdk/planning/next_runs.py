@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Annotated
 
 import numpy as np
@@ -226,11 +226,6 @@ class Question:
     n_problems: int | None = None
     """Distinct training problems, which no batch exceeds; None if unknown."""
 
-    def steps(self, amount: float, batch: int) -> int:
-        """Update steps that an amount buys of a batch, within the deadline."""
-        steps, deadline = self.pricing.most_steps(self.pricing.unit, amount, batch), self.pricing.deadline
-        return steps if deadline is None else min(steps, self.pricing.most_steps("wall_hours", deadline, batch))
-
     def lengthened(self, run: Trial, steps: int) -> Trial:
         """A run up to so many steps, at the cost of what is added."""
         batch = run.group_size * run.problems_per_batch
@@ -247,10 +242,11 @@ def ask(question: Question, search: Search) -> NextRuns:
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
     in_rollouts = fits.compute == "log10_rollouts"
     compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)
+    takes = cache(lambda batch: question.hardware.refusal(batch) is None)
     choices = Choices.of(
         surface,
-        [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None],
-        question.steps,
+        [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)],
+        question.pricing.steps_for,
         question.min_update_steps,
         budget.available,
         compute=compute,
@@ -273,7 +269,7 @@ def ask(question: Question, search: Search) -> NextRuns:
         if trial.continues not in going
         and (search.continuing or trial.continues is None)
         and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
-        and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
+        and takes(trial.group_size * trial.problems_per_batch)
     ]
     picks = _chosen(outlook, asked, search, made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)

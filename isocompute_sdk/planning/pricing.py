@@ -226,6 +226,13 @@ class Pricing:
                 return within, "deadline"
         return steps, limit
 
+    def steps_for(self, amount: float, rollouts_per_batch: int) -> int:
+        """Update steps that an amount buys of a batch, within the deadline."""
+        steps = self.most_steps(self.unit, amount, rollouts_per_batch)
+        if self.deadline is None:
+            return steps
+        return min(steps, self.most_steps("wall_hours", self.deadline, rollouts_per_batch))
+
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit budget and deadline."""
         cost = self.cost(rollouts_per_batch, update_steps)

@@ -150,17 +150,11 @@ class Choices:
 class Worth:
     """What a set of trials is expected to change."""
 
-    benefit: float
-    """Expected reward at the target that a better choice gains, over the draws."""
-    lost: float
-    """Expected reward at the target that the plan loses since they are paid for."""
+    saving: float
+    """Expected reward at the target that a better choice gains, less what the plan loses since they are paid for; if
+    the draws are right. May be negative."""
     chosen_J: Array
     """Probability that each choice is planned afterwards."""
-
-    @property
-    def saving(self) -> float:
-        """Benefit less what is lost, if the draws are right; may be negative."""
-        return self.benefit - self.lost
 
 
 class Outlook:
@@ -283,14 +277,11 @@ class Outlook:
         # More group sizes to choose from are worth nothing by themselves.
         whole_J = choices.reward_DJ.mean(axis=0)
         whole_E = np.maximum(whole_J[without_E], whole_J[self.now])
-        benefit_E, lost_E = won_ES.mean(axis=1), whole_E - level_ED.mean(axis=1)
+        saving_E = won_ES.mean(axis=1) - (whole_E - level_ED.mean(axis=1))
         chance_EJ = np.stack(
             [np.bincount(row, minlength=len(choices.group_size_J)) / chosen_ES.shape[1] for row in chosen_ES]
         )
-        return [
-            Worth(float(benefit), float(lost), chance)
-            for benefit, lost, chance in zip(benefit_E, lost_E, chance_EJ, strict=True)
-        ]
+        return [Worth(float(saving), chance_J) for saving, chance_J in zip(saving_E, chance_EJ, strict=True)]
 
     def _posterior_means(self, shown_EDQ: Array, noise_EQQ: Array, wanted_EDT: Array) -> Array:
         """How far the posterior mean of each target moves in simulated trials, shape (E, S, T).
