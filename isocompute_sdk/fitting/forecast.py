@@ -277,7 +277,7 @@ class Forecast(Saved):
             "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         )
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        lines = [title, f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
+        lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
         for one in self.ahead:
             lines.append(
                 f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
@@ -287,6 +287,18 @@ class Forecast(Saved):
         lines += [f"  {self._flat_words()}", f"  has begun to fall: probability {self.falling:.2f}"]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
+
+    def _basis(self) -> str:
+        """What the numbers rest on."""
+        if self.borrowed:
+            return (
+                f"rests on this run and {len(self.borrowed)} others of its sweep: the reward of this run, not the mean "
+                "over runs that fits and plans show"
+            )
+        return (
+            "rests on this run alone: a fit of its sweep may say another number (--fits FILE uses its runs); nothing "
+            "about another n, and a second rise or a fall that begins later is not foreseen"
+        )
 
     def _flat_words(self) -> str:
         flat, reach = self.flat, f"{self.flat.reach:,.0f}"
@@ -439,7 +451,7 @@ class _Answer:
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
-            notes=(*live.notes, *_caveats(max(factors), evaluations, borrowed), *live.findings),
+            notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
         return replace(found, card=self._card(found, gain_D))
@@ -582,15 +594,9 @@ def _kept(keep: Checkpoint) -> str:
     return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
 
 
-def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> list[Note]:
-    """What one run cannot say."""
+def _caveats(furthest: float, evaluations: int) -> list[Note]:
+    """Where forecasts were not checked."""
     notes: list[Note] = []
-    if not borrowed:
-        text = (
-            "One run says nothing about another n, B_p or recipe, and does not show a second rise or a fall that "
-            "begins later. Run another n to plan."
-        )
-        notes.append(Note("forecast-of-one-run", "info", text))
     doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
     if furthest > BELIEVED:
         doubts.append(f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")

@@ -242,7 +242,11 @@ def ask(question: Question, search: Search) -> NextRuns:
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
     in_rollouts = fits.compute == "log10_rollouts"
     compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)
-    takes = cache(lambda batch: question.hardware.refusal(batch) is None)
+
+    @cache
+    def takes(batch: int) -> bool:
+        return question.hardware.refusal(batch) is None
+
     choices = Choices.of(
         surface,
         [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)],

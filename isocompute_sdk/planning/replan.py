@@ -393,7 +393,7 @@ def _notes(
             f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
             "rewards hold if the trouble does not return. Forecast again after ten evaluations."
         )
-        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed}))
+        notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None:
         text = (
             "No checkpoint from before the trouble was found on disk: no option rolls back, and nothing counts as "
