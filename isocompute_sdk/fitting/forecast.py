@@ -296,8 +296,8 @@ class Forecast(Saved):
                 "over runs that fits and plans show"
             )
         return (
-            "rests on this run alone: a fit of its sweep may say another number (--fits FILE uses its runs); nothing "
-            "about another n, and a second rise or a fall that begins later is not foreseen"
+            "rests on this run alone, which shows no other n and no later rise or fall; --fits FILE adds its sweep, "
+            "by which numbers differ"
         )
 
     def _flat_words(self) -> str:
