@@ -290,15 +290,10 @@ class Forecast(Saved):
 
     def _basis(self) -> str:
         """What the numbers rest on."""
-        if self.borrowed:
-            return (
-                f"rests on this run and {len(self.borrowed)} others of its sweep: the reward of this run, not the mean "
-                "over runs that fits and plans show"
-            )
-        return (
-            "rests on this run alone, which shows no other n and no later rise or fall; --fits FILE adds its sweep, "
-            "by which numbers differ"
-        )
+        if not self.borrowed:
+            return "rests on this run alone: no other n, no later rise or fall; --fits FILE adds its sweep, and moves numbers"
+        others = len(self.borrowed)
+        return f"rests on this run and {others} other(s) of its sweep: its own reward, not the mean over runs that plans show"
 
     def _flat_words(self) -> str:
         flat, reach = self.flat, f"{self.flat.reach:,.0f}"

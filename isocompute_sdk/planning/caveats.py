@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import multiple
-from isocompute_sdk.planning.allocate import Choice, Resolved, Scored
+from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Plan, Stopping
 from isocompute_sdk.planning.pricing import Candidate, amount_text
@@ -222,9 +222,11 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
     )
 
 
-def moved_by_limit(one: Scored, best: Candidate, limit: int, without: float | None) -> Iterator[Note]:
+def moved_by_limit(
+    chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
+) -> Iterator[Note]:
     """The largest batch allowed, and not the reward, decides n."""
-    chosen, reward, n = one.candidate, one.reward, best.group_size
+    n = best.group_size
     if n == chosen.group_size:
         return
     lost = None if reward is None or without is None else without - reward

@@ -306,8 +306,9 @@ def _moved(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> list[Not
     setups = enumerate_setups(asked, sizes)
     if not setups[0].candidates or (best := pick(asked, setups)[1]).rollouts_per_batch <= limit:
         return []
-    (without,) = resolved.rewards(best, [best.update_steps])
-    return [*caveats.moved_by_limit(choice.chosen, best, limit, without)]
+    chosen = choice.chosen.candidate
+    rewards = [resolved.rewards(c, [c.update_steps])[0] for c in (chosen, best)]
+    return [*caveats.moved_by_limit(chosen, best, limit, *rewards)]
 
 
 def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:

@@ -20,7 +20,6 @@ from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.inheritance import Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.records.comparable import Value
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
 
@@ -144,36 +143,6 @@ class Approval:
     """Reward below which to stop there: one run in ten measures less."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What was decided, and on what: the facts that every command, note and page renders.
-
-    The same fits, budget, hardware and recipe give an equal one, whoever asks (`planning.decide`).
-    """
-
-    allocation: tuple[int, int, int]
-    """n, B_p and M."""
-    verdict: Verdict
-    predicted_reward: float | None
-    reward_interval: tuple[float, float] | None
-    odds: Odds | None
-    alternatives: tuple[Alternative, ...]
-    """Every other n that the constraints allow, with its reward, odds and loss."""
-    first: NextRuns | None
-    """What to run first, or that nothing is worth its cost; None if that was not asked for."""
-    gain: Gain | None
-    approval: Approval | None
-    costs: Mapping[str, float]
-    limited_by: tuple[str, ...]
-    stopping: Stopping | None
-    doubts: tuple[str, ...]
-    given: Mapping[str, Value | None]
-    """Settings that a person gave, by column of a `RunSet`; those of a preset that was asked for count as given."""
-    from_runs: Mapping[str, Value | None]
-    assumed: Mapping[str, Value | None]
-    """Settings that neither a person nor the runs gave."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(Sized, Saved):
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
@@ -258,31 +227,9 @@ class Plan(Sized, Saved):
             raise FieldError("wall_hours", self.costs["wall_hours"], f"at most {deadline:,.12g}, the deadline")
 
     @property
-    def decision(self) -> Decision:
-        """What was decided, and on what."""
-        unknown = {row.name for row in assumed(self.settings)}
-        by_source = {
-            source: {row.name: row.plan for row in self.settings if row.source in sources and row.name not in unknown}
-            for source, sources in (("given", ("given", "preset")), ("runs", ("runs",)))
-        }
-        return Decision(
-            allocation=(self.group_size, self.problems_per_batch, self.update_steps),
-            verdict=self.verdict,
-            predicted_reward=self.predicted_reward,
-            reward_interval=self.reward_interval,
-            odds=self.odds,
-            alternatives=self.alternatives,
-            first=self.next_runs,
-            gain=self.gain,
-            approval=self.approval,
-            costs=self.costs,
-            limited_by=self.binding,
-            stopping=self.stopping,
-            doubts=self.verdict.doubts,
-            given=by_source["given"],
-            from_runs=by_source["runs"],
-            assumed={row.name: row.plan for row in self.settings if row.name in unknown},
-        )
+    def assumed(self) -> tuple[str, ...]:
+        """Settings that neither a person nor the runs gave, by column of a `RunSet`."""
+        return tuple(row.name for row in assumed(self.settings))
 
     @property
     def learning_rate(self) -> float:
