@@ -226,11 +226,6 @@ class Question:
     n_problems: int | None = None
     """Distinct training problems, which no batch exceeds; None if unknown."""
 
-    def lengthened(self, run: Trial, steps: int) -> Trial:
-        """A run up to so many steps, at the cost of what is added."""
-        batch, price = run.group_size * run.problems_per_batch, self.pricing.cost
-        return replace(run, update_steps=steps, cost=price(batch, steps) - (price(batch, run.begins) if run.begins else 0.0))
-
 
 def ask(question: Question, search: Search) -> NextRuns:
     """The runs that lower expected regret most for their cost; none if together they save too little to wait for."""
@@ -265,7 +260,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues and run.continues in going]
+    made = [_until(run, going[run.continues], question.pricing) for run in ran if run.continues and run.continues in going]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
@@ -330,16 +325,14 @@ def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, 
 
 def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
     """The run from where it is, for each amount that pays for enough steps."""
-    trials = dict[int, Trial]()
-    one = max(question.lengthened(run, run.begins + min_steps).cost, 1e-12) / min_steps
-    for amount in amounts:
-        trial = question.lengthened(run, run.begins + math.floor(amount / one))
-        while trial.update_steps > run.begins and trial.cost > amount * (1 + 1e-9):
-            shorter = trial.update_steps - max(1, (trial.update_steps - run.begins) // 50)
-            trial = question.lengthened(run, shorter)
-        if trial.update_steps - run.begins >= min_steps:
-            trials[trial.update_steps] = trial
-    return list(trials.values())
+    batch = run.group_size * run.problems_per_batch
+    found = question.pricing.lengths(batch, run.begins, amounts, min_steps)
+    return [replace(run, update_steps=steps, cost=cost) for steps, cost in found.items()]
+
+
+def _until(run: Trial, steps: int, pricing: Pricing) -> Trial:
+    """A run up to so many steps, at the cost of what is added."""
+    return replace(run, update_steps=steps, cost=pricing.added(run.group_size * run.problems_per_batch, run.begins, steps))
 
 
 @dataclass(frozen=True)

@@ -226,6 +226,27 @@ class Pricing:
                 return within, "deadline"
         return steps, limit
 
+    def added(self, rollouts_per_batch: int, begins: int, steps: int) -> float:
+        """Cost of going on with a run up to so many steps."""
+        spent = self.cost(rollouts_per_batch, begins) if begins else 0.0
+        return self.cost(rollouts_per_batch, steps) - spent
+
+    def lengths(
+        self, rollouts_per_batch: int, begins: int, amounts: Sequence[float], min_steps: int
+    ) -> dict[int, float]:
+        """Update steps at the end of a run and what is added, for each amount that pays for `min_steps` more."""
+        found = dict[int, float]()
+        one = max(self.added(rollouts_per_batch, begins, begins + min_steps), 1e-12) / min_steps
+        for amount in amounts:
+            steps = begins + math.floor(amount / one)
+            cost = self.added(rollouts_per_batch, begins, steps)
+            while steps > begins and cost > amount * (1 + 1e-9):
+                steps -= max(1, (steps - begins) // 50)
+                cost = self.added(rollouts_per_batch, begins, steps)
+            if steps - begins >= min_steps:
+                found[steps] = cost
+        return found
+
     def steps_for(self, amount: float, rollouts_per_batch: int) -> int:
         """Update steps that an amount buys of a batch, within the deadline."""
         steps = self.most_steps(self.unit, amount, rollouts_per_batch)
