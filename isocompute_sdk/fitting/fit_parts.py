@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
+from isocompute_sdk.fitting.arrays import ComputeAxis
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, Count, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
