@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainSerializer
 
-from isocompute_sdk import notebook
+from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
@@ -351,9 +351,8 @@ class Plan(Sized, Saved):
 
     def launch_script(self, backend: str = "openrlhf", *, model: str | None = None, **options: Any) -> str:
         """A bash script that trains this plan; see `isocompute_sdk.api.launch_script` for the options."""
-        from isocompute_sdk.api import launch_script
-
-        return launch_script(self, backend, model=model, **options)
+        script: str = upward.call("launch_script", self, backend, model=model, **options)
+        return script
 
     def to_frame(self) -> pl.DataFrame:
         """The plan and its alternatives as a polars frame, one row each; the plan comes first, with kind `plan`."""
