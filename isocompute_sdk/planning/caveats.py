@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import multiple
+from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import amount_text
@@ -136,8 +136,8 @@ def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     return Note(
         "rest-not-worthwhile",
         "warning",
-        f"{spent} of {whole} are planned: the rest is predicted to add {found.gain:.2g} of reward, below the tolerance "
-        f"of {found.tolerance:g}. --spend all uses everything.",
+        f"{spent} of {whole} are planned: the rest is predicted to add {small(found.gain)} of reward. --spend all uses "
+        "everything.",
         {
             "predicted_gain": found.gain,
             "tolerance": found.tolerance,

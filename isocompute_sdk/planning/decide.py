@@ -426,7 +426,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
     if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
-        sentence += f" of those that were run; no {'larger' if n == largest else 'smaller'} n was"
+        sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
     return Verdict("clear", sentence), False
 
 

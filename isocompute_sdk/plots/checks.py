@@ -65,7 +65,9 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
-    labels = {(run.group_size, round(run.measured, 2)): (run.measured, style.look(run.group_size)[0]) for run in test.by_run}
+    labels = {
+        (run.group_size, round(run.measured, 2)): (run.measured, style.look(run.group_size)[0]) for run in test.by_run
+    }
     if len(labels) <= MAX_LABELS:
         style.end_labels(ax, [(y, f"n = {n}", colour) for (n, _), (y, colour) in labels.items()])
     else:

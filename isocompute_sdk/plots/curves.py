@@ -153,7 +153,9 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     if fits.surface is not None:
         begun = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
         _, under, above = fits.predict(begun, marked, exact)
-        ax.fill_between(begun, under, above, color=style.look(marked)[0], alpha=0.14, linewidth=0, label="80 %", zorder=1)
+        ax.fill_between(
+            begun, under, above, color=style.look(marked)[0], alpha=0.14, linewidth=0, label="80 %", zorder=1
+        )
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)

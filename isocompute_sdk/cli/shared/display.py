@@ -165,10 +165,10 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
         train = f"isocompute launch {quote(saved)}{model}{gpus}"
     else:
         train = typed.saving()
-    commands = [f"next: {train}"]
     if _measure(plan):
-        commands = [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
-    return commands
+        return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
+    refused = plan.approval is not None and plan.approval.kind == "do-not" and plan.verdict.kind != "borrowed"
+    return [f"{'to train it as it is' if refused else 'next'}: {train}"]
 
 
 def _measure(plan: Plan) -> bool:
