@@ -469,8 +469,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.group_size_interval is not None:
-        sizes = " to ".join(map(str, dict.fromkeys(plan.group_size_interval)))
-        found.append(("best n", f"{sizes}: about as good as any, with 80 % probability"))
+        low, high = plan.group_size_interval
+        sizes = f"one of {low} to {high}" if low < high else f"{low}"
+        found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     close: dict[str, list[str]] = {}
     for one in plan.alternatives:
