@@ -70,7 +70,7 @@ def launch(
     Examples:
         isocompute launch plan.json --backend openrlhf --dry-run
 
-        isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --option gpus_per_node=8
+        isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --gpus 8
 
         isocompute launch plan.json --change group_size=64 --save-plan changed.json
 

@@ -523,9 +523,9 @@ def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
     limits, budget = resolved.limits, resolved.limits.pricing.budget
     listed = "; ".join(f"n = {r.group_size}: {r.reason}" for r in rejections[:3])
     if costs:
-        smallest, digits = min(costs), 0 if budget.unit in ("rollouts", "tokens") else 4
+        smallest, digits = min(costs), {"usd": 2, "gpu_hours": 4}.get(budget.unit, 0)
         # Rounded up, so that the printed number suffices.
-        enough = f"{math.ceil(smallest * 10**digits) / 10**digits:.{digits}f} {budget.unit.replace('_', '-')}"
+        enough = budget.replace(spent=None).with_amount(math.ceil(smallest * 10**digits) / 10**digits)
         works = f"The smallest budget that works is {enough}; or lower --min-update-steps"
         return PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan ({listed})",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import multiple
+from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Plan, Stopping
@@ -183,8 +183,8 @@ def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     return Note(
         "rest-not-worthwhile",
         "warning",
-        f"{spent} of {whole} are planned: the rest is predicted to add {found.gain:.2g} of reward, below the tolerance "
-        f"of {found.tolerance:g}. --spend all uses everything.",
+        f"{spent} of {whole} are planned: the rest is predicted to add {small(found.gain)} of reward. --spend all uses "
+        "everything.",
         {
             "predicted_gain": found.gain,
             "tolerance": found.tolerance,

@@ -48,6 +48,7 @@ STOP = 0.1
 CHECK_BEYOND = 2.0
 """Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
 NO_RUN_FIRST = "no run before it is worth its cost"
+PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
 def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
@@ -322,8 +323,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
-        sentence = f"n = {n} is borrowed from {whose}: run a pilot of your own before you spend a budget on it"
-        return Verdict("borrowed", sentence, doubts), True
+        return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
     if fits.flat_runs is not None:
         return Verdict("undecided", no_rise_note(fits.metric, fits.flat_runs).message, doubts), False
     if len(fits.group_sizes) == 1:
@@ -403,7 +403,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
     if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
-        sentence += f" of those that were run; no {'larger' if n == largest else 'smaller'} n was"
+        sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
     return Verdict("clear", sentence), False
 
 
@@ -461,7 +461,9 @@ def _first(
 
 def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
-    if first is None or not is_open or verdict.kind == "borrowed":
+    if verdict.kind == "borrowed" and (first is None or first.runs):
+        return replace(verdict, sentence=f"{verdict.sentence}: {PILOT_FIRST}")
+    if first is None or not is_open:
         return verdict
     if not first.runs:
         return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
@@ -522,7 +524,8 @@ def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | 
     if fits.flat_runs is not None:
         return "no run's reward rises beyond noise"
     if verdict.kind == "borrowed":
-        return "n is borrowed from other people's runs; a pilot of your own comes first"
+        # Its sentence says whether a pilot is worth its cost.
+        return verdict.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         worth = f"expected to save {small(first.saving)} of {plan.metric}"

@@ -64,6 +64,11 @@ class NextRun(Sized):
     """What it would settle."""
 
     @property
+    def gain(self) -> str:
+        """What it saves, as shown; empty where that rounds to nothing: runs of a set are useful together."""
+        return f"{self.saves:.3f}" if self.saves >= 0.0005 else ""
+
+    @property
     def allocation(self) -> Allocation:
         """The run as studies take it."""
         return Allocation(
@@ -80,10 +85,10 @@ class NextRun(Sized):
             what = f"continue {self.continues} to M = {self.update_steps:,}"
         elif self.seed:
             what += f", seed {self.seed}"
-        return (
-            f"{what} ({self.rollouts:,} rollouts): {amount_text(self.cost, unit)}, {self.share:.1%} of the budget, "
-            f"expected to save {small(self.saves)}; {self.settles}"
-        )
+        if unit != "rollouts" or self.continues is not None:
+            what += f" ({self.rollouts:,} rollouts)"
+        gain = f", expected to save {self.gain}" if self.gain else ""
+        return f"{what}: {amount_text(self.cost, unit)}, {self.share:.1%} of the budget{gain}; {self.settles}"
 
 
 @dataclass(frozen=True)

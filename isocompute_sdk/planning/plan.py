@@ -362,7 +362,7 @@ VERDICTS = {
 }
 """Kinds of verdicts in words."""
 ALTERNATIVES = {
-    "near-tie": "counts as equal",
+    "near-tie": "about equal",
     "close": "close",
     "on-grid": "best of those that were run",
     "beyond-grid": "predicted better, never run",
@@ -407,7 +407,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.group_size_interval is not None:
-        found.append(("best n", "{} to {} with 80 % probability".format(*plan.group_size_interval)))
+        low, high = plan.group_size_interval
+        sizes = f"one of {low} to {high}" if low < high else f"{low}"
+        found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     close: dict[str, list[str]] = {}
     for one in plan.alternatives:
