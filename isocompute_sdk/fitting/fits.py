@@ -15,7 +15,6 @@ from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw
-from isocompute_sdk.fitting.arrays import ComputeAxis
 from isocompute_sdk.fitting.arguments import (
     check_kind,
     check_law_name,
@@ -26,7 +25,7 @@ from isocompute_sdk.fitting.arguments import (
     positive,
     together,
 )
-from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
+from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
     Configuration,
     Frontier,
