@@ -86,7 +86,7 @@ def assemble(
         chosen, note, sizing = "torch", fallback(error.message), sized("torch")
     if device.type == "cpu" and sizing.keeps_freed_memory:
         keep_freed_memory()
-    policy = load_policy(run.model, device, dtype, options.stop_texts())
+    policy = load_policy(run.model, device, dtype)
 
     longest = run.recipe.max_prompt_tokens
     sets = {name: PromptSet.encode(policy.codec, one, max_tokens=longest, name=name) for name, one in problems.items()}
@@ -120,7 +120,6 @@ def _learner(configuration: Configuration, policy: Policy, token_budget: int) ->
         run.group_size,
         reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
         value_model=load_value_model(run.model, device, dtype) if ppo else None,
-        n_train=options.n_train,
         token_budget=token_budget,
         merge=options.merge_duplicates,
         checkpointing=checkpoints(options, device),

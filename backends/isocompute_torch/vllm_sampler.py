@@ -257,8 +257,7 @@ class VLLMSampler:
                 stop_token_ids=ends,
                 logprobs=0,
                 flat_logprobs=True,
-                stop=list(self.policy.codec.stop),
-                detokenize=bool(self.policy.codec.stop),
+                detokenize=False,
             )
             for i in range(len(prompts))
         ]

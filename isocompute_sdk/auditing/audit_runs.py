@@ -42,7 +42,6 @@ ABOVE = 4.0
 PER_OCTAVE = 8
 
 CARRIED = (
-    "avg-at-another-k",
     "backtest-missed",
     "base-reward-unmeasured",
     "group-size-confounded",
