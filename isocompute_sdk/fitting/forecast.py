@@ -593,7 +593,7 @@ def _caveats(furthest: float, evaluations: int) -> list[Note]:
     notes: list[Note] = []
     doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
     if furthest > BELIEVED:
-        doubts.append(f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
+        doubts.append(f"{furthest:.3g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
     if doubts:
         numbers = {"factor": furthest, "evaluations": evaluations}
         notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))
