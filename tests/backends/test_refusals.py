@@ -75,6 +75,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"options": {"device": "cpu"}}, "options.device"),
         ({"recipe": {"temperature": 0.001}, "evaluation": Evaluation(temperature=0.001)}, "recipe.temperature"),
         ({"hardware": Hardware(gpus=16)}, "hardware.gpus"),
+        *[({"options": {name: 1}}, f"options.{name}") for name in ("num_generations", "max_steps", "learning_rate")],
     ],
     "torch": [
         *EVERY,
