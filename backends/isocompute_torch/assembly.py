@@ -86,7 +86,7 @@ def assemble(
         chosen, note, sizing = "torch", fallback(error.message), sized("torch")
     if device.type == "cpu" and sizing.keeps_freed_memory:
         keep_freed_memory()
-    policy = load_policy(run.model, device, dtype)
+    policy = load_policy(run.model, device, dtype, options.stop_texts())
 
     longest = run.recipe.max_prompt_tokens
     sets = {name: PromptSet.encode(policy.codec, one, max_tokens=longest, name=name) for name, one in problems.items()}

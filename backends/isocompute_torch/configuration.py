@@ -14,11 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator
+
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec
+from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.training.backend import NamedFiles, files_by_name
 
 
@@ -36,6 +39,27 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 class RunFailed(IsoComputeError, RuntimeError):
     """Training cannot continue; all measurements are kept, exit status 1."""
+
+
+def _texts(stop: str) -> list[Any]:
+    """The texts of the option `stop`; a list that cannot be read is one empty text."""
+    try:
+        return json.loads(stop) if stop.startswith("[") else [stop]
+    except ValueError:
+        return [""]
+
+
+def _stop(text: str) -> str:
+    texts = _texts(text)
+    if not texts or not all(isinstance(one, str) and one for one in texts):
+        raise problem(
+            accepted="a text that is not empty, or a JSON list of such texts",
+            hint="""For example stop: '["\\n", "."]'.""",
+        )
+    return text
+
+
+Stop = Annotated[str, AfterValidator(_stop)]
 
 
 class TorchOptions(Spec):
@@ -61,6 +85,9 @@ class TorchOptions(Spec):
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True
     """Let the model read equal prefixes and equal rollouts once; exact up to rounding."""
+    stop: Stop | None = None
+    """Text that ends a response, such as a line break; the response keeps it. Several as a JSON list:
+    `'["\\n", "."]'`. None: only the model's end token ends a response."""
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run."""
     keep_state: Flag = False
@@ -86,6 +113,10 @@ class TorchOptions(Spec):
     weights and optimiser leave free, at most 0.6."""
     vllm_cache_gib: Count = 1
     """GiB of memory for vLLM's KV cache on a CPU."""
+
+    def stop_texts(self) -> tuple[str, ...]:
+        """The texts that end a response."""
+        return () if self.stop is None else tuple(_texts(self.stop))
 
     def evaluation_files(self) -> dict[str, str]:
         """The further evaluation sets, name -> file."""

@@ -7,7 +7,7 @@ weights can hide them from a numerical comparison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -263,14 +263,14 @@ def computes_in_bfloat16() -> bool:
     return bool(cpu._is_avx512_bf16_supported() or cpu._is_amx_tile_supported())
 
 
-def load_policy(name: str, device: torch.device, dtype: torch.dtype) -> Policy:
-    """Model and tokenizer from a local folder or by their name on the model hub.
+def load_policy(name: str, device: torch.device, dtype: torch.dtype, stop: Sequence[str] = ()) -> Policy:
+    """Model and tokenizer from a local folder or by their name on the model hub; `stop` are texts that end a response.
 
     Raises:
         InputError: the model does not exist, does not load, or some of its weights are missing.
     """
     model = load_model(name, device, dtype)
-    return Policy(model, _load_codec(name, model))
+    return Policy(model, _load_codec(name, model, stop))
 
 
 def load_reference(name: str, device: torch.device, dtype: torch.dtype, codec: TextCodec) -> Policy:
@@ -328,7 +328,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
     return model.to(device).eval()
 
 
-def _load_codec(name: str, model: nn.Module) -> TextCodec:
+def _load_codec(name: str, model: nn.Module, stop: Sequence[str]) -> TextCodec:
     import transformers
 
     try:
@@ -346,7 +346,7 @@ def _load_codec(name: str, model: nn.Module) -> TextCodec:
     ends = {token for token in listed if isinstance(token, int)}
     if tokenizer.eos_token_id is not None:
         ends.add(int(tokenizer.eos_token_id))
-    return TextCodec(tokenizer, ends)
+    return TextCodec(tokenizer, ends, stop)
 
 
 def _check_folder(name: str) -> None:

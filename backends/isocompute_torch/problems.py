@@ -25,11 +25,16 @@ class TextCodec:
     Args:
         tokenizer: a Hugging Face tokenizer.
         eos_ids: tokens that end a response.
+        stop: texts that end a response, which keeps them.
     """
 
-    def __init__(self, tokenizer: object, eos_ids: Iterable[int]) -> None:
+    def __init__(self, tokenizer: object, eos_ids: Iterable[int], stop: Sequence[str] = ()) -> None:
         self._tokenizer = cast("Any", tokenizer)
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
+        self.stop = tuple(stop)
+        # A token stands for at least one byte; one more, because the first token of a text may lose its space.
+        self.stop_tokens = max((len(text.encode()) + 1 for text in self.stop), default=0)
+        """Tokens at the end of a response that can hold a stop text."""
         pad = self._tokenizer.pad_token_id
         if not self.eos_ids and pad is None:
             raise InputError(
@@ -83,6 +88,10 @@ class TextCodec:
         texts = cast("list[str]", self._tokenizer.batch_decode([list(ids) for ids in wanted], skip_special_tokens=True))
         known = dict(zip(wanted, texts, strict=True))
         return [known[tuple(response)] for response in responses]
+
+    def stopped(self, tails: Sequence[Sequence[int]]) -> list[bool]:
+        """Whether the text of these tokens, the last `stop_tokens` of each response, holds a stop text."""
+        return [any(text in tail for text in self.stop) for tail in self.decode(tails)]
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer in Hugging Face's form."""

@@ -338,6 +338,10 @@ class _Decoder:
             entropy_K = -mass_KV.mul_(logprob_KV.clamp_(min=torch.finfo(logprob_KV.dtype).min)).sum(-1)
             drawn.entropy_RT[row_A, t] = entropy_K[self.state_A]
             ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)
+            if self.policy.codec.stop:
+                first = max(0, t + 1 - self.policy.codec.stop_tokens)
+                tails = drawn.response_RT[row_A, first : t + 1].tolist()
+                ended_A = ended_A | torch.tensor(self.policy.codec.stopped(tails), device=self.device)
             if bool(ended_A.any()):
                 drawn.length_R[row_A[ended_A]] = t + 1
                 drawn.truncated_R[row_A[ended_A]] = False

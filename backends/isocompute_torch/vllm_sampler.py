@@ -257,7 +257,8 @@ class VLLMSampler:
                 stop_token_ids=ends,
                 logprobs=0,
                 flat_logprobs=True,
-                detokenize=False,
+                stop=list(self.policy.codec.stop),
+                detokenize=bool(self.policy.codec.stop),
             )
             for i in range(len(prompts))
         ]

@@ -152,7 +152,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
 
     if values := assumed_values(plan):
         yield f"assumed, since neither the runs nor you gave them: {values}"
-    if "learning_rate" in plan.decision.assumed:
+    if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_torch import TorchBackend, configuration
 from isocompute_torch.configuration import InputError, TorchOptions, chosen_sampler, load_configuration
@@ -45,7 +46,7 @@ def start(run: RunSpec, folder: Path) -> Path:
             options={"threads": 2, "dtype": "float64"},
             seed=2**32 - 1,
         ),
-        make_run(output_dir="here/small", options={"eval_sets": "hard=hard.jsonl", "probe_problems": 0}),
+        make_run(output_dir="here/small", options={"stop": "=", "eval_sets": "hard=hard.jsonl", "probe_problems": 0}),
     ],
 )
 def test_the_runner_reads_back_exactly_the_run_that_was_asked_for(tmp_path: Path, run: RunSpec) -> None:
@@ -65,6 +66,15 @@ def test_a_script_starts_with_the_interpreter_that_wrote_it_unless_told_otherwis
     assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {"PYTHON": sys.executable}
     monkeypatch.setenv("PYTHON", "/opt/other/python")
     assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {}
+
+
+def test_texts_that_end_a_response_are_one_text_or_a_list() -> None:
+    assert TorchOptions().stop_texts() == ()
+    assert TorchOptions(stop="\n").stop_texts() == ("\n",)
+    assert TorchOptions(stop='["\\n", "."]').stop_texts() == ("\n", ".")
+    for wrong in ("", "[]", '["a", ""]', "[a]"):
+        with pytest.raises(SpecError, match="stop"):
+            TorchOptions(stop=wrong).stop_texts()
 
 
 @pytest.mark.parametrize("installed", [True, False])

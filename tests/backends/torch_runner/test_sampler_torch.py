@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 
-from isocompute_torch.policy import Policy
+from isocompute_torch.policy import Policy, load_policy
 from isocompute_torch.sampler import Samples, TorchSampler, draw, log_distribution
 
 FAMILIES = ["qwen2", "qwen3", "llama", "mistral-window", "gemma2", "gpt2"]
@@ -105,6 +106,21 @@ def test_greedy_decoding_equals_generate(policy: Callable[..., Policy], family: 
         )[0, len(prompt) :].tolist()
         assert response_of(samples, row) == expected
     assert samples.logprob_RT.abs().max() == 0
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_stop_text_ends_a_response_that_keeps_it(model_folder: Callable[[str], Path], merge: bool) -> None:
+    chosen = load_policy(str(model_folder("qwen2")), torch.device("cpu"), torch.float32, ("+", "12"))
+    sampled = TorchSampler(chosen, merge=merge).sample(PROMPTS, 40, temperature=2.0, top_p=1.0, max_tokens=8, seed=4)
+    responses = [response_of(sampled, row) for row in range(160)]
+    texts = chosen.codec.decode(responses)
+    stopped = ["+" in text or "12" in text for text in texts]
+    assert sum(stopped) > 30
+    for text, response, stop, cut in zip(texts, responses, stopped, sampled.truncated_R.tolist(), strict=True):
+        assert not stop or text.endswith(("+", "12"))
+        assert "+" not in text[:-1]
+        assert "12" not in text[:-1]
+        assert cut is not (stop or response[-1] == EOS)
 
 
 def test_log_distribution_keeps_the_smallest_set_that_reaches_top_p() -> None:
