@@ -149,7 +149,7 @@ def logged_run(
     rng: np.random.Generator,
 ) -> dict[str, list[Any]]:
     """What one run logs at these update steps, as columns of a `RunSet`; missing evaluations are left out."""
-    rollouts_T = steps_T * float(group_size * problems_per_batch)
+    rollouts_T = steps_T.astype(np.float64) * (group_size * problems_per_batch)
     value_T = measured_curve(truth, noise, rollouts_T, group_size, problems_per_batch, rng)
     seen = np.flatnonzero(~np.isnan(value_T))
     same = {
