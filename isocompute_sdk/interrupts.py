@@ -7,6 +7,9 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as in shells."""
+
 
 @contextmanager
 def interrupts_later() -> Generator[None]:

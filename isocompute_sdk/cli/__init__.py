@@ -6,18 +6,22 @@ import errno
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in shells."""
-
+from isocompute_sdk.interrupts import INTERRUPTED
 
 ONCE = ("--metric", "--eval-set", "--bounds")
 """Options of which a new value takes the place of the one that was typed."""
+
+
+DEBUG = "--debug"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+PATHS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
+"""Errors of the system that a person can mend at the path that they name."""
 
 
 PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST")
@@ -64,6 +68,7 @@ def _run() -> None:
         # Before a command has begun; later on typer ends alike.
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
+        _trace(error)
         print(f"error: {for_shell(error)}", file=sys.stderr)
         if error.options:
             told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
@@ -73,13 +78,23 @@ def _run() -> None:
         # Whoever read the output has had enough, as `head` has.
         raise SystemExit(1) from None
     except OSError as error:
+        _trace(error)
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             print("  Make room and run the command again: finished stages and runs are kept.", file=sys.stderr)
-        else:
+        elif error.errno in PATHS and error.filename:
             print("  Check the path and its permissions.", file=sys.stderr)
+        elif DEBUG not in sys.argv:
+            shown = shlex.join(["isocompute", DEBUG, *sys.argv[1:]])
+            print(f"  This comes from inside the program. To see where: {shown}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _trace(error: Exception) -> None:
+    """Where an error arose, if that was asked for."""
+    if DEBUG in sys.argv:
+        traceback.print_exception(error)
 
 
 def _flush() -> None:

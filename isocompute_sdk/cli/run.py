@@ -13,11 +13,11 @@ import typer
 from isocompute_sdk.cli.problems import missing_files
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.following import describe, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
-from isocompute_sdk.cli.status import describe, say_spending, status_dict
 from isocompute_sdk.errors import BackendError, RecordError, SpecError
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
+from isocompute_sdk.cli.shared.following import described, follow_study, on_file, or_unknown, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
@@ -19,7 +19,7 @@ from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
+    from isocompute_sdk.run_folders.store import RunStatus
 
 SECONDS_OF_OURS, SECONDS_OF_LOGS = 5.0, 30.0
 """Seconds between two looks: the state of our own runs is small; logs of others may be large."""
@@ -71,7 +71,6 @@ def status(
         isocompute status wandb.csv --watch --once --json
     """
     from isocompute_sdk.campaigns.overview import overview
-    from isocompute_sdk.cli.shared.following import follow_study
     from isocompute_sdk.run_folders import store
 
     reading.refuse_both(logs, "`isocompute status runs/quick`")
@@ -105,7 +104,6 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
     Raises:
         RecordError: runs that cannot be read, after the others.
     """
-    from isocompute_sdk.cli.shared.following import on_file
     from isocompute_sdk.training import registry
 
     found: list[RunStatus] = []
@@ -156,7 +154,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     for row in rows:
         value = f"{row['metric']} {row['value']:.3f}" if row["metric"] else ""
         rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
-        n, problems = _or_unknown(row["group_size"]), _or_unknown(row["problems_per_batch"])
+        n, problems = or_unknown(row["group_size"]), or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"
         say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
 
@@ -209,59 +207,3 @@ def _engine_states(statuses: Sequence[RunStatus]) -> dict[Path, str]:
             handle = engine.adopt(Job(folder.name, Launch(folder, (), ()), folder))
             found[folder] = engine.words([handle])[0] if handle is not None else ""
     return found
-
-
-def say_spending(folders: Sequence[Path]) -> None:
-    """Print what runs have used for training and beside it for evaluation; nothing without journals of both."""
-    from isocompute_sdk.timing.spending import spending
-
-    used = spending(folders)
-    if used.evaluation_rollouts:
-        say(f"used: {used.summary()}")
-
-
-def described(statuses: Sequence[RunStatus]) -> list[str]:
-    """One line for each run, which names its study where there are several."""
-    if len({one.folder.parent for one in statuses}) > 1:
-        statuses = [replace(one, run_id=f"{one.folder.parent.name}/{one.run_id}") for one in statuses]
-    return [describe(one) for one in statuses]
-
-
-def describe(status: RunStatus) -> str:
-    """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
-    length = "?" if status.update_steps is None else f"{status.update_steps:,}"
-    share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
-    value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
-    state = f"{status.state}: {status.message}" if status.message else status.state
-    if status.engine and status.job:
-        state += f", {status.engine} {status.job}"
-    if status.devices:
-        state += f" on GPU {', '.join(status.devices)}"
-    best = _best(status)
-    if best is not None:
-        noise = " (the largest of several noisy values, so above the true one)"
-        if best.reported is not None:
-            noise = f" ({best.reported:.3f} on samples that did not choose it)"
-        state += f"; best {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
-    n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
-    return (
-        f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
-        f"step {status.step:>7,} of {length:>7}{share}  C = {status.rollouts:<11,} {value:<18} {state}"
-    )
-
-
-def status_dict(status: RunStatus) -> dict[str, Any]:
-    """One run for programs."""
-    best = _best(status)
-    found = {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
-    return {**found, "best": None if best is None else vars(best)}
-
-
-def _best(status: RunStatus) -> BestCheckpoint | None:
-    from isocompute_sdk.run_folders.store import read_best
-
-    return read_best(status.folder)
-
-
-def _or_unknown(value: int | None) -> str:
-    return "?" if value is None else str(value)

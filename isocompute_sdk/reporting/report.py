@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk import __version__
 from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
 from isocompute_sdk.reporting.page import Page
@@ -39,7 +39,7 @@ def build(material: Material, now: datetime | None = None, refresh_seconds: int 
         subtitle=_subtitle(material),
         answer=answer(material),
         sections=tuple(section(material) for section in SECTIONS),
-        made=f"isocompute {__version__}, {when:%Y-%m-%d %H:%M %Z}".strip(),
+        made=f"isocompute {version('isocompute')}, {when:%Y-%m-%d %H:%M %Z}".strip(),
         refresh_seconds=refresh_seconds,
     )
 

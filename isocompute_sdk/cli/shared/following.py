@@ -5,13 +5,14 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, terminal
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, printable
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.campaigns.overview import BestSoFar, Overview
     from isocompute_sdk.campaigns.study_runs import Cost
     from isocompute_sdk.health.alerts import Alert
+    from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
     from isocompute_sdk.specs import Study
 
 SECONDS_BETWEEN_FITS = 60.0
@@ -116,15 +118,11 @@ class _Look:
 
     def lines(self) -> list[str]:
         """Runs and study."""
-        from isocompute_sdk.cli.status import described
-
         runs = [printable(line) for line in described(self._statuses)]
         return runs if self._study is None else [*runs, *_lines(self._study, self._best)]
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""
-        from isocompute_sdk.cli.status import status_dict
-
         study = {} if self._study is None else {"study": _as_dict(self._study, self._best)}
         runs = [status_dict(status) for status in self._statuses]
         alerts = [alert.to_dict() for alert in self._new_alerts()]
@@ -234,3 +232,60 @@ def _as_dict(found: Overview, best: BestSoFar | None) -> dict[str, Any]:
         "seconds_left": found.seconds_left,
         "seconds_of_budget": found.seconds_of_budget,
     }
+
+
+def say_spending(folders: Sequence[Path]) -> None:
+    """Print what runs have used for training and beside it for evaluation; nothing without journals of both."""
+    from isocompute_sdk.timing.spending import spending
+
+    used = spending(folders)
+    if used.evaluation_rollouts:
+        say(f"used: {used.summary()}")
+
+
+def described(statuses: Sequence[RunStatus]) -> list[str]:
+    """One line for each run, which names its study where there are several."""
+    if len({one.folder.parent for one in statuses}) > 1:
+        statuses = [replace(one, run_id=f"{one.folder.parent.name}/{one.run_id}") for one in statuses]
+    return [describe(one) for one in statuses]
+
+
+def describe(status: RunStatus) -> str:
+    """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
+    length = "?" if status.update_steps is None else f"{status.update_steps:,}"
+    share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
+    value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
+    state = f"{status.state}: {status.message}" if status.message else status.state
+    if status.engine and status.job:
+        state += f", {status.engine} {status.job}"
+    if status.devices:
+        state += f" on GPU {', '.join(status.devices)}"
+    best = _best(status)
+    if best is not None:
+        noise = " (the largest of several noisy values, so above the true one)"
+        if best.reported is not None:
+            noise = f" ({best.reported:.3f} on samples that did not choose it)"
+        state += f"; best {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
+    n, problems = or_unknown(status.group_size), or_unknown(status.problems_per_batch)
+    return (
+        f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
+        f"step {status.step:>7,} of {length:>7}{share}  C = {status.rollouts:<11,} {value:<18} {state}"
+    )
+
+
+def status_dict(status: RunStatus) -> dict[str, Any]:
+    """One run for programs."""
+    best = _best(status)
+    found = {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
+    return {**found, "best": None if best is None else vars(best)}
+
+
+def _best(status: RunStatus) -> BestCheckpoint | None:
+    from isocompute_sdk.run_folders.store import read_best
+
+    return read_best(status.folder)
+
+
+def or_unknown(value: int | None) -> str:
+    """A size of a run; a question mark where its files do not say it."""
+    return "?" if value is None else str(value)

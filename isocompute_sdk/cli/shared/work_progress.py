@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.cli import INTERRUPTED
+from isocompute_sdk.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Leaving
