@@ -317,9 +317,9 @@ def is_beating(folder: Path, own: str | None = None) -> bool:
         return any(is_process(str(beat.get(name))) for name in ("process", "command"))
     try:
         renewed = path.stat().st_mtime
-        if time.time() - renewed < STALE_SECONDS:
+        if abs(time.time() - renewed) < STALE_SECONDS:
             return True
-        # The clock of the file system decides: that of this machine may be ahead.
+        # The clock of the file system decides: that of this machine may be ahead or behind.
         with tempfile.TemporaryFile(dir=folder) as probe:
             now = os.fstat(probe.fileno()).st_mtime
     except OSError:

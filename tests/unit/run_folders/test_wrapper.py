@@ -176,11 +176,16 @@ def test_what_a_killed_wrapper_leaves_behind_keeps_the_folder(start: Start, tmp_
     assert (tmp_path / "done").read_text() == "x\nx\n"
 
 
+@pytest.mark.parametrize("hours", [0, -5, 5], ids=["clock", "clock-set-back", "clock-set-forward"])
 @pytest.mark.parametrize(("age", "runs"), [(0, True), (30, True), (90, False)])
-def test_a_beat_from_elsewhere_counts_until_it_is_stale(tmp_path: Path, age: float, runs: bool) -> None:
+def test_a_beat_from_elsewhere_counts_until_it_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float, runs: bool, hours: float
+) -> None:
     beat = tmp_path / "beat.json"
     beat.write_text(json.dumps({"attempt": 1, "namespace": "pid:[1]", "process": "7 7 another-boot", "command": ""}))
     os.utime(beat, (time.time() - age,) * 2)
+    now = time.time
+    monkeypatch.setattr(wrapper.time, "time", lambda: now() + 3600 * hours)
     assert locks.is_running(tmp_path) is runs
 
 
