@@ -261,13 +261,7 @@ def attempts_from_rows(
     bounds = [0, *falls.tolist(), len(steps)]
     found: list[Attempt] = []
     for begin, end in pairwise(bounds):
-        columns: dict[str, tuple[list[float], list[float]]] = {}
-        for step, row in zip(steps[begin:end], rows[begin:end], strict=True):
-            for tag, value in row.items():
-                at, values = columns.setdefault(tag, ([], []))
-                at.append(step)
-                values.append(value)
-        series = {tag: scalar_series(at, values) for tag, (at, values) in columns.items()}
+        series = _columns(zip(steps[begin:end], rows[begin:end], strict=True))
         found.append(Attempt(path, series, float(len(found)), None, notes if end == len(steps) else ()))
     return tuple(found)
 
@@ -310,13 +304,18 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
 
 def attempt_of_steps(path: Path, steps: Mapping[int, Mapping[str, float]]) -> Attempt:
     """An attempt from step -> tag -> value."""
-    columns: dict[str, tuple[list[int], list[float]]] = {}
-    for step, values in sorted(steps.items()):
-        for tag, value in values.items():
-            at, numbers = columns.setdefault(tag, ([], []))
+    return Attempt(path, _columns(sorted(steps.items())), 0.0, None, ())
+
+
+def _columns(rows: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, ScalarSeries]:
+    """Steps with their values as one series for each tag."""
+    columns: dict[str, tuple[list[float], list[float]]] = {}
+    for step, row in rows:
+        for tag, value in row.items():
+            at, values = columns.setdefault(tag, ([], []))
             at.append(step)
-            numbers.append(value)
-    return Attempt(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
+            values.append(value)
+    return {tag: scalar_series(*column) for tag, column in columns.items()}
 
 
 def joined(one: Attempt, other: Attempt) -> Attempt:

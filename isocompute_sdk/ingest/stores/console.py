@@ -39,7 +39,7 @@ def is_console_log(path: Path) -> bool:
         consoles = [one.console for one in formats() if one.console is not None]
         steps = any(one.parse(line) is not None for one in consoles for line in _marked(path, one))
         return steps or (prints_rows(path) and bool(printed_runs(path)))
-    except (OSError, RecordError):
+    except RecordError:
         return False
 
 
@@ -316,6 +316,6 @@ def prints_rows(path: Path) -> bool:
             while part := file.read(1 << 24):
                 if any(mark in part for mark in _MARKS):
                     return True
-    except (OSError, RecordError):
+    except RecordError:
         return False
     return False
