@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
     TRAIN_REWARD,
@@ -34,10 +33,6 @@ from isocompute_sdk.records.rewards import is_training_reward
 Rows = NDArray[np.intp]
 MIN_ROWS = 3
 """Rows of each start of a run whose steps begin anew; with fewer on average the rows are in no order."""
-
-
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet; it keeps no other from being read."""
 
 
 @dataclass(frozen=True)

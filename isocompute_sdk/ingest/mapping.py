@@ -54,9 +54,10 @@ from isocompute_sdk.ingest.paths import (
     json_tables,
     label,
     readable,
+    refuse_unknown_names,
     tables_among,
 )
-from isocompute_sdk.ingest.reader import read, refuse_unknown_names
+from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import read_table
 from isocompute_sdk.ingest.wandb_tables import logs_of_table, repeated_reward

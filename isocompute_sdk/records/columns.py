@@ -491,6 +491,17 @@ class Options:
     """Put 1 in place of an unknown n or B_p."""
     run_name: str = "run"
     """Name of the only run of a table that says neither its name nor n."""
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Run -> columns that hold for it alone; a table is read as a log then."""
+    step_unit: str | None = None
+    """What the steps of a log of no known framework count."""
+
+    def given(self, run: str) -> dict[str, Any]:
+        """What was said of one run of a log, by columns."""
+        columns = [canonical(name) or name for name in self.constants]
+        check_fields(columns, (*PER_RUN, BATCH.name), "argument")
+        shared = dict(zip(columns, self.constants.values(), strict=True))
+        return {name: value for name, value in {**shared, **self.runs.get(run, {})}.items() if value is not None}
 
     @property
     def columns_set(self) -> list[str]:

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order
+from isocompute_sdk.ingest.paths import NothingMeasured
 from isocompute_sdk.ingest.tables import chain_notes, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
