@@ -408,12 +408,11 @@ def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) ->
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         return series.cast(pl.Float64)
     if series.dtype == pl.String:
-        text = blank_to_null(series).str.strip_chars()
-        numbers = text.cast(pl.Float64, strict=False)
+        numbers, text = numbers_in(series), blank_to_null(series)
         _refuse(numbers.is_null() & text.is_not_null(), series, column, source, accepted)
         return numbers
     _refuse(series.is_not_null(), series, column, source, accepted)
-    return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
+    return numbers_in(series)
 
 
 def blank_to_null(series: pl.Series) -> pl.Series:
@@ -548,6 +547,16 @@ def without_blanks(series: pl.Series) -> pl.Series:
     import polars as pl
 
     return blank_to_null(series) if series.dtype == pl.String else series
+
+
+def numbers_in(series: pl.Series) -> pl.Series:
+    """The numbers of a column, those in text too, as float64; null where a cell holds none."""
+    import polars as pl
+
+    if series.dtype != pl.String and not series.dtype.is_numeric():
+        return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
+    text = series.str.strip_chars() if series.dtype == pl.String else series
+    return text.cast(pl.Float64, strict=False)
 
 
 def polars_type(name: str) -> pl.DataType:

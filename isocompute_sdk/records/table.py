@@ -24,12 +24,12 @@ from isocompute_sdk.records.columns import (
     OnDuplicate,
     Options,
     Source,
+    numbers_in,
     polars_type,
     refuse_clock,
     require,
     to_series,
     typed,
-    without_blanks,
     wrong_column,
 )
 from isocompute_sdk.records.rewards import headline, measured_in, to_rows
@@ -455,22 +455,17 @@ def _suggested(wanted: str, present: Sequence[str]) -> str | None:
 
 def _may_be(wanted: str, cells: pl.Series) -> bool:
     """Whether a column could be `wanted` by its values: numbers, and for a setting few of them."""
-    import polars as pl
-
-    numbers = without_blanks(cells).cast(pl.Float64, strict=False) if not cells.dtype.is_nested() else cells.clear()
-    numbers = numbers.drop_nulls()
+    numbers = numbers_in(cells).drop_nulls()
     counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
     return len(numbers) > 0 and not (counts and schema.BY_NAME[wanted].per_run)
 
 
 def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
     """The one column of whole numbers from 0 up that mostly grows from row to row; None if there are several."""
-    import polars as pl
-
     found: list[str] = []
     for name, column in cells.items():
-        numbers = without_blanks(column).cast(pl.Float64, strict=False) if not column.dtype.is_nested() else column
-        if column.dtype.is_nested() or numbers.null_count() or not len(numbers) or (numbers % 1 != 0).any():
+        numbers = numbers_in(column)
+        if numbers.null_count() or not len(numbers) or (numbers % 1 != 0).any():
             continue
         growing = int((numbers.diff() > 0).sum())
         if numbers.n_unique() > 2 and (numbers >= 0).all() and 2 * growing >= len(numbers):
