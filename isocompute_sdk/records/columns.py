@@ -416,7 +416,11 @@ def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) ->
 
 
 def blank_to_null(series: pl.Series) -> pl.Series:
-    """Text without white space around it; cells of nothing else are null."""
+    """Text without white space around it, cells of nothing else null; columns of other kinds as they are."""
+    import polars as pl
+
+    if series.dtype != pl.String:
+        return series
     stripped = series.str.strip_chars()
     return stripped.set(stripped == "", None)
 
@@ -540,13 +544,6 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
     options = ignored if rename is None else (f"--rename {quote(f'{written[0]}={rename}')}",)
     error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", written[0], options)
     return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
-
-
-def without_blanks(series: pl.Series) -> pl.Series:
-    """A column whose blank cells are null; columns of numbers as they are."""
-    import polars as pl
-
-    return blank_to_null(series) if series.dtype == pl.String else series
 
 
 def numbers_in(series: pl.Series) -> pl.Series:

@@ -22,13 +22,13 @@ from isocompute_sdk.records.columns import (
     Named,
     Options,
     Source,
+    blank_to_null,
     check_fields,
     known_names,
     misspelt,
     numbers_in,
     require,
     typed,
-    without_blanks,
     wrong_column,
 )
 
@@ -322,7 +322,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     """
     import polars as pl
 
-    others = {name: without_blanks(series) for name, series in named.others.items()}
+    others = {name: blank_to_null(series) for name, series in named.others.items()}
     extra = {name: series for name, series in others.items() if series.null_count() < len(series)}
     left: list[str] = []
     notes: list[Note] = []
