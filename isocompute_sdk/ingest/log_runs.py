@@ -47,7 +47,7 @@ from isocompute_sdk.records.columns import (
 )
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
-from isocompute_sdk.records.table import build, sizes_note
+from isocompute_sdk.records.table import sizes_note
 
 N_AND_BP = ("group_size", "problems_per_batch")
 CALLS = (
@@ -138,9 +138,7 @@ def read_loaded(runs: dict[str, LoadedRun], options: Options, losses: Losses) ->
         try:
             if not options.without_sizes:
                 _refuse_open(runs[name], one, batch)
-            frame, told = tabulate(runs[name].log, one.reading(options, runs[name].log))
-            frame = frame if options.eval_set is None else _on_set(frame, options.eval_set)
-            tables[name] = build(frame, Options())[0]
+            tables[name], told = tabulate(runs[name].log, one.reading(options, runs[name].log))
         except RecordError as error:
             if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all runs would be wrong for most of them.
@@ -189,7 +187,7 @@ class Resolved:
         own = _own_metrics(log) if is_table(log) else ()
         unit: Any = options.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
         metrics = {**{tag: tag for tag in own}, **options.rename}
-        return Reading(size, problems, unit, metrics, options.ignore, context, steps, options.metric)
+        return Reading(size, problems, unit, metrics, options.ignore, context, steps, options.metric, options.eval_set)
 
     def notes(self, name: str, run: LoadedRun) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
@@ -455,13 +453,6 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
         )
     losses = Losses()
     return read_loaded(load_logs({one.name: one for one in sources}, losses), Options(), losses)
-
-
-def _on_set(frame: Any, eval_set: str) -> Any:
-    import polars as pl
-
-    named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
-    return frame.with_columns(eval_set=named)
 
 
 def _not_read(path: Path, others: Sequence[Path]) -> Note:
