@@ -127,21 +127,36 @@ def _draw_real(family: str, rng: np.random.Generator) -> Scenario:
 
 
 def _train(family: str, design: SweepDesign, truth: Task, noise: Noise, rng: np.random.Generator) -> RunSet:
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("run_id", "group_size", "problems_per_batch", "seed", "step", "value")
-    }
+    columns: dict[str, list[Any]] = {}
     for run in design.runs:
-        steps = np.array(design.evaluated_steps(run.update_steps))
-        batch = run.group_size * run.problems_per_batch
-        value_T = measured_curve(truth, noise, steps * float(batch), run.group_size, run.problems_per_batch, rng)
-        seen = np.flatnonzero(~np.isnan(value_T))
-        columns["run_id"] += [f"n{run.group_size}-bp{run.problems_per_batch}-s{run.seed}"] * len(seen)
-        columns["group_size"] += [run.group_size] * len(seen)
-        columns["problems_per_batch"] += [run.problems_per_batch] * len(seen)
-        columns["seed"] += [run.seed] * len(seen)
-        columns["step"] += steps[seen].tolist()
-        columns["value"] += value_T[seen].tolist()
+        steps_T = np.array(design.evaluated_steps(run.update_steps))
+        logged = logged_run(truth, noise, steps_T, run.group_size, run.problems_per_batch, run.seed, rng)
+        for name, values in logged.items():
+            columns.setdefault(name, []).extend(values)
     context: dict[str, Any] = {"model": f"simulation/{family}", "algorithm": "simulation", "learning_rate": 1e-6}
     if truth.n_problems is not None:
         context["n_problems"] = truth.n_problems
     return RunSet.from_columns(columns, metric=METRIC, **context)
+
+
+def logged_run(
+    truth: Task,
+    noise: Noise,
+    steps_T: npt.NDArray[np.int64],
+    group_size: int,
+    problems_per_batch: int,
+    seed: int,
+    rng: np.random.Generator,
+) -> dict[str, list[Any]]:
+    """What one run logs at these update steps, as columns of a `RunSet`; missing evaluations are left out."""
+    rollouts_T = steps_T.astype(np.float64) * (group_size * problems_per_batch)
+    value_T = measured_curve(truth, noise, rollouts_T, group_size, problems_per_batch, rng)
+    seen = np.flatnonzero(~np.isnan(value_T))
+    same = {
+        "run_id": f"n{group_size}-bp{problems_per_batch}-s{seed}",
+        "group_size": group_size,
+        "problems_per_batch": problems_per_batch,
+        "seed": seed,
+    }
+    repeated = {name: [value] * len(seen) for name, value in same.items()}
+    return {**repeated, "step": steps_T[seen].tolist(), "value": value_T[seen].tolist()}

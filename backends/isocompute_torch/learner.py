@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 import torch
@@ -190,48 +190,37 @@ class _Targets:
     return_UT: Tensor | None = None
 
 
+@dataclass(eq=False)
 class Learner:
-    """Policy, reference, value model and their optimisers.
+    """Policy, reference, value model and their optimisers."""
 
-    Args:
-        policy: the trained model.
-        recipe: the training recipe.
-        group_size: rollouts per problem, n.
-        reference: the frozen base model; needed with a KL term.
-        value_model: needed for PPO.
-        token_budget: most tokens in one forward and backward pass; halved after an out-of-memory error.
-        checkpointing: compute layers again in the backward pass instead of keeping their activations.
-        merge: treat equal rollouts as one with a weight, and read shared prefixes once.
-    """
+    policy: Policy
+    """The trained model."""
+    recipe: Recipe
+    group_size: int
+    """Rollouts per problem, n."""
+    _: KW_ONLY
+    reference: Policy | None = None
+    """The frozen base model; needed with a KL term."""
+    value_model: ValueModel | None = None
+    """Needed for PPO."""
+    token_budget: int = 8_192
+    """Most tokens in one forward and backward pass; halved after an out-of-memory error."""
+    merge: bool = True
+    """Treat equal rollouts as one with a weight, and read shared prefixes once."""
+    checkpointing: bool = False
+    """Compute layers again in the backward pass instead of keeping their activations."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        recipe: Recipe,
-        group_size: int,
-        *,
-        reference: Policy | None = None,
-        value_model: ValueModel | None = None,
-        token_budget: int = 8_192,
-        merge: bool = True,
-        checkpointing: bool = False,
-    ) -> None:
-        self.policy = policy
-        self.recipe = recipe
-        self.group_size = group_size
-        self.reference = reference
-        self.value_model = value_model
-        self.token_budget = token_budget
-        self.merge = merge
-        self.checkpointing = checkpointing
-        self._longest_tree = policy.architecture.longest_tree if merge else 0
-        common: dict[str, Any] = {
-            "betas": recipe.adam_betas,
-            "weight_decay": recipe.weight_decay,
-            "clip": recipe.gradient_clip,
-        }
-        self.optimiser = Optimiser(policy.model.parameters(), **common)
-        self.value_optimiser = None if value_model is None else Optimiser(value_model.parameters(), **common)
+    def __post_init__(self) -> None:
+        self._longest_tree = self.policy.architecture.longest_tree if self.merge else 0
+        self.optimiser = self._optimiser_of(self.policy.model)
+        self.value_optimiser = None if self.value_model is None else self._optimiser_of(self.value_model)
+
+    def _optimiser_of(self, model: nn.Module) -> Optimiser:
+        recipe = self.recipe
+        return Optimiser(
+            model.parameters(), betas=recipe.adam_betas, weight_decay=recipe.weight_decay, clip=recipe.gradient_clip
+        )
 
     def update(
         self, samples: Samples, reward_R: Tensor, *, learning_rate: float, value_learning_rate: float = 0.0

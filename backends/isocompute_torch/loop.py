@@ -207,28 +207,24 @@ class Parts:
     """What the run should know of: sampler and sizes that differ from the usual ones."""
 
 
+@dataclass
 class Loop:
-    """The update steps of one attempt at a run.
+    """The update steps of one attempt at a run."""
 
-    Args:
-        configuration: the run.
-        parts: data, sampler, reward function and learner.
-        counters: how far the run is; kept up to date.
-        journal: receives every measurement.
-        console: shows progress.
-    """
+    configuration: Configuration
+    """The run."""
+    parts: Parts
+    counters: Counters
+    """How far the run is; kept up to date."""
+    journal: Journal
+    """Receives every measurement."""
+    console: RunConsole
+    """Shows progress."""
 
-    def __init__(
-        self, configuration: Configuration, parts: Parts, counters: Counters, journal: Journal, console: RunConsole
-    ) -> None:
-        self.configuration = configuration
-        self.parts = parts
-        self.counters = counters
-        self.journal = journal
-        self.console = console
-        self._stops_on_error = configuration.options.on_reward_error == "stop"
+    def __post_init__(self) -> None:
+        self._stops_on_error = self.configuration.options.on_reward_error == "stop"
         self._unwritten: list[Note] = []
-        for note in parts.notes:
+        for note in self.parts.notes:
             self.note(note)
 
     def train(self) -> None:

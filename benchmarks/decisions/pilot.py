@@ -45,7 +45,8 @@ from isocompute_sdk.fitting.surface.surface import Surface, surface_curves
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.families import PROCESSES, draw_design, draw_process, draw_truth
-from isocompute_simulator.observation import Noise, draw_noise, measured_curve
+from isocompute_simulator.observation import Noise, draw_noise
+from isocompute_simulator.scenario import logged_run
 from isocompute_simulator.truth import Task
 
 TUNING_SEEDS, TEST_SEED = (30_001, 41_001), 95_001
@@ -122,17 +123,7 @@ class World:
         count = min(EVALUATIONS, steps)
         at = np.unique(np.rint(np.linspace(0, steps, count + 1)).astype(int))
         rng = np.random.default_rng([self.seed, self.index, n, bp, run_seed])
-        value = measured_curve(self.truth, self.noise, at * float(n * bp), n, bp, rng)
-        seen = np.flatnonzero(~np.isnan(value))
-        name = f"n{n}-bp{bp}-s{run_seed}"
-        return {
-            "run_id": [name] * len(seen),
-            "group_size": [n] * len(seen),
-            "problems_per_batch": [bp] * len(seen),
-            "seed": [run_seed] * len(seen),
-            "step": at[seen].tolist(),
-            "value": value[seen].tolist(),
-        }
+        return logged_run(self.truth, self.noise, at, n, bp, run_seed, rng)
 
 
 class Pilot:

@@ -12,12 +12,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, IsoComputeError, RecordError, show
@@ -25,6 +25,7 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.wrapper import open_own
 from isocompute_sdk.specs import Study
 from isocompute_sdk.training.backend import Backend, run_folder, speed_options_of
+from isocompute_sdk.training.payload.run_files import differences
 
 STUDY_FILE = "study.json"
 STUDY = Document("study", 1, Study, remedy="Remove the file: the runs are then compared with the study one by one.")
@@ -39,9 +40,7 @@ def study_changes(
 ) -> dict[str, tuple[Any, Any]]:
     """Every field that differs, with its old and new value in JSON form."""
     old, new = (study.model_dump(mode="json") for study in (earlier, now))
-    changes = {
-        field: (before, after) for name in new for field, before, after in _differences(name, old.get(name), new[name])
-    }
+    changes = {field: (before, after) for field, before, after in differences(old, new)}
     speed = {f"options.{name}" for name in speed_options_of(backend) or ()}
     refused = [field for field in changes if field.partition(".")[0] not in FREE and field not in speed]
     if speed_options_of(backend) is None:
@@ -74,18 +73,6 @@ def update_study(study: Study, folder: Path, root: Path, backend: Backend) -> di
         changes = study_changes(earlier, study, backend, [root / run_folder(run) for run in runs], folder)
     STUDY.save(path, study)
     return changes
-
-
-def _differences(field: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(field, old, new) of every leaf that differs."""
-    if old == new:
-        return
-    if isinstance(old, dict) and isinstance(new, dict):
-        before, after = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
-        for name in dict.fromkeys((*before, *after)):
-            yield from _differences(f"{field}.{name}", before.get(name), after.get(name))
-    else:
-        yield field, old, new
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
 from isocompute_sdk.fitting.surface.surface import OCTAVES_ABOVE
+from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Stopping
 from isocompute_sdk.planning.pricing import (
@@ -34,9 +35,6 @@ from isocompute_sdk.planning.pricing import (
     candidates,
 )
 from isocompute_sdk.specs import Budget
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
 
 MIN_SAVED = 0.1
 """Share of the steps below which leaving them out is not worth a note."""
@@ -294,11 +292,11 @@ class Choice:
     stopping: Stopping | None
 
 
-def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) -> Resolved:
+def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> Resolved:
     """A request with what the planner knows: prices, limits, the deciding law."""
-    fits, fixed, min_steps = planner.fits, request.fixed, request.min_update_steps
-    pricing = planner.pricing(request.budget, request.evaluation_share) if pricing is None else pricing
-    warmup, floor = planner.inheritance.recipe.warmup_steps, planner.inheritance.floor
+    fits, fixed, min_steps = basis.fits, request.fixed, request.min_update_steps
+    pricing = basis.pricing(request.budget, request.evaluation_share) if pricing is None else pricing
+    warmup, floor = basis.inheritance.recipe.warmup_steps, basis.inheritance.floor
     wanted = max(2 * warmup if min_steps is None else min_steps, 1)
     if fixed.update_steps is not None and fixed.update_steps < wanted:
         limit = f"min_update_steps = {wanted}"
@@ -311,19 +309,19 @@ def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) 
     n_problems = request.n_problems or (fits.n_problems if fits.method in FITTED else None)
     limits = Limits(
         pricing,
-        planner.hardware,
+        basis.hardware,
         fixed,
         min(floor, n_problems or floor),
         wanted,
-        planner.inheritance.problems_from_runs,
+        basis.inheritance.problems_from_runs,
         n_problems,
         request.continued,
     )
     by_law = LawPreference(fits, _law(fits, fixed), request.mode, pricing) if fits.surface is None else None
-    can_predict = bool(fits.curves) and (planner.model is None or same_model(planner.model, fits.model))
-    throughput, counts = pricing.throughput, sorted(planner.hardware.gpu_counts)
+    can_predict = bool(fits.curves) and (basis.model is None or same_model(basis.model, fits.model))
+    throughput, counts = pricing.throughput, sorted(basis.hardware.gpu_counts)
     scales = throughput is not None and throughput.gpu_exponent is not None
-    given = scales and "gpus" in planner.hardware.model_fields_set and (pricing.timed or len(counts) == 1)
+    given = scales and "gpus" in basis.hardware.model_fields_set and (pricing.timed or len(counts) == 1)
     return Resolved(request, limits, by_law, fits, can_predict, (*counts,) if given else (None,))
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.allocate import Choice, Resolved
+from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Plan, Stopping
 from isocompute_sdk.planning.pricing import Candidate, amount_text
 from isocompute_sdk.specs import Budget, Recipe, Throughput
 from isocompute_sdk.tolerances import NEAR
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
 
 OVERFITTING_PROBLEMS = 500
 """Size of the problem set at which large n overfit in the paper (finding 5)."""
@@ -35,14 +32,14 @@ LENGTHS_SEEN = 1 / 3
 """Share of the plan's compute for which response lengths must be known for its hours to hold."""
 
 
-def of_plan(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> list[Note]:
+def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> list[Note]:
     """Notes on the fits, the recipe and the candidate of a plan."""
-    fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, planner.inheritance.recipe
+    fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, basis.inheritance.recipe
     timed, throughput = pricing.timed, pricing.throughput
     notes = [*fits.notes]
-    if fits.method not in FITTED and (planner.model is None or not same_model(planner.model, fits.model)):
-        notes.append(another_model(fits.model, planner.model, fits.method))
-    notes += planner.inheritance.notes(plan.settings, timed=timed)
+    if fits.method not in FITTED and (basis.model is None or not same_model(basis.model, fits.model)):
+        notes.append(another_model(fits.model, basis.model, fits.method))
+    notes += basis.inheritance.notes(plan.settings, timed=timed)
     notes += plan.recipe.notes()
     if plan.extrapolation is not None:
         notes += extrapolation(plan.extrapolation)
@@ -54,9 +51,9 @@ def of_plan(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) ->
     notes += steps(chosen, recipe)
     notes += evaluation(plan.breakdown, pricing.evaluation_share)
     if throughput is not None:
-        offered = planner.hardware.gpu_counts if "gpus" in planner.hardware.model_fields_set and timed else ()
+        offered = basis.hardware.gpu_counts if "gpus" in basis.hardware.model_fields_set and timed else ()
         notes += gpus(throughput, tuple(offered))
-        notes += speed(throughput, pricing.budget, (plan.rollouts_per_batch, plan.rollouts), planner.throughput)
+        notes += speed(throughput, pricing.budget, (plan.rollouts_per_batch, plan.rollouts), basis.throughput)
     for one in plan.alternatives:
         if one.kind == "best-by-curves" and one.expected_loss is not None:
             notes.append(curves_disagree(chosen.group_size, one.group_size, -one.expected_loss))

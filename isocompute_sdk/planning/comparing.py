@@ -207,7 +207,7 @@ def compare(
 ) -> PlanComparison:
     """The plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`."""
     n, problems, steps = parse_configuration(configuration, equal)
-    budget, (smallest, largest) = plans.like, plans.planner.fits.group_size_range
+    budget, (smallest, largest) = plans.like, plans.basis.fits.group_size_range
     if not smallest / FURTHEST_OUTSIDE <= n <= largest * FURTHEST_OUTSIDE:
         raise PlanError(
             f"n = {n} lies more than {FURTHEST_OUTSIDE} x outside the n that were run, {smallest} to {largest}",
@@ -216,8 +216,8 @@ def compare(
     if reference is not None:
         plan = _reference(plans, reference)
     plan = plans.predicted(budget.amount) if plan is None else with_reward(plan)
-    fits = plan.fits or plans.planner.fits
-    own = plans.planner.pricing(budget, plans.request.evaluation_share)
+    fits = plan.fits or plans.basis.fits
+    own = plans.basis.pricing(budget, plans.request.evaluation_share)
     pricing = replace(own, throughput=plan.throughput, evaluation_counts=plan.evaluation_counted)
     if pilot_cost:
         pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
@@ -299,7 +299,7 @@ def _at_equal(
             bp, m = _sized(n, problems, plan, pricing, name)
         except PlanError:
             continue
-        if m >= 1 and (name == asked or plans.planner.fits.reachable_problems_per_batch(bp) in (None, bp)):
+        if m >= 1 and (name == asked or plans.basis.fits.reachable_problems_per_batch(bp) in (None, bp)):
             own_D = drawn(n, bp, n * bp * m)
             found[name] = AtEqual(bp, m, n * bp * m, plans.between(own_D), plans.between(plan_D - own_D))
     return found
@@ -308,14 +308,14 @@ def _at_equal(
 def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
     """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
     n, problems, steps = parse_configuration(configuration)
-    planner, request = plans.planner, replace(plans.request, fixed=Fixed(), min_update_steps=1)
-    most, limit = planner.pricing(request.budget, request.evaluation_share).affordable_steps(n * problems)
+    basis, request = plans.basis, replace(plans.request, fixed=Fixed(), min_update_steps=1)
+    most, limit = basis.pricing(request.budget, request.evaluation_share).affordable_steps(n * problems)
     if most < 1:
         raise PlanError(
             f"{request.budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
         )
     candidate = Candidate(n, problems, steps or most, limit if steps is None else "update_steps")
-    return plan_for(planner, candidate, request)
+    return plan_for(basis, candidate, request)
 
 
 def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) -> tuple[int, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,15 +28,13 @@ from isocompute_sdk.planning.allocate import (
     resolve,
     score,
 )
+from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
-from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
+from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Question, Search, ask, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Pricing, Rejection, amount_text, ends_batch
 from isocompute_sdk.records.rewards import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
 
 DECIDED, LIKELY = 0.65, 0.4
 """Share of the draws in which an n is equal to the best one, from which it counts as decided, and as the best bet."""
@@ -51,29 +48,29 @@ NO_RUN_FIRST = "no run before it is worth its cost"
 PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
-def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
+def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan:
     """The best executable allocation within the budget, and what to run before it; see `Planner.allocate`."""
-    if request.n_problems is not None and planner.fits.surface is not None:
-        return decide(planner.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
-    if not planner.allow_off_policy:
-        planner.inheritance.refuse_stale_runs()
-    resolved = resolve(planner, request)
+    if request.n_problems is not None and basis.fits.surface is not None:
+        return decide(basis.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
+    if not basis.allow_off_policy:
+        basis.inheritance.refuse_stale_runs()
+    resolved = resolve(basis, request)
     sizes = resolved.sizes()
     setups = enumerate_setups(resolved, sizes)
-    floor = planner.inheritance.recipe.min_problems_per_batch
+    floor = basis.inheritance.recipe.min_problems_per_batch
     if not setups[0].candidates and floor < resolved.limits.floor:
         # No B_p that was run can be carried out, but the recipe allows a smaller one.
         resolved = replace(resolved, limits=replace(resolved.limits, floor=floor))
         setups = enumerate_setups(resolved, sizes)
     choice = score(resolved, setups)
-    plan = _plan_of(planner, resolved, choice)
-    others, missing = _other_metrics(planner, request)
+    plan = _plan_of(basis, resolved, choice)
+    others, missing = _other_metrics(basis, request)
     verdict, is_open = _verdict(plan, choice.odds)
-    first = _first(planner, resolved, choice, sizes, verdict, search, is_open=is_open)
+    first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict, gain = _with_first(verdict, first, is_open=is_open), _gain(plan, choice)
     notes = unique(
         [
-            *caveats.of_plan(planner, resolved, choice, plan),
+            *caveats.of_plan(basis, resolved, choice, plan),
             *caveats.declines(resolved, choice),
             *missing,
             *caveats.metrics_disagree(plan.group_size, others),
@@ -86,43 +83,65 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
     )
 
 
-def _other_metrics(planner: Planner, request: Request) -> tuple[dict[str, int], list[Note]]:
+def _other_metrics(basis: Basis, request: Request) -> tuple[dict[str, int], list[Note]]:
     """The best n by other metrics, and those that have no plan."""
     best, missing = dict[str, int](), list[Note]()
-    if not planner.others:
+    if not basis.others:
         return best, missing
     # The whole budget may be worthwhile for another metric although it is not for the first.
     asked = replace(request, n_problems=None, spend="worthwhile", slots=0)
-    for metric, fits in planner.others.items():
+    for metric, fits in basis.others.items():
         try:
-            best[metric] = decide(planner.with_fits(fits), asked).group_size
+            best[metric] = decide(basis.with_fits(fits), asked).group_size
         except PlanError as error:
             missing.append(caveats.no_answer(metric, error.message))
     return best, missing
 
 
-def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
+def pilot(
+    basis: Basis,
+    request: Request,
+    *,
+    shares: Sequence[float] = PILOT_SHARES,
+    spend_all: bool = False,
+    rng: np.random.Generator | int | None = None,
+) -> PilotDesign:
+    """The pilot for a budget before anything was run; see `Planner.design_pilot`."""
+    recipe = basis.recipe
+    floor = min(recipe.min_problems_per_batch, request.n_problems or recipe.min_problems_per_batch)
+    problems = request.fixed.problems_per_batch or max(floor, 1)
+    steps = request.min_update_steps or max(2 * recipe.warmup_steps, 1)
+    alone = Request.of(request.budget, problems_per_batch=problems, min_update_steps=steps, slots=0)
+    try:
+        now = decide(basis.on_gpus_of(request.budget), alone).group_size
+    except PlanError:
+        now = None
+    pricing = Pricing(request.budget, basis.throughput)
+    return design_pilot(pricing, basis.hardware, problems, steps, now, shares=shares, spend_all=spend_all, rng=rng)
+
+
+def plan_for(basis: Basis, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
     """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
 
     Raises:
         FieldError: it costs more than the budget, or the hardware cannot take its batch.
     """
-    resolved = resolve(planner, replace(request, spend="all"), pricing)
+    resolved = resolve(basis, replace(request, spend="all"), pricing)
     setup = Setup(resolved.limits, [candidate], [])
     choice = replace(
         choice_of(resolved, setup, candidate, resolved.scored([candidate])), pricing=resolved.limits.pricing
     )
-    plan, fits, odds = _plan_of(planner, resolved, choice), resolved.fits, None
+    plan, fits, odds = _plan_of(basis, resolved, choice), resolved.fits, None
     if fits.surface is not None and resolved.can_predict:
         low, high = fits.group_size_range
         sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*fits.group_sizes, plan.group_size}
         odds = fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
     verdict, _ = _verdict(plan, odds)
-    notes = unique(caveats.of_plan(planner, resolved, choice, plan))
+    notes = unique(caveats.of_plan(basis, resolved, choice, plan))
     return replace(plan, verdict=verdict, odds=_odds_of(odds, plan.group_size), notes=notes)
 
 
-def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> Plan:
+def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     """The plan of one candidate, without what is judged of it and without notes."""
     fits, pricing, chosen, reward = resolved.fits, choice.pricing, choice.chosen.candidate, choice.chosen.reward
     n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
@@ -134,10 +153,10 @@ def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> Plan:
     if reward is not None:
         predicted = fits.predict(compute, n, problems)
         interval = None if np.isnan(predicted.low) else (float(predicted.low), float(predicted.high))
-    recipe = planner.inheritance.recipe_for(n, problems)
+    recipe = basis.inheritance.recipe_for(n, problems)
     bill = pricing.bill(n * problems, steps)
     evaluation = pricing.evaluation.replace(every_steps=bill.every_steps, count=None)
-    model = planner.model if planner.model is not None else fits.model
+    model = basis.model if basis.model is not None else fits.model
     spent = {purpose: {pricing.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
     name = "group_size" if resolved.by_law is None else resolved.by_law.law
     value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
@@ -151,7 +170,7 @@ def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> Plan:
         cost=bill.cost,
         costs=bill.costs,
         recipe=recipe,
-        settings=planner.inheritance.rows(recipe, (n, problems), evaluation, n_problems, model),
+        settings=basis.inheritance.rows(recipe, (n, problems), evaluation, n_problems, model),
         hardware=choice.setup.limits.hardware,
         throughput=pricing.throughput,
         metric=fits.metric,
@@ -408,7 +427,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
 
 
 def _first(
-    planner: Planner,
+    basis: Basis,
     resolved: Resolved,
     choice: Choice,
     sizes: Sequence[int],
@@ -428,7 +447,7 @@ def _first(
         asked = {name: getattr(request, name) for name in ("n_problems", "min_update_steps")}
         problems = request.fixed.problems_per_batch
         try:
-            return planner.design_pilot(request.budget, rng=search.rng, problems_per_batch=problems, **asked).first
+            return pilot(basis, Request.of(request.budget, problems_per_batch=problems, **asked), rng=search.rng).first
         except PlanError:
             # The budget pays for no pilot.
             return None
@@ -448,7 +467,7 @@ def _first(
     question = Question(
         fits=fits,
         pricing=replace(resolved.limits.pricing, throughput=choice.pricing.throughput),
-        hardware=planner.hardware,
+        hardware=basis.hardware,
         problems=tuple(sorted(problems)),
         planned_sizes=tuple(sorted({*sizes, chosen.group_size})),
         min_update_steps=resolved.limits.min_update_steps,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.planning.allocate import SLOTS, AllocateOptions, Options, Request, whole_number
+from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
-from isocompute_sdk.planning.decide import decide
-from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
-from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Search, design_pilot
+from isocompute_sdk.planning.decide import decide, pilot
+from isocompute_sdk.planning.inheritance import FITTED
+from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Search
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget, budget_for, marginal
-from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
-from isocompute_sdk.specs.base import holds_login
+from isocompute_sdk.specs import Budget
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.tolerances import NEAR
 
@@ -28,10 +24,9 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replan import Replan
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.specs import Study
 
 
-class Planner:
+class Planner(Basis):
     """Answers how to spend a budget, from fits of one metric or of several, of which the first decides.
 
     Args:
@@ -49,140 +44,6 @@ class Planner:
     Raises:
         PlanError: a published law of another model without `allow_other_model`, or an argument of another type.
     """
-
-    def __init__(
-        self,
-        fits: Fits | FitsSet,
-        hardware: Hardware | None = None,
-        recipe: Recipe | None = None,
-        throughput: Throughput | None = None,
-        *,
-        evaluation: Evaluation | None = None,
-        model: str | None = None,
-        allow_other_model: bool = False,
-        allow_off_policy: bool = False,
-    ) -> None:
-        _check_kinds(fits, hardware, recipe, throughput, evaluation, model)
-        self.others = dict(list(fits.items())[1:]) if isinstance(fits, FitsSet) else {}
-        self.fits = fits.first if isinstance(fits, FitsSet) else fits
-        self.hardware = hardware if hardware is not None else Hardware()
-        hard = self.fits.source is not None and "hard" in self.fits.source
-        self.inheritance = inherit(self.fits, recipe, Recipe(based_on="hard") if hard else Recipe())
-        self.throughput = throughput
-        self.evaluation = evaluation
-        self.model = model
-        self.allow_other_model = allow_other_model
-        self.allow_off_policy = allow_off_policy
-        borrowed = model is not None and not same_model(model, self.fits.model)
-        if self.fits.method == "published" and borrowed and not allow_other_model:
-            raise PlanError(
-                f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
-                "published plateaus differ up to 32-fold between models",
-                "Fit a pilot of your own, use --prior (fits=published_prior), or accept the risk: "
-                "--allow-other-model (allow_other_model=True).",
-            )
-
-    @classmethod
-    def of(cls, plan: Plan) -> Planner:
-        """The planner that made a plan, as far as the plan says.
-
-        Raises:
-            PlanError: a plan that was saved without its fits.
-        """
-        if plan.fits is None:
-            raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
-        given = any(row.source == "given" for row in plan.settings)
-        return cls(
-            plan.fits,
-            plan.hardware,
-            plan.recipe if given or plan.fits.method not in FITTED else None,
-            plan.throughput,
-            evaluation=plan.evaluation if plan.evaluation_counted else None,
-            model=plan.model,
-            allow_other_model=plan.fits.method not in FITTED,
-            allow_off_policy=True,
-        )
-
-    @classmethod
-    def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Planner:
-        """The planner of a study; `throughput` takes the place of the study's."""
-        speed = study.throughput if throughput is None else throughput
-        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=study.model)
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of its plans, with what it takes from the runs."""
-        return self.inheritance.recipe
-
-    def pricing(self, budget: Budget, evaluation_share: float = EVALUATION_SHARE) -> Pricing:
-        """Prices of updates and evaluations for a budget.
-
-        Args:
-            budget: the budget.
-            evaluation_share: as of `allocate`.
-
-        Raises:
-            PlanError: a budget in a unit that the throughput does not convert.
-        """
-        throughput = self._speed(budget)
-        timed = throughput is not None and throughput.evaluation_rollouts_per_second is not None
-        return Pricing(
-            budget,
-            throughput,
-            self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION),
-            evaluation_share,
-            evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
-        )
-
-    def _speed(self, budget: Budget) -> Throughput | None:
-        """The throughput, completed from what the runs logged where the budget needs more than was given."""
-        if self.fits.runs is None or not (budget.timed or budget.unit == "tokens"):
-            return self.throughput
-        from isocompute_sdk.records import RunSet
-        from isocompute_sdk.timing.measuring import complete
-
-        stated = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
-        gpus = budget.gpus or (stated[0] if len(stated) == 1 else None)
-        return complete(self.throughput, RunSet.from_dict(self.fits.runs), timed=budget.timed, gpus=gpus)
-
-    def _on(self, budget: Budget) -> Planner:
-        """This planner on the GPUs that the budget names."""
-        if budget.gpus is None or self.hardware.gpu_counts == (budget.gpus,):
-            return self
-        if "gpus" in self.hardware.model_fields_set:
-            raise PlanError(
-                f"the budget is for {budget.gpus} GPUs and the hardware has "
-                f"{', '.join(map(str, self.hardware.gpu_counts))}; accepted: one number",
-                "Leave one of the two out.",
-            )
-        other = copy(self)
-        other.hardware = self.hardware.replace(gpus=budget.gpus)
-        return other
-
-    def with_fits(self, fits: Fits) -> Planner:
-        """This planner with other fits, and the same recipe."""
-        planner = Planner(
-            fits,
-            self.hardware,
-            self.recipe,
-            self.throughput,
-            evaluation=self.evaluation,
-            model=self.model,
-            allow_other_model=self.allow_other_model,
-            allow_off_policy=self.allow_off_policy,
-        )
-        planner.inheritance = self.inheritance
-        return planner
-
-    def for_problem_set(self, n_problems: int) -> Planner:
-        """This planner for D training problems."""
-
-        def adapted(fits: Fits) -> Fits:
-            return replace(fits.for_problem_set(n_problems), n_problems=n_problems)
-
-        planner = self.with_fits(adapted(self.fits))
-        planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
-        return planner
 
     def allocate(self, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Plan:
         """The best executable allocation within the budget.
@@ -211,7 +72,7 @@ class Planner:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
         """
         request = Request.of(budget, **options)
-        return decide(self._on(request.budget), request)
+        return decide(self.on_gpus_of(request.budget), request)
 
     def replan(
         self,
@@ -383,34 +244,4 @@ class Planner:
         Raises:
             PlanError: the budget does not pay for a plan.
         """
-        request, recipe = Request.of(budget, **options), self.recipe
-        floor = min(recipe.min_problems_per_batch, request.n_problems or recipe.min_problems_per_batch)
-        problems = request.fixed.problems_per_batch or max(floor, 1)
-        steps = request.min_update_steps or max(2 * recipe.warmup_steps, 1)
-        try:
-            now = self.allocate(request.budget, problems_per_batch=problems, min_update_steps=steps, slots=0).group_size
-        except PlanError:
-            now = None
-        pricing = Pricing(request.budget, self.throughput)
-        return design_pilot(pricing, self.hardware, problems, steps, now, shares=shares, spend_all=spend_all, rng=rng)
-
-
-def _check_kinds(fits: object, *others: object) -> None:
-    """Raise on arguments of another type, such as the path of saved fits."""
-    if not isinstance(fits, Fits | FitsSet):
-        raise PlanError(
-            f"fits: received {' '.join(repr(fits).split()):.60} ({type(fits).__name__}); accepted: Fits or a FitsSet",
-            "Give what fit(runs), Fits.load(path), published(name) or published_prior() returned.",
-        )
-    kinds = {"hardware": Hardware, "recipe": Recipe, "throughput": Throughput, "evaluation": Evaluation, "model": str}
-    for (name, kind), value in zip(kinds.items(), others, strict=True):
-        if value is not None and not isinstance(value, kind):
-            raise PlanError(
-                f"{name}: received {value!r:.60}; accepted: {'text' if kind is str else f'a {kind.__name__}'}, or None",
-                f"Give {name}=" + ("the name of the model." if kind is str else f"{kind.__name__}(...)."),
-            )
-        if isinstance(value, str) and holds_login(value):
-            raise PlanError(
-                f"{name}: received a URL with a login in it; accepted: a hub name or a path",
-                "Remove what stands before the @: plans and scripts would show it.",
-            )
+        return pilot(self, Request.of(budget, **options), shares=shares, spend_all=spend_all, rng=rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from isocompute_sdk.fitting.surface.answers import Estimate, estimate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
+from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import FAR, Tolerances
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
 
 BUDGET_PRECISION = 0.01
 """Relative width to which a budget is narrowed down."""
@@ -77,7 +75,7 @@ class PlansByBudget:
         PlanError: fits without rewards.
     """
 
-    planner: Planner
+    basis: Basis
     request: Request
     """Gives unit, deadline and spending of the budget; its amount is replaced."""
     level: float = 0.8
@@ -89,7 +87,7 @@ class PlansByBudget:
             arguments.check_level(self.level)
         except FitError as error:
             raise PlanError(error.message, error.hint) from None
-        fits = self.planner.fits
+        fits = self.basis.fits
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
@@ -97,12 +95,12 @@ class PlansByBudget:
             )
 
     @classmethod
-    def of(cls, planner: Planner, budget: Budget | float | str, level: float, options: Options) -> PlansByBudget:
+    def of(cls, basis: Basis, budget: Budget | float | str, level: float, options: Options) -> PlansByBudget:
         """Plans with the options of `Planner.allocate`; `spend` is `all` by default."""
         request = replace(Request.of(budget, **options), spend=options.get("spend", "all"))
-        if request.n_problems is not None and planner.fits.surface is not None:
-            planner, request = planner.for_problem_set(request.n_problems), replace(request, n_problems=None)
-        return cls(planner, request, level)
+        if request.n_problems is not None and basis.fits.surface is not None:
+            basis, request = basis.for_problem_set(request.n_problems), replace(request, n_problems=None)
+        return cls(basis, request, level)
 
     @property
     def like(self) -> Budget:
@@ -142,12 +140,12 @@ class PlansByBudget:
 
     def between(self, drawn_D: Array) -> Estimate:
         """Mean and interval of draws; the ends are NaN if the fits have no paired draws."""
-        if self.planner.fits.surface is None:
+        if self.basis.fits.surface is None:
             return Estimate(float(drawn_D.mean()), math.nan, math.nan)
         return estimate(drawn_D, self.level)
 
     def _allocate(self, budget: Budget) -> Plan:
-        return decide(self.planner, replace(self.request, budget=budget, slots=0))
+        return decide(self.basis, replace(self.request, budget=budget, slots=0))
 
 
 def with_reward(plan: Plan) -> Plan:
@@ -243,7 +241,7 @@ BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
 
 def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
     """The smallest budget, in the unit of `plans`, whose plan is predicted to reach a reward."""
-    fits = plans.planner.fits
+    fits = plans.basis.fits
     low, high = fits.bounds
     value = cast("Any", reward)
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
@@ -290,7 +288,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
 
 def _largest(plans: PlansByBudget, least: float) -> float:
     """A budget whose plan has `FAR` times the largest compute seen, and not much more."""
-    seen = plans.planner.fits.largest_compute
+    seen = plans.basis.fits.largest_compute
     assert seen is not None, "curves have a largest compute"
     most = least
     while True:

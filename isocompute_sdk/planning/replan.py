@@ -22,6 +22,7 @@ from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
+from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, Verdict
 from isocompute_sdk.planning.pricing import Candidate
@@ -31,7 +32,6 @@ from isocompute_sdk.tolerances import Tolerances
 from isocompute_sdk.training.registry import backend_of
 
 if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
     from isocompute_sdk.records import RunSet
 
 USUAL_BACKEND = "openrlhf"
@@ -43,7 +43,7 @@ Name = Literal[
     "halve-learning-rate",
     "stop",
 ]
-Basis = Literal["measured-in-paper", "seen-in-your-data", "guess"]
+Evidence = Literal["measured-in-paper", "seen-in-your-data", "guess"]
 Change = str | int | float
 
 
@@ -54,7 +54,7 @@ class Option:
     name: Name
     title: str
     """The option in a few words, with its numbers."""
-    basis: Basis
+    basis: Evidence
     """Where its effect was seen. Its reward rests on this run in any case, and on the trouble not returning."""
     why: str
     """The evidence, with its source."""
@@ -205,7 +205,7 @@ POINTS_AHEAD = 12
 
 
 def replan(
-    planner: Planner,
+    basis: Basis,
     runs: RunSet,
     remaining: Budget | float | str,
     *,
@@ -215,15 +215,15 @@ def replan(
     rng: np.random.Generator | int | None = None,
 ) -> Replan:
     """Options for the rest of a run's budget; see `Planner.replan`."""
-    fits = planner.fits
+    fits = basis.fits
     mine = runs if run_id is None else runs.filter(run_id=run_id)
     metric = fits.metric if fits.metric in mine.metrics else None
     saved = [(one.step, str(one.path)) for one in checkpoints]
     live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)
     series = live.one
-    problems = series.problems_per_batch or max(planner.recipe.min_problems_per_batch, 1)
+    problems = series.problems_per_batch or max(basis.recipe.min_problems_per_batch, 1)
     batch, budget = series.group_size * problems, Budget.parse(remaining)
-    steps, _ = planner.pricing(budget).affordable_steps(batch)
+    steps, _ = basis.pricing(budget).affordable_steps(batch)
     if steps < 1:
         raise PlanError(
             f"remaining = {budget}: less than one update of {batch:,} rollouts",
@@ -235,7 +235,7 @@ def replan(
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
     options = _options(
-        planner, live, forecast, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
+        basis, live, forecast, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
     )
     keep = forecast.card.keep
     on_disk = keep.path is not None
@@ -258,14 +258,14 @@ def replan(
         follow=_followed(options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
         forecast=replace(forecast, notes=()),
         level=level,
-        plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
+        plan=_plan(basis, Candidate(series.group_size, problems, steps, "remaining"), budget),
         notes=unique([*forecast.notes, *_notes(forecast, folder, options, factor)]),
         backend=backend_of(runs.filter(run_id=series.run_id)) or USUAL_BACKEND,
     )
 
 
 def _options(
-    planner: Planner,
+    basis: Basis,
     live: LiveRun,
     forecast: Forecast,
     size: tuple[int, int],
@@ -273,7 +273,7 @@ def _options(
     rng: np.random.Generator,
 ) -> list[Option]:
     """What can be done with B_p problems per batch and the steps that are left, each with its reward over the draws."""
-    series, keep, bounds = live.one, forecast.card.keep, planner.fits.bounds
+    series, keep, bounds = live.one, forecast.card.keep, basis.fits.bounds
     n, (problems, steps) = series.group_size, size
     left, reached = float(steps * n * problems), float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
@@ -282,7 +282,7 @@ def _options(
     if keep.reward is not None:
         keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
 
-    def option(name: Name, title: str, basis: Basis, why: str, drawn_D: Array, changes: dict[str, Change]) -> Option:
+    def option(name: Name, title: str, basis: Evidence, why: str, drawn_D: Array, changes: dict[str, Change]) -> Option:
         own = 0 if name == "stop" else steps
         reward = estimate(np.clip(drawn_D, *bounds), level)
         start = None if name == "go-on" or keep.path is None else keep
@@ -298,10 +298,10 @@ def _options(
     stop = option("stop", title, "seen-in-your-data", why, keep_D, {})
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
     remedies: list[Option] = []
-    if (terms := _terms(planner, live)) is not None:
+    if (terms := _terms(basis, live)) is not None:
         name, title, why, changes = terms
         remedies.append(option(name, title, "measured-in-paper", why, changed_D, changes))
-    rate = series.context.get("learning_rate") or planner.recipe.learning_rate(n * problems)
+    rate = series.context.get("learning_rate") or basis.recipe.learning_rate(n * problems)
     half = float(f"{float(rate) / 2:.3g}")
     title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
     halved = option("halve-learning-rate", title, "guess", why, changed_D, {"learning_rate": half})
@@ -338,12 +338,12 @@ def _gain_without_trouble(
     return room_D * (then_D - now_D)
 
 
-def _terms(planner: Planner, live: LiveRun) -> tuple[Name, str, str, dict[str, Change]] | None:
+def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Change]] | None:
     """KL term and entropy bonus on for an easy set, off for a hard one; None where they are so already."""
     names, base = ("kl_coef", "entropy_coef"), float(live.one.value_T[0])
     now = [live.one.context.get(name) for name in names]
     known = None not in now
-    kl, entropy = (float(getattr(planner.recipe, n) if v is None else v) for n, v in zip(names, now, strict=True))
+    kl, entropy = (float(getattr(basis.recipe, n) if v is None else v) for n, v in zip(names, now, strict=True))
     if base >= EASY_FROM:
         if known and kl > 0 and entropy > 0:
             return None
@@ -366,11 +366,11 @@ def _followed(options: Sequence[Option], worth: float) -> Name:
     return "go-on" if best.reward - named["go-on"].reward < worth else best.name
 
 
-def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
+def _plan(basis: Basis, candidate: Candidate, budget: Budget) -> Plan:
     """The run's own sizes for what is left. Without predictions: those of a plan begin at the base model."""
     text = "continues a run from a checkpoint; its rewards are predicted by the replan, not by the plan"
     return replace(
-        plan_for(planner, candidate, Request(budget, min_update_steps=1)),
+        plan_for(basis, candidate, Request(budget, min_update_steps=1)),
         predicted_reward=None,
         reward_interval=None,
         group_size_interval=None,

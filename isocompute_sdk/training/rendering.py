@@ -22,10 +22,11 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
     Filters: `sh` for one quoted word, `comment` for comment lines, `heredoc("MARK")` for the body of a quoted heredoc.
 
-    `{% include "size.sh.j2" %}` inserts a shared part of templates/: `size`, `notes` and `where` are comments for the
-    top; `strict` stops the script at the first error; `folder` creates the run folder. A script that prepares problem
-    rows takes `place` (interpreter, model, run folder), `prepare` (the steps before training) and, at its end, `files`
-    (what it carries). They read `run`, `folder`, `notes`, `documents` and `beside`, which `ScriptBackend` gives.
+    `{% include "size.sh.j2" %}` inserts a shared part of templates/: `run` (model, recipe and `size`), `notes` and
+    `where` are comments for the top; `strict` stops the script at the first error; `folder` creates the run folder. A
+    script that prepares problem rows takes `place` (interpreter, model, run folder), `prepare` (the steps before
+    training) and, at its end, `files` (what it carries). They read `run`, `folder`, `notes`, `documents` and `beside`,
+    which `ScriptBackend` gives.
     """
     try:
         return _compiled(template).render(dict(context))

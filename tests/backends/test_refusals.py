@@ -9,6 +9,7 @@ import pytest
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
 from isocompute_sdk.training import registry
+from isocompute_sdk.training.framework import FrameworkBackend
 from tests.backends.framework_runs import keyed, run_maker
 
 GPUS_3 = {"hardware": Hardware(gpus=3, divisible_by=1)}
@@ -74,6 +75,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"options": {"device": "cpu"}}, "options.device"),
         ({"recipe": {"temperature": 0.001}, "evaluation": Evaluation(temperature=0.001)}, "recipe.temperature"),
         ({"hardware": Hardware(gpus=16)}, "hardware.gpus"),
+        *[({"options": {name: 1}}, f"options.{name}") for name in ("num_generations", "max_steps", "learning_rate")],
     ],
     "torch": [
         *EVERY,
@@ -170,12 +172,19 @@ def test_nothing_is_written_elsewhere_unless_it_is_asked_for(name: str) -> None:
         (Hardware(gpus=16), {"nodes": 2, "tensor_parallel": 4}, (2, 8, 4)),
     ],
 )
-def test_openrlhf_places_gpus_on_nodes(
-    hardware: Hardware, options: dict[str, Any], expected: tuple[int, int, int]
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("openrlhf", ("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size")),
+        ("verl", ("trainer.nnodes", "trainer.n_gpus_per_node", "actor_rollout_ref.rollout.tensor_model_parallel_size")),
+    ],
+)
+def test_gpus_are_placed_on_nodes(
+    name: str, places: tuple[str, ...], hardware: Hardware, options: dict[str, Any], expected: tuple[int, int, int]
 ) -> None:
-    run = run_of("openrlhf", {"hardware": hardware, "options": options})
-    backend: Any = registry.load("openrlhf")
+    run, backend = run_of(name, {"hardware": hardware, "options": options}), registry.load(name)
     assert keyed(backend.preflight(run), "refuse") == {}
-    case = backend.case(run)
-    assert (case.nodes, case.gpus_per_node, case.options.tensor_parallel) == expected
-    assert case.engines * case.options.tensor_parallel == case.gpus
+    assert isinstance(backend, FrameworkBackend)
+    flags = {flag.name: flag.value for section in backend.sections(run) for flag in section.flags}
+    assert tuple(flags[place] for place in places) == expected
+    assert (backend.needs(run).nodes, backend.needs(run).gpus) == expected[:2]

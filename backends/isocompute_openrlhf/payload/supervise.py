@@ -37,8 +37,7 @@ from run_files import InputError, attempt_of, hold, record_best, write_json
 STEP = re.compile(rb"Global step (\d+): \{")
 EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
 BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
-TAG = re.compile(r"global_step(\d+)\Z")
-ANY_TAG = re.compile(r"(?:best_)?global_step(\d+)\Z")
+TAG = re.compile(r"(?:best_)?global_step(\d+)\Z")
 EXIT_FILE = "exit.json"
 """Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
 WRAPPED = "ISOCOMPUTE_ATTEMPT"
@@ -49,15 +48,19 @@ PATIENCE_SECONDS = 120.0
 
 def complete_tags(folder: Path) -> dict[str, int]:
     """Update step of every complete checkpoint of one engine, by tag."""
-    found = {path.parent.name: ANY_TAG.match(path.parent.name) for path in folder.glob("*/metric.json")}
+    found = {path.parent.name: TAG.match(path.parent.name) for path in folder.glob("*/metric.json")}
     return {tag: int(match.group(1)) for tag, match in found.items() if match}
+
+
+def common_tags(folders: list[Path]) -> dict[str, int]:
+    """Update step of every checkpoint that all engines completed, by tag."""
+    first, *others = map(complete_tags, folders)
+    return {tag: step for tag, step in first.items() if all(tag in other for other in others)}
 
 
 def newest_common(folders: list[Path]) -> tuple[str, int] | None:
     """Tag and step of the newest checkpoint that every engine completed; None without one."""
-    tags = complete_tags(folders[0])
-    for folder in folders[1:]:
-        tags = {tag: step for tag, step in tags.items() if tag in complete_tags(folder)}
+    tags = common_tags(folders)
     if not tags:
         return None
     # Of two at the same step, best_ is the later one: it was saved after the evaluation at that step.
@@ -128,13 +131,9 @@ class Checkpoints:
         self.folder, self.engines, self.keep = folder, engines, keep
 
     def complete(self) -> list[int]:
-        """Steps whose checkpoint every engine has completed, ascending; OpenRLHF writes metric.json last."""
-        steps: set[int] | None = None
-        for engine in self.engines:
-            found = {TAG.match(path.parent.name) for path in (self.folder / engine).glob("global_step*/metric.json")}
-            mine = {int(match[1]) for match in found if match}
-            steps = mine if steps is None else steps & mine
-        return sorted(steps or ())
+        """Steps whose regular checkpoint every engine has completed, ascending."""
+        tags = common_tags([self.folder / engine for engine in self.engines])
+        return sorted(step for tag, step in tags.items() if tag.startswith("global_step"))
 
     def prune(self) -> None:
         """Remove every complete checkpoint that need not be kept."""

@@ -27,9 +27,20 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from run_files import ATTEMPTS, STARTED, InputError, attempt_of, digest_of, hold, read_json, shortened, write_json
+from run_files import (
+    ATTEMPTS,
+    STARTED,
+    InputError,
+    attempt_of,
+    differences,
+    digest_of,
+    hold,
+    read_json,
+    shortened,
+    write_json,
+)
 
 
 def main(argv: list[str]) -> int:
@@ -124,7 +135,10 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
     if not path.exists():
         return
     earlier = read_json(path)
-    changed = differences(earlier["request"]["identity"], request["identity"])
+    changed = [
+        f"{name} ({shortened(before)} before, {shortened(now)} now)"
+        for name, before, now in differences(earlier["request"]["identity"], request["identity"])
+    ]
     changed += [
         f"content of {name} ({file['path']})"
         for name, file in inputs.items()
@@ -135,17 +149,6 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
             f"{str(folder)!r} holds a run that differs in: {'; '.join(changed)}. A resumed run has to be the same "
             "run: restore what changed, or give this one another run_id or output_dir."
         )
-
-
-def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """Dotted names of the leaves in which two JSON values differ, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        before, now = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
-        found: list[str] = []
-        for key in {**before, **now}:
-            found += differences(before.get(key), now.get(key), f"{prefix}{key}.")
-        return found
-    return [] if old == new else [f"{prefix.rstrip('.')} ({shortened(old)} before, {shortened(new)} now)"]
 
 
 def note_start(folder: Path) -> None:

@@ -9,9 +9,9 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
 STARTED = "started.json"
@@ -141,6 +141,16 @@ def attempt_of(folder: Path) -> int:
     """Number of the current start, from 1; 0 before the first."""
     path = folder / ATTEMPTS
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted name, old and new value of every leaf in which two JSON values differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, now = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
+        for key in {**before, **now}:
+            yield from differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    elif old != new:
+        yield name, old, new
 
 
 def shortened(value: Any) -> str:

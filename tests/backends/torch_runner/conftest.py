@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -16,9 +15,9 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from isocompute_sdk.run_folders import journal_records, run_journal
-from isocompute_sdk.specs import RunSpec
 from isocompute_torch import train
 from isocompute_torch.policy import Policy, load_policy
+from tests.backends.tiny_runs import tiny_run, write_inputs, write_run
 
 torch.set_num_threads(1)
 
@@ -109,49 +108,17 @@ def policy(model_folder: Callable[[str], Path]) -> Callable[..., Policy]:
     return load
 
 
-PROBLEMS = [(f"{a}+{b}=", str(a + b)) for a in range(5) for b in range(4)]
-REWARD = "def reward(prompt, response, answer):\n    return float(response[:1] in answer or response[1:2] == '1')\n"
-
-
 @pytest.fixture
 def prepared(
     tmp_path: Path, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
-    """A run folder in a folder with problems and reward function; changes are fields of the RunSpec."""
+    """A run folder in a folder with problems and reward function; changes are those of `tiny_run`."""
     monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt, answer in PROBLEMS]
-    (tmp_path / "train.jsonl").write_text("".join(rows[:16]))
-    (tmp_path / "validation.jsonl").write_text("".join(rows[16:]))
-    (tmp_path / "reward.py").write_text(REWARD)
+    write_inputs(tmp_path)
 
     def prepare(name: str = "run", *, recipe: dict[str, Any] | None = None, **changes: Any) -> Path:
-        options = {"threads": 1, "probe_problems": 4, "save_every_steps": 2, **changes.pop("options", {})}
-        values: dict[str, Any] = {
-            "run_id": name,
-            "model": str(model_folder("qwen2")),
-            "data": {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"},
-            "recipe": {
-                "preset": "hard",
-                "max_response_tokens": 4,
-                "temperature": 1.0,
-                "learning_rate_anchor": 0.02,
-                "warmup_steps": 2,
-                **(recipe or {}),
-            },
-            "group_size": 4,
-            "problems_per_batch": 4,
-            "update_steps": 7,
-            "evaluation": {"every_steps": 3, "samples": 4},
-            "backend": "torch",
-            "options": options,
-            "output_dir": name,
-        }
-        run = RunSpec.model_validate({**values, **changes})
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        document = {"kind": "torch-run", "schema_version": 1, **run.model_dump(mode="json")}
-        (folder / "run.json").write_text(json.dumps(document))
-        return folder
+        named = {"run_id": name, "output_dir": name, "model": str(model_folder("qwen2")), **changes}
+        return write_run(tmp_path / name, tiny_run(recipe={"learning_rate_anchor": 0.02, **(recipe or {})}, **named))
 
     return prepare
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from isocompute_sdk.specs import RunSpec
+from tests.backends.tiny_runs import tiny_run, write_inputs, write_run
 
 if TYPE_CHECKING:
     import torch
@@ -104,46 +104,19 @@ def perturbed(policy: Policy, sampler: VLLMSampler) -> Iterator[torch.nn.Module]
     sampler.sync(policy.model)
 
 
-PROBLEMS = [(f"{a}+{b}=", str(a + b)) for a in range(5) for b in range(4)]
-REWARD = "def reward(prompt, response, answer):\n    return float(response[:1] in answer or response[1:2] == '1')\n"
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """A run folder that asks for vLLM, in a folder with problems and reward function."""
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    return lambda name, model: write_run(tmp_path / name, of_vllm(model))
+
+
+def of_vllm(model: str) -> RunSpec:
+    return tiny_run(model, update_steps=6, options={"sampler": "vllm"})
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """A run folder that asks for vLLM, in a folder with problems and reward function."""
-    monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt, answer in PROBLEMS]
-    (tmp_path / "train.jsonl").write_text("".join(rows[:16]))
-    (tmp_path / "validation.jsonl").write_text("".join(rows[16:]))
-    (tmp_path / "reward.py").write_text(REWARD)
-
-    def prepare(name: str, model: str) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        document = {"kind": "torch-run", "schema_version": 1, **run_spec(model).model_dump(mode="json")}
-        (folder / "run.json").write_text(json.dumps(document))
-        return folder
-
-    return prepare
-
-
-def run_spec(model: str) -> RunSpec:
-    values: dict[str, Any] = {
-        "run_id": "run",
-        "model": model,
-        "data": {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"},
-        "recipe": {"preset": "hard", "max_response_tokens": 4, "temperature": 1.0, "warmup_steps": 2},
-        "group_size": 4,
-        "problems_per_batch": 4,
-        "update_steps": 6,
-        "evaluation": {"every_steps": 3, "samples": 4},
-        "backend": "torch",
-        "options": {"sampler": "vllm", "threads": 1, "probe_problems": 4, "save_every_steps": 2},
-    }
-    return RunSpec.model_validate(values)
-
-
-@pytest.fixture(name="run_spec")
-def run_spec_fixture() -> Callable[[str], RunSpec]:
+def run_spec() -> Callable[[str], RunSpec]:
     """A small run that asks for vLLM."""
-    return run_spec
+    return of_vllm

@@ -63,6 +63,18 @@ def test_the_same_script_again_keeps_the_rows_and_another_run_is_refused(
     assert "reward" in refused.stderr
 
 
+def test_a_reward_that_works_on_no_problem_ends_the_script_until_it_is_corrected(
+    small: RunSpec, prepare: Prepare, work: Path
+) -> None:
+    good = (work / "reward.py").read_text()
+    (work / "reward.py").write_text("def reward(prompt, response, answer):\n    return answer['value']\n")
+    refused = prepare(small)
+    assert refused.returncode == 2
+    assert "'t0'" in refused.stderr
+    (work / "reward.py").write_text(good)
+    assert prepare(small).returncode == 0
+
+
 def test_several_gpus_start_through_accelerate(make_run: MakeRun, prepare: Prepare, work: Path) -> None:
     run = make_run(hardware=Hardware(gpus=8))
     assert "-m accelerate.commands.launch --config_file" in TRLBackend().script(run)

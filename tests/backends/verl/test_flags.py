@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import Hardware, RunSpec
+from isocompute_sdk.specs import RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl import payload as own
 from isocompute_verl.flags import VeRLOptions
@@ -24,10 +24,6 @@ hydra_words = load("hydra_words", own)
 
 def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
     return keyed(VeRLBackend().preflight(run), *severities)
-
-
-def emitted(run: RunSpec) -> dict[str, Any]:
-    return {flag.name: flag.value for part in VeRLBackend().sections(run) for flag in part.flags}
 
 
 def test_the_real_composition_reads_back_what_each_generated_run_means(compose: Composer) -> None:
@@ -71,16 +67,6 @@ def test_hostile_text_survives_composition(make_run: MakeRun, compose: Composer)
     found = compose([*words(make_run(model=HOSTILE[2])), *extra])
     assert found.actor_rollout_ref.model.path == HOSTILE[2]
     assert [found.ray_kwargs[f"X{i}"] for i in range(len(HOSTILE))] == HOSTILE
-
-
-def test_more_gpus_than_a_node_has_are_asked_of_several(make_run: MakeRun) -> None:
-    def places(nodes: int | None = None) -> tuple[int, int]:
-        options = {} if nodes is None else {"nodes": nodes}
-        found = emitted(make_run(hardware=Hardware(gpus=16), options=options))
-        return found["trainer.nnodes"], found["trainer.n_gpus_per_node"]
-
-    assert places() == (2, 8)
-    assert places(nodes=1) == (1, 16)
 
 
 def test_flags_handed_through_reach_the_configuration(make_run: MakeRun, compose: Composer) -> None:
