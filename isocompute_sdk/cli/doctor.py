@@ -278,7 +278,7 @@ def _write(runs: RunSet, output: Path) -> None:
     unsized = runs_without_sizes(runs)
     if unsized:
         counted = ("group_size", "problems_per_batch", "rollouts", "rollouts_spent")
-        unknown = pl.col("run_id").is_in(unsized)
+        unknown = pl.col("run_id").is_in([*unsized])
         frame = frame.with_columns(pl.when(unknown).then(None).otherwise(pl.col(name)).alias(name) for name in counted)
     # Empty columns carry no information.
     kept = frame.select(series.name for series in frame if series.null_count() < len(series))

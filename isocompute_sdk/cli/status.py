@@ -169,7 +169,7 @@ def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
     unsized = runs_without_sizes(runs)
     rows: list[dict[str, Any]] = []
     for run in runs.to_polars().partition_by("run_id", maintain_order=True):
-        known = run["run_id"][0] not in unsized
+        unknown = unsized.get(run["run_id"][0], ())
         names = [(m, s) for m, s in zip(run["metric"], run["eval_set"], strict=True) if metric in (None, m)]
         best = headline(names)
         values = None
@@ -178,10 +178,10 @@ def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
         rows.append(
             {
                 "run_id": run["run_id"][0],
-                "group_size": run["group_size"][0] if known else None,
-                "problems_per_batch": run["problems_per_batch"][0] if known else None,
+                "group_size": None if "group_size" in unknown else run["group_size"][0],
+                "problems_per_batch": None if "problems_per_batch" in unknown else run["problems_per_batch"][0],
                 "step": run["step"].max(),
-                "rollouts": run["rollouts"].max() if known else None,
+                "rollouts": None if unknown else run["rollouts"].max(),
                 "metric": None if best is None else best[0],
                 "value": None if values is None else values[-1],
             }

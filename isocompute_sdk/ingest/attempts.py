@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
     TRAIN_REWARD,
@@ -34,10 +33,6 @@ from isocompute_sdk.records.rewards import is_training_reward
 Rows = NDArray[np.intp]
 MIN_ROWS = 3
 """Rows of each start of a run whose steps begin anew; with fewer on average the rows are in no order."""
-
-
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet; it keeps no other from being read."""
 
 
 @dataclass(frozen=True)
@@ -261,13 +256,7 @@ def attempts_from_rows(
     bounds = [0, *falls.tolist(), len(steps)]
     found: list[Attempt] = []
     for begin, end in pairwise(bounds):
-        columns: dict[str, tuple[list[float], list[float]]] = {}
-        for step, row in zip(steps[begin:end], rows[begin:end], strict=True):
-            for tag, value in row.items():
-                at, values = columns.setdefault(tag, ([], []))
-                at.append(step)
-                values.append(value)
-        series = {tag: scalar_series(at, values) for tag, (at, values) in columns.items()}
+        series = _columns(zip(steps[begin:end], rows[begin:end], strict=True))
         found.append(Attempt(path, series, float(len(found)), None, notes if end == len(steps) else ()))
     return tuple(found)
 
@@ -310,13 +299,18 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
 
 def attempt_of_steps(path: Path, steps: Mapping[int, Mapping[str, float]]) -> Attempt:
     """An attempt from step -> tag -> value."""
-    columns: dict[str, tuple[list[int], list[float]]] = {}
-    for step, values in sorted(steps.items()):
-        for tag, value in values.items():
-            at, numbers = columns.setdefault(tag, ([], []))
+    return Attempt(path, _columns(sorted(steps.items())), 0.0, None, ())
+
+
+def _columns(rows: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, ScalarSeries]:
+    """Steps with their values as one series for each tag."""
+    columns: dict[str, tuple[list[float], list[float]]] = {}
+    for step, row in rows:
+        for tag, value in row.items():
+            at, values = columns.setdefault(tag, ([], []))
             at.append(step)
-            numbers.append(value)
-    return Attempt(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
+            values.append(value)
+    return {tag: scalar_series(*column) for tag, column in columns.items()}
 
 
 def joined(one: Attempt, other: Attempt) -> Attempt:

@@ -20,7 +20,7 @@ from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.rewards import (
     TRAIN_SET,
@@ -32,7 +32,6 @@ from isocompute_sdk.records.rewards import (
     undecided,
 )
 from isocompute_sdk.records.runset import join
-from isocompute_sdk.records.table import build
 
 if TYPE_CHECKING:
     import numpy as np
@@ -349,7 +348,7 @@ def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> R
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
         frame, notes = tabulate(log, mapping.reading(name))
-        finding = _measured(name, source, RunSet(build(frame, Options())[0], notes), attempts, asked_for)
+        finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(Path(source), error, name, attempts)

@@ -19,10 +19,10 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.files import read_text as read_document
-from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one
+from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats, journals
-from isocompute_sdk.ingest.paths import Listing, may_be_log
+from isocompute_sdk.ingest.paths import Listing, NothingMeasured, may_be_log
 from isocompute_sdk.ingest.stores import mlflow, wandb_run
 from isocompute_sdk.ingest.stores.console import (
     CONSOLE,

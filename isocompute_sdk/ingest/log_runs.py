@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog
+from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.copies import repeated, same_runs
 from isocompute_sdk.ingest.find import LogSource, find_logs, log_formats
 from isocompute_sdk.ingest.formats.log_format import (
@@ -19,11 +19,18 @@ from isocompute_sdk.ingest.formats.log_format import (
     TRAIN_REWARD,
     TRAIN_SET,
     VALIDATION,
-    StepUnit,
 )
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.paths import Listing, check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.paths import (
+    Listing,
+    Losses,
+    check_format,
+    closed_note,
+    closed_tables,
+    holds_journals,
+    tables_among,
+)
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
@@ -31,18 +38,16 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
     BATCH,
     BY_NAME,
-    PER_RUN,
     PLACEHOLDERS,
     SAYS_ITSELF,
     WANDB_STEPS,
     Options,
     batch_asked,
     canonical,
-    check_fields,
 )
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
-from isocompute_sdk.records.table import build, sizes_note
+from isocompute_sdk.records.table import sizes_note
 
 N_AND_BP = ("group_size", "problems_per_batch")
 CALLS = (
@@ -67,27 +72,6 @@ class FoundLogs:
     tables: Sequence[Listing]
     """Listings without a log, which are read as tables."""
     notes: tuple[Note, ...] = ()
-
-
-@dataclass(frozen=True)
-class LogRequest:
-    """What was asked of every log; see `read`."""
-
-    eval_set: str | None = None
-    ignore: Sequence[str] = ()
-    rename: Mapping[str, str] = field(default_factory=dict[str, str])
-    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    step_unit: StepUnit | None = None
-    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    without_sizes: bool = False
-    metric: str | None = None
-
-    def given(self, run: str) -> dict[str, Any]:
-        """What was said of one run, by columns."""
-        columns = [canonical(name) or name for name in self.constants]
-        check_fields(columns, (*PER_RUN, BATCH.name), "argument")
-        shared = dict(zip(columns, self.constants.values(), strict=True))
-        return {name: value for name, value in {**shared, **self.runs.get(run, {})}.items() if value is not None}
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> FoundLogs:
@@ -127,6 +111,7 @@ def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, Loa
     """Every log that can be read, with its configuration."""
     runs: dict[str, LoadedRun] = {}
     for name, source in sources.items():
+        losses.folders[name] = source.folder
         try:
             runs[name] = LoadedRun(*source.read())
         except RecordError as error:
@@ -134,28 +119,26 @@ def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, Loa
     return runs
 
 
-def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses) -> RunSet:
+def read_loaded(runs: dict[str, LoadedRun], options: Options, losses: Losses) -> RunSet:
     """The evaluations of runs whose logs were read. A log that repeats another one is left out.
 
     Raises:
-        RecordError: nothing says the n or B_p of a run; with `losses.unreadable` only if that holds for all.
+        RecordError: nothing says the n or B_p of a run; with `losses.left_out` only if that holds for all.
     """
-    check_described(request.runs, runs)
-    same = same_runs(runs, {name: request.given(name) for name in runs})
+    check_described(options.runs, runs)
+    same = same_runs(runs, {name: options.given(name) for name in runs})
     runs, copies = same.runs, same.copies
     if same.undecided is not None:
         _refuse_undecided(*(runs[name].log for name in same.undecided))
     notes = [*broken()]
     tables: dict[str, Any] = {}
-    found = {name: resolve(run, request.given(name)) for name, run in runs.items() if name not in copies}
+    found = {name: resolve(run, options.given(name)) for name, run in runs.items() if name not in copies}
     batch = batch_asked([one.values.get("group_size") for one in found.values()])
     for name, one in found.items():
         try:
-            if not request.without_sizes:
+            if not options.without_sizes:
                 _refuse_open(runs[name], one, batch)
-            frame, told = tabulate(runs[name].log, one.reading(request, runs[name].log))
-            frame = frame if request.eval_set is None else _on_set(frame, request.eval_set)
-            tables[name] = build(frame, Options())[0]
+            tables[name], told = tabulate(runs[name].log, one.reading(options, runs[name].log))
         except RecordError as error:
             if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all runs would be wrong for most of them.
@@ -167,30 +150,6 @@ def read_loaded(runs: dict[str, LoadedRun], request: LogRequest, losses: Losses)
         raise losses.errors[0]
     notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]
     return RunSet(join([*tables.values()], [str(runs[name].log.source) for name in tables], "error"), notes)
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Runs that cannot be read and keep no other from being read."""
-
-    unreadable: dict[str, RecordError] | None = None
-    """Takes down every one; None: only runs that have just begun or are of another kind are left out.
-    """
-    errors: list[RecordError] = field(default_factory=list[RecordError])
-
-    def take(self, name: str, error: RecordError) -> None:
-        """Leave a run out, or raise what keeps all from being read."""
-        if self.unreadable is None and not isinstance(error, NothingMeasured):
-            raise error
-        self.errors.append(error)
-        if self.unreadable is not None:
-            self.unreadable[name] = error
-
-    def notes(self) -> Iterator[Note]:
-        """What was left out, and why."""
-        for error in self.errors:
-            if isinstance(error, NothingMeasured):
-                yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
 
 
 @dataclass(frozen=True)
@@ -220,15 +179,15 @@ class Resolved:
         """Add a value with its evidence; a later one replaces it."""
         self.values[name], self.evidence[name] = value, evidence
 
-    def reading(self, request: LogRequest, log: RunLog) -> Reading:
+    def reading(self, options: Options, log: RunLog) -> Reading:
         """How to read the log; 1 stands for an unknown n or B_p, and every column of a plain table is a metric."""
         context = {key: value for key, value in self.values.items() if key not in (*N_AND_BP, STEPS_PER_BATCH)}
         size, problems = (self.values.get(name, 1) for name in N_AND_BP)
         steps = self.values.get(STEPS_PER_BATCH)
         own = _own_metrics(log) if is_table(log) else ()
-        unit: Any = request.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
-        metrics = {**{tag: tag for tag in own}, **request.rename}
-        return Reading(size, problems, unit, metrics, request.ignore, context, steps, request.metric)
+        unit: Any = options.step_unit or ("rollout_batches" if "step_unit" in self.evidence else None)
+        metrics = {**{tag: tag for tag in own}, **options.rename}
+        return Reading(size, problems, unit, metrics, options.ignore, context, steps, options.metric, options.eval_set)
 
     def notes(self, name: str, run: LoadedRun) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
@@ -493,14 +452,7 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
             "Start the run with its launch.sh. Logs of other runs: `isocompute doctor`.",
         )
     losses = Losses()
-    return read_loaded(load_logs({one.name: one for one in sources}, losses), LogRequest(), losses)
-
-
-def _on_set(frame: Any, eval_set: str) -> Any:
-    import polars as pl
-
-    named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
-    return frame.with_columns(eval_set=named)
+    return read_loaded(load_logs({one.name: one for one in sources}, losses), Options(), losses)
 
 
 def _not_read(path: Path, others: Sequence[Path]) -> Note:

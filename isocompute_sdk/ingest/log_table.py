@@ -36,8 +36,9 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.records.columns import PER_RUN, Options
 from isocompute_sdk.records.rewards import is_training_reward
+from isocompute_sdk.records.table import build
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,6 +65,8 @@ class Reading:
     metric: str | None = None
     """The metric that is asked about: a tag of this name is read even if its framework does not know it, and avg@k
     says over how many samples an average is."""
+    eval_set: str | None = None
+    """Name of the evaluation set for all that was measured on held-out problems."""
 
     @property
     def batch(self) -> float:
@@ -72,7 +75,7 @@ class Reading:
 
 
 def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Every known measurement of a log in columns of `RunSet`, long form, with rollouts generated and paid for; notes.
+    """The frame of a `RunSet` with every known measurement of a log, rollouts generated and paid for included; notes.
 
     Values that are not finite are left out with a note.
     """
@@ -107,7 +110,8 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
             **{name: running_total(*amounts, step_T) for name, amounts in totals.items()},
         }
         frame = pl.DataFrame(columns).with_columns(pl.col(*totals).fill_nan(None) if totals else [])
-        parts.append(frame.with_columns(metric=pl.lit(measure.metric), eval_set=pl.lit(measure.eval_set)))
+        held_out = reading.eval_set if measure.eval_set != TRAIN_SET else None
+        parts.append(frame.with_columns(metric=pl.lit(measure.metric), eval_set=pl.lit(held_out or measure.eval_set)))
 
     for measure, series in measured.items():
         finite = np.isfinite(series.value_T)
@@ -119,7 +123,7 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
-    return _with_configuration(frame, log, reading), tuple(notes)
+    return build(_with_configuration(frame, log, reading), Options())[0], tuple(notes)
 
 
 def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:

@@ -54,19 +54,19 @@ from isocompute_sdk.ingest.paths import (
     json_tables,
     label,
     readable,
+    refuse_unknown_names,
     tables_among,
 )
-from isocompute_sdk.ingest.reader import read, refuse_unknown_names
+from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.ingest.stores.saved_config import find_config
 from isocompute_sdk.ingest.tables import read_table
 from isocompute_sdk.ingest.wandb_tables import logs_of_table, repeated_reward
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, Options, batch_asked, canonical, check_fields
+from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, batch_asked, canonical, check_fields
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.records.runset import join
-from isocompute_sdk.records.table import build
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 
@@ -523,8 +523,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
                 f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
                 f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` in its entry.",
             )
-        frame, told_of_run = tabulate(found.logs[name].log, reading)
-        tables[name] = build(frame, Options())[0]
+        tables[name], told_of_run = tabulate(found.logs[name].log, reading)
         notes += told_of_run
     for file, error in found.unreadable.items():
         notes.append(Note("files-not-read", "warning", f"not read: {error}", {"files": [str(file)]}))

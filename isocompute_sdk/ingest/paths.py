@@ -5,12 +5,13 @@ Links are followed, and hidden names and circles are left out.
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -82,6 +83,52 @@ def readable() -> Generator[None]:
             f"{error.filename or 'a file'!s:.200} cannot be read: {error.strerror or error}",
             "Check the path and its permissions.",
         ) from error
+
+
+class NothingMeasured(RecordError):
+    """A run that was started and has no measurement yet; it keeps no other from being read."""
+
+
+class UnknownName(RecordError):
+    """A column or tag to rename or ignore that is in no file."""
+
+
+def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
+    """Raise on a name to rename or ignore that is in no file."""
+    for name in names:
+        if name not in seen:
+            folded = {one.lower(): one for one in seen}
+            near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
+            raise UnknownName(
+                f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
+                f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
+            )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What cannot be read and keeps nothing else from being read."""
+
+    left_out: dict[str, str] | None = None
+    """Takes down why, by column, file or folder; None: only runs that have just begun are left out."""
+    errors: list[RecordError] = field(default_factory=list[RecordError])
+    folders: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Run -> the folder that it is called by."""
+
+    def take(self, what: object, error: RecordError) -> None:
+        """Leave something out, or raise what keeps all from being read."""
+        if isinstance(error, UnknownName) or (self.left_out is None and not isinstance(error, NothingMeasured)):
+            raise error
+        self.errors.append(error)
+        if self.left_out is not None:
+            place = str(self.folders.get(str(what), what))
+            self.left_out[place] = " ".join(str(error).removeprefix(f"{place}: ").split())
+
+    def notes(self) -> Iterator[Note]:
+        """On runs that have just begun."""
+        for error in self.errors:
+            if isinstance(error, NothingMeasured):
+                yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
 
 
 def refuse_locked(listings: Iterable[Listing]) -> None:

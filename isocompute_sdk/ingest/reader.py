@@ -7,11 +7,10 @@ knows logs is loaded.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
@@ -21,6 +20,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.paths import (
     TABLE_FORMATS,
     Listing,
+    Losses,
     as_paths,
     closed_note,
     closed_tables,
@@ -32,6 +32,7 @@ from isocompute_sdk.ingest.paths import (
     may_be_log,
     readable,
     refuse_locked,
+    refuse_unknown_names,
 )
 from isocompute_sdk.ingest.tables import RawTable, columns_of, read_table
 from isocompute_sdk.notes import Note
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from isocompute_sdk.ingest.formats.log_format import StepUnit
-    from isocompute_sdk.ingest.log_runs import FoundLogs, LoadedRun, LogRequest
+    from isocompute_sdk.ingest.log_runs import FoundLogs
 
 
 def read(
@@ -117,44 +118,56 @@ def read(
     Raises:
         RecordError: with file and line, wherever the content cannot be read or contradicts itself.
     """
-    constants = {**(set or {}), **constants}
-    described = _described(runs or {})
-    renamed, seen = dict(rename or {}), {} if seen is None else seen
-    asked = _Asked(format, tuple(ignore), renamed, partly, bool(described), left_out)
-    options = Options(metric, eval_set, on_duplicate, constants=constants, lenient=True, without_sizes=without_sizes)
-    found, rest, first = None, [], None
+    seen = {} if seen is None else seen
+    asked = Options(
+        metric,
+        eval_set,
+        on_duplicate,
+        tuple(ignore),
+        dict(rename or {}),
+        {**(set or {}), **constants},
+        lenient=True,
+        without_sizes=without_sizes,
+        runs=_described(runs or {}),
+        step_unit=step_unit,
+    )
+    losses, found, rest = Losses(left_out), None, list[Listing]()
+    tables: list[_Table] = []
+    parts: list[RunSet] = []
     with readable():
         if is_path(source):
             listings = [Listing.of(path) for path in as_paths(source)]
             refuse_locked(listings)
             found = _logs_among(listings, format)
-            rest = listings if found is None else found.tables
-            files = dict.fromkeys(file for one in rest for file in find_files(one, format))
-            tables, first = _load_all([*files], asked)
+            rest = listings if found is None else [*found.tables]
+            for file in dict.fromkeys(file for one in rest for file in find_files(one, format)):
+                try:
+                    tables.append(_load(file, format, asked))
+                except RecordError as error:
+                    losses.take(file, error)
         else:
-            tables = [_in_memory(source, asked)]
+            tables.append(_in_memory(source, asked))
         charts = [one for one in tables if one.as_log]
         tables = [one for one in tables if not one.as_log]
-        parts: list[RunSet] = []
         if charts or (found is not None and found.sources):
-            from isocompute_sdk.ingest.log_runs import LogRequest
-
-            request = LogRequest(
-                eval_set, asked.ignore, renamed, described, step_unit, constants, without_sizes, metric
-            )
             try:
-                parts.append(_read_logs(found, charts, request, seen, left_out))
+                parts.append(_read_logs(found, charts, asked, seen, losses))
             except RecordError as error:
-                asked.miss("logs", error)
-                first = first or error
+                if left_out is None:
+                    raise
+                losses.take("logs", error)
             if not (tables or partly):
-                refuse_unknown_names([*renamed, *asked.ignore], list(seen))
+                refuse_unknown_names([*asked.rename, *asked.ignore], list(seen))
         if tables:
-            asked.paths.extend(str(one.path) for one in rest)
+            seen |= {name: None for file in tables for name in file.names}
+            if not partly:
+                refuse_unknown_names([*asked.rename, *asked.ignore], list(seen))
+            read = _read_tables(tables, asked, losses, [str(one.path) for one in rest])
             notes = [note for one in rest if format == "auto" for note in _left_out(one)]
-            parts.append(_read_tables(tables, asked, options, seen, notes))
+            parts.append(RunSet(read.to_polars(), [*notes, *read.notes]) if notes else read)
         if not parts:
-            raise first or RecordError(f"nothing to read in {source}", "Give files, folders or globs with runs.")
+            none = RecordError(f"nothing to read in {source}", "Give files, folders or globs with runs.")
+            raise next(iter(losses.errors), none)
     if left_out is not None:
         unread = [note for one in parts for note in one.notes if note.code == "files-not-read"]
         left_out |= {file: note.message for note in unread for file in note.data["files"]}
@@ -171,19 +184,6 @@ def _joined(parts: Sequence[RunSet], on_duplicate: OnDuplicate) -> RunSet:
     return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
 
 
-def _load_all(files: Sequence[Path], asked: _Asked) -> tuple[list[_Table], RecordError | None]:
-    """The files that can be read, as they stand, and why the first of the others cannot."""
-    loaded: list[_Table] = []
-    first: RecordError | None = None
-    for file in files:
-        try:
-            loaded.append(_load(file, asked))
-        except RecordError as error:
-            asked.miss(file, error)
-            first = first or error
-    return loaded, first
-
-
 def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
     """The logs in what was named; None if every file is a table by its suffix, or a format of tables was asked for."""
     if format in TABLE_FORMATS and format != "auto":
@@ -196,27 +196,21 @@ def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
 
 
 def _read_logs(
-    found: FoundLogs | None,
-    charts: Sequence[_Table],
-    request: LogRequest,
-    seen: dict[str, None],
-    left_out: dict[str, str] | None,
+    found: FoundLogs | None, charts: Sequence[_Table], asked: Options, seen: dict[str, None], losses: Losses
 ) -> RunSet:
     """Logs, and tables that are read as logs: charts, and those in a framework's words."""
-    from isocompute_sdk.ingest.log_runs import LoadedRun, Losses, add_log, load_logs, read_loaded
+    from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
     from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_several
 
-    unreadable: dict[str, RecordError] = {}
-    losses = Losses(None if left_out is None else unreadable)
     runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
     for chart in charts:
         try:
-            logs = logs_of_table(chart.path, chart.table, request.rename, request.ignore, list(request.runs))
+            logs = logs_of_table(chart.path, chart.table, asked.rename, asked.ignore, list(asked.runs))
             for log in logs:
                 refuse_several(log)
         except RecordError as error:
-            losses.take(str(chart.path), error)
+            losses.take(chart.path, error)
             continue
         held = chart.table.locate is row_in_memory
         config = None if held else find_config(chart.path.parent, chart.path.parent)
@@ -224,59 +218,8 @@ def _read_logs(
             add_log(runs, log.name, LoadedRun(log, config))
         seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
     seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
-    try:
-        read = read_loaded(runs, request, losses)
-    finally:
-        if left_out is not None:
-            left_out |= {
-                str(found.sources[name].folder if found and name in found.sources else name): " ".join(
-                    str(error).split()
-                )
-                for name, error in unreadable.items()
-            }
+    read = read_loaded(runs, asked, losses)
     return read if found is None else RunSet(read.to_polars(), [*found.notes, *read.notes])
-
-
-class UnknownName(RecordError):
-    """A column or tag to rename or ignore that is in no file."""
-
-
-def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
-    """Raise on a name to rename or ignore that is in no file."""
-    for name in names:
-        if name not in seen:
-            folded = {one.lower(): one for one in seen}
-            near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
-            raise UnknownName(
-                f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
-                f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
-            )
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What was asked of every file."""
-
-    format: str
-    ignore: tuple[str, ...]
-    rename: Mapping[str, str]
-    partly: bool
-    described: bool
-    """Whether `runs=` says what each run is, so that tables are read as logs."""
-    left_out: dict[str, str] | None = None
-    """Takes down what cannot be read; None if that is an error."""
-    paths: list[str] = field(default_factory=list[str])
-    """The paths of the tables, as they were given."""
-
-    def miss(self, what: object, error: RecordError) -> None:
-        """Leave out something that cannot be read.
-
-        Raises:
-            RecordError: nothing is to be left out, or a name to rename or ignore is in no file.
-        """
-        if self.left_out is None or isinstance(error, UnknownName):
-            raise error
-        self.left_out[str(what)] = " ".join(str(error).removeprefix(f"{what}: ").split())
 
 
 @dataclass(frozen=True)
@@ -295,79 +238,73 @@ class _Table:
     """True for a chart of W&B, or if `runs=` says what its runs are."""
 
 
-def _load(path: Path, asked: _Asked) -> _Table:
-    kind = format_of(path) if asked.format == "auto" else asked.format
+def _load(path: Path, format: str, asked: Options) -> _Table:
+    kind = format_of(path) if format == "auto" else format
     if kind not in TABLE_FORMATS:
         from isocompute_sdk.ingest.formats.registry import load
 
         journal = load(kind).journal
         assert journal is not None
-        return _understood(path, journal.read(path), kind, asked)
-    return _understood(path, read_table(path, kind), kind, asked)
+        return _understood(path, journal.read(path), asked, journal=True)
+    return _understood(path, read_table(path, kind), asked)
 
 
-def _in_memory(source: object, asked: _Asked) -> _Table:
+def _in_memory(source: object, asked: Options) -> _Table:
     """A table that somebody holds."""
     if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in cast("Sequence[object]", source)):
         source = columns_of(cast("Sequence[Mapping[str, Any]]", source))
     columns = {name: to_series(name, values) for name, values in as_mapping(source).items()}
-    return _understood(Path("table"), RawTable(columns, row_in_memory), "csv", asked)
+    return _understood(Path("table"), RawTable(columns, row_in_memory), asked)
 
 
-def _understood(path: Path, table: RawTable, kind: str, asked: _Asked) -> _Table:
-    """A table with its tags in our names, where they are those of a framework or of W&B."""
+def _understood(path: Path, table: RawTable, asked: Options, *, journal: bool = False) -> _Table:
+    """A table, and whether it is read as a log: its names are those of a framework or of W&B, or `runs=` is given."""
     names = tuple(table.columns)
-    ignore = [name for name in asked.ignore if name in names]
+    ignore = tuple(name for name in asked.ignore if name in names)
     rename = {name: new for name, new in asked.rename.items() if name in names}
-    if kind not in TABLE_FORMATS:
-        return _Table(path, names, table, tuple(ignore), rename, journal=True)
-    if asked.described:
-        return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    if all(canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names):
-        return _Table(path, names, table, tuple(ignore), rename)
+    found = _Table(path, names, table, ignore, rename, journal)
+    if asked.runs and not journal:
+        return replace(found, as_log=True)
+    plain = (canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names)
+    if journal or all(plain):
+        return found
     from isocompute_sdk.ingest import wandb_tables
 
     if wandb_tables.is_log(names, ignore, rename):
-        return _Table(path, names, table, tuple(ignore), rename, as_log=True)
-    ignore += [name for name in wandb_tables.INTERNAL if name in names and name not in ignore]
-    return _Table(path, names, table, tuple(ignore), rename)
+        return replace(found, as_log=True)
+    internal = (name for name in wandb_tables.INTERNAL if name in names and name not in ignore)
+    return replace(found, ignore=(*ignore, *internal))
 
 
-def _read_tables(
-    loaded: Sequence[_Table], asked: _Asked, shared: Options, seen: dict[str, None], beside: Sequence[Note] = ()
-) -> RunSet:
+def _read_tables(loaded: Sequence[_Table], asked: Options, losses: Losses, paths: Sequence[str]) -> RunSet:
+    """The rows of tables; `paths` are those that were named."""
     files = [file.path for file in loaded]
-    seen |= {name: None for file in loaded for name in file.names}
-    if not asked.partly:
-        refuse_unknown_names([*asked.rename, *asked.ignore], list(seen))
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
     loaded = [file for file in loaded if not (file.journal and not file.table.columns["value"])] or loaded
     frames: list[pl.DataFrame] = []
-    notes = [*(note for file in loaded for note in file.table.notes), *beside]
+    notes = [note for file in loaded for note in file.table.notes]
     read: list[_Table] = []
-    first: RecordError | None = None
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         name = prefix.rstrip("/") or file.path.stem
-        options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
+        options = replace(asked, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
         try:
-            frame, told = _build(file, options, asked.left_out)
+            frame, told = _build(file, options, losses.left_out)
         except RecordError as error:
             if len(loaded) > 1 and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all files would be wrong for most of them.
-                where = " ".join(map(quote, asked.paths))
+                where = " ".join(map(quote, paths))
                 error.options = ()
                 error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
             if str(file.path) not in error.message:
                 error = error.restated(f"{file.path}: {error.message}")
-            first = first or error
-            asked.miss(file.path, error)
+            losses.take(file.path, error)
             continue
         frames.append(frame)
         read.append(file)
         notes += told
-    if first is not None and not frames:
-        raise first
+    if not frames:
+        raise losses.errors[0]
     if len(frames) > 1:
         from isocompute_sdk.ingest.copies import once, repeated
 
@@ -375,11 +312,11 @@ def _read_tables(
         notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
     kept = {str(file.path): frame for frame, file in zip(frames, read, strict=True) if not frame.is_empty()}
     try:
-        return RunSet(join([*kept.values()], [*kept], shared.on_duplicate), notes)
+        return RunSet(join([*kept.values()], [*kept], asked.on_duplicate), notes)
     except RecordError:
-        if asked.left_out is None:
+        if losses.left_out is None:
             raise
-        return RunSet(join(_named_by_file(kept), [*kept], shared.on_duplicate), notes)
+        return RunSet(join(_named_by_file(kept), [*kept], asked.on_duplicate), notes)
 
 
 def _build(file: _Table, options: Options, left_out: dict[str, str] | None) -> tuple[pl.DataFrame, tuple[Note, ...]]:

@@ -13,19 +13,17 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import to_series
-
-if TYPE_CHECKING:
-    pass
 
 TABLE_SUFFIXES: dict[str, str] = {
     ".csv": "csv",
@@ -62,14 +60,19 @@ def is_sealed(path: Path) -> bool:
     return path.name.lower().endswith(SEALED)
 
 
-def open_bytes(path: Path, largest: int | None = None) -> BinaryIO:
+@contextmanager
+def open_bytes(path: Path, largest: int | None = None) -> Generator[BinaryIO]:
     """A regular file for reading bytes.
 
     Raises:
-        RecordError: a pipe or a device, no such file, or one of more than `largest` bytes.
+        RecordError: a pipe or a device, no such file, one of more than `largest` bytes, or one that cannot be read.
     """
     check_input(path, what="a table or a log", largest=largest, error=RecordError)
-    return path.open("rb")
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,30 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
+def chain_notes(path: Path, kept: str, broken: Sequence[int], code: str, offset: int, size: int) -> Iterator[Note]:
+    """On a file that is a chain of records: those that are left out, by their bytes, and where it ends too early.
+
+    Args:
+        path: the file.
+        kept: what was read, in words.
+        broken: where the records begin that are left out.
+        code: `log-cut-off` if it ends inside a record, `log-damaged` if nothing can be read from there on, else empty.
+        offset: the byte at which it does.
+        size: bytes of the file.
+    """
+    if broken:
+        message = (
+            f"{path}: {len(broken)} records are damaged, the first at byte {broken[0]:,}, and are left out; {kept} are "
+            "kept. Copy the file again if you can."
+        )
+        yield Note("log-damaged", "warning", message, {"file": str(path), "records": len(broken)})
+    if code:
+        cut = code == "log-cut-off"
+        why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
+        message = f"{path} {why} at byte {offset:,} of {size:,}; {kept} before it are kept."
+        yield Note(code, "info" if cut else "warning", message, {"file": str(path), "offset": offset, "size": size})
+
+
 def check_size(path: Path | str, columns: int, rows: int) -> None:
     """Raise on a table with more columns or cells than are read."""
     if columns > MAX_COLUMNS:
@@ -124,19 +151,16 @@ def read_text(path: Path, *, largest: int | None = None, longest: int | None = N
     """
     largest = LARGEST_TEXT if largest is None else largest
     content, step = bytearray(), longest or largest
-    try:
-        with open_bytes(path, largest) as file:
-            while len(content) <= largest and (part := file.read(step)):
-                if len(part) == longest and b"\n" not in part:
-                    # A line of twice that length covers a whole piece without a line end.
-                    line = content.count(b"\n") + 1
-                    raise RecordError(
-                        f"{path}:{line}: this line has more than {longest:,} bytes; accepted: at most that many",
-                        "Write one row per line; check that this is a table at all.",
-                    )
-                content += part
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+    with open_bytes(path, largest) as file:
+        while len(content) <= largest and (part := file.read(step)):
+            if len(part) == longest and b"\n" not in part:
+                # A line of twice that length covers a whole piece without a line end.
+                line = content.count(b"\n") + 1
+                raise RecordError(
+                    f"{path}:{line}: this line has more than {longest:,} bytes; accepted: at most that many",
+                    "Write one row per line; check that this is a table at all.",
+                )
+            content += part
     if len(content) > largest:
         raise RecordError(
             f"{path} holds more than {largest:,} bytes of text; accepted: at most that many",
@@ -295,7 +319,7 @@ def _begins(path: Path, pattern: bytes) -> bool:
     try:
         with open_bytes(path) as file:
             return re.match(rb"(\xef\xbb\xbf)?" + pattern, file.read(_BEGINNING)) is not None
-    except OSError:
+    except RecordError:
         return False
 
 
@@ -371,7 +395,7 @@ def first_object(path: Path, longest: int) -> Mapping[str, Any]:
     try:
         with open_bytes(path) as file:
             first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
-    except (OSError, ValueError):
+    except ValueError:
         return {}
     return cast(dict[str, Any], first) if isinstance(first, dict) else {}
 

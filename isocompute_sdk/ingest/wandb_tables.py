@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.attempts import (
 from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.tables import RawTable
-from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields, refuse_clock, to_series
+from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields, numbers_in, refuse_clock, to_series
 from isocompute_sdk.records.rewards import rank
 from isocompute_sdk.records.table import SIZES
 
@@ -104,7 +104,7 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
             run, tag = _owner(path, column, runs)
             values = _floats(table.columns[column])
             # An empty cell was not measured; a cell that says NaN was, and means that something failed.
-            there = _is_number(table.columns[column]) & ~np.isnan(at)
+            there = numbers_in(to_series(tag, table.columns[column])).is_not_null().to_numpy() & ~np.isnan(at)
             measured = np.flatnonzero(there), scalar_series(at[there], values[there])
             series.setdefault(run, {})[rename.get(tag, tag)] = measured
     found = [
@@ -255,21 +255,6 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
     return said
 
 
-def _is_number(values: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where a column of text holds a number, NaN included."""
-    import polars as pl
-
-    text = to_series("column", values).cast(pl.String).str.strip_chars()
-    return text.cast(pl.Float64, strict=False).is_not_null().to_numpy()
-
-
 def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Numbers of a column; what is none, such as an empty cell, is NaN."""
-    import polars as pl
-
-    series = to_series("column", values)
-    if series.dtype == pl.String:
-        series = series.str.strip_chars()
-    elif not series.dtype.is_numeric():
-        return np.full(len(series), np.nan)
-    return series.cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy().astype(np.float64)
+    return numbers_in(to_series("column", values)).fill_null(float("nan")).to_numpy()

@@ -408,16 +408,19 @@ def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) ->
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         return series.cast(pl.Float64)
     if series.dtype == pl.String:
-        text = blank_to_null(series).str.strip_chars()
-        numbers = text.cast(pl.Float64, strict=False)
+        numbers, text = numbers_in(series), blank_to_null(series)
         _refuse(numbers.is_null() & text.is_not_null(), series, column, source, accepted)
         return numbers
     _refuse(series.is_not_null(), series, column, source, accepted)
-    return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
+    return numbers_in(series)
 
 
 def blank_to_null(series: pl.Series) -> pl.Series:
-    """Text without white space around it; cells of nothing else are null."""
+    """Text without white space around it, cells of nothing else null; columns of other kinds as they are."""
+    import polars as pl
+
+    if series.dtype != pl.String:
+        return series
     stripped = series.str.strip_chars()
     return stripped.set(stripped == "", None)
 
@@ -491,6 +494,17 @@ class Options:
     """Put 1 in place of an unknown n or B_p."""
     run_name: str = "run"
     """Name of the only run of a table that says neither its name nor n."""
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Run -> columns that hold for it alone; a table is read as a log then."""
+    step_unit: str | None = None
+    """What the steps of a log of no known framework count."""
+
+    def given(self, run: str) -> dict[str, Any]:
+        """What was said of one run of a log, by columns."""
+        columns = [canonical(name) or name for name in self.constants]
+        check_fields(columns, (*PER_RUN, BATCH.name), "argument")
+        shared = dict(zip(columns, self.constants.values(), strict=True))
+        return {name: value for name, value in {**shared, **self.runs.get(run, {})}.items() if value is not None}
 
     @property
     def columns_set(self) -> list[str]:
@@ -532,11 +546,14 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
     return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
 
 
-def without_blanks(series: pl.Series) -> pl.Series:
-    """A column whose blank cells are null; columns of numbers as they are."""
+def numbers_in(series: pl.Series) -> pl.Series:
+    """The numbers of a column, those in text too, as float64; null where a cell holds none."""
     import polars as pl
 
-    return blank_to_null(series) if series.dtype == pl.String else series
+    if series.dtype != pl.String and not series.dtype.is_numeric():
+        return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
+    text = series.str.strip_chars() if series.dtype == pl.String else series
+    return text.cast(pl.Float64, strict=False)
 
 
 def polars_type(name: str) -> pl.DataType:

@@ -131,13 +131,18 @@ def learning_rate_rule(runs: Sequence[RunInfo] | Sequence[RunSeries], least_batc
         return ""
     if any(run.problems_per_batch is None or not run.context["learning_rate"] for run in known):
         return None
-    rate = np.array([run.context["learning_rate"] for run in known], dtype=float)
-    batch = np.array([run.group_size * (run.problems_per_batch or 1) for run in known], dtype=float)
-    if len(set(batch.tolist())) < least_batches:
-        return None
-    for rule, words in _WORDS.items():
-        if float(np.ptp(np.log(rate / batch ** RULES[rule]))) <= RULE_TOLERANCE:
-            return words
+    rates = [float(run.context["learning_rate"]) for run in known]
+    batches = [run.group_size * (run.problems_per_batch or 1) for run in known]
+    found = _rule(rates, batches, _WORDS) if len(set(batches)) >= least_batches else None
+    return None if found is None else _WORDS[found[0]]
+
+
+def _rule(rates: Sequence[float], batches: Sequence[int], among: Iterable[str]) -> tuple[str, int] | None:
+    """The first of some `RULES` that rates follow, and the place of the run in its middle; None if they follow none."""
+    for rule in among:
+        ratio_R = np.log(np.array(rates) / np.array(batches, dtype=float) ** RULES[rule])
+        if float(np.ptp(ratio_R)) <= RULE_TOLERANCE:
+            return rule, int(np.argsort(ratio_R, kind="stable")[len(ratio_R) // 2])
     return None
 
 
@@ -210,19 +215,15 @@ def learning_rates_of(settings: Sequence[RunSettings], near: tuple[int, int] | N
     known = [one for one in settings if float(one.values.get("learning_rate", 0.0)) > 0.0]
     if not known:
         return None
-    rate_R = np.array([float(one.values["learning_rate"]) for one in known])
-    batch_R = [one.batch for one in known]
-    first = known[0]
-    if len(set(rate_R.tolist())) == 1:
-        rule = "constant" if len(set(batch_R)) > 1 or None in batch_R else None
-        return LearningRates(rule, float(rate_R[0]), first.batch, agree=True)
-    if None not in batch_R and len(set(batch_R)) > 1:
-        batches_R = np.array(batch_R, dtype=float)
-        for rule, power in RULES.items():
-            ratio_R = np.log(rate_R / batches_R**power)
-            if float(np.ptp(ratio_R)) <= RULE_TOLERANCE:
-                middle = int(np.argsort(ratio_R, kind="stable")[len(ratio_R) // 2])
-                return LearningRates(rule, float(rate_R[middle]), batch_R[middle], agree=True)
+    rates = [float(one.values["learning_rate"]) for one in known]
+    batches = [one.batch for one in known if one.batch is not None]
+    if len(set(rates)) == 1:
+        rule = "constant" if len(set(batches)) > 1 or len(batches) < len(known) else None
+        return LearningRates(rule, rates[0], known[0].batch, agree=True)
+    found = _rule(rates, batches, RULES) if len(batches) == len(known) and len(set(batches)) > 1 else None
+    if found is not None:
+        rule, middle = found
+        return LearningRates(rule, rates[middle], batches[middle], agree=True)
     nearest = min(known, key=lambda one: (_octaves(one, near), -one.runs, float(one.values["learning_rate"])))
     same = [one for one in known if _octaves(one, near) == _octaves(nearest, near)]
     rate = float(values_of(same, "learning_rate")[0])

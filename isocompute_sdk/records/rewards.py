@@ -22,12 +22,13 @@ from isocompute_sdk.records.columns import (
     Named,
     Options,
     Source,
+    blank_to_null,
     check_fields,
     known_names,
     misspelt,
+    numbers_in,
     require,
     typed,
-    without_blanks,
     wrong_column,
 )
 
@@ -321,7 +322,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     """
     import polars as pl
 
-    others = {name: without_blanks(series) for name, series in named.others.items()}
+    others = {name: blank_to_null(series) for name, series in named.others.items()}
     extra = {name: series for name, series in others.items() if series.null_count() < len(series)}
     left: list[str] = []
     notes: list[Note] = []
@@ -363,8 +364,7 @@ def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str,
         found[name] = series
         if series.dtype != pl.String and not series.dtype.is_float():
             continue
-        numbers = series.str.strip_chars() if series.dtype == pl.String else series
-        bad = ~numbers.cast(pl.Float64, strict=False).is_finite().fill_null(True)
+        bad = ~numbers_in(series).is_finite().fill_null(True)
         first = bad.arg_max() if bad.any() else None
         if first is not None:
             found[name] = series.set(bad, None)
@@ -384,10 +384,7 @@ def _is_text(series: pl.Series) -> bool:
 
     if series.dtype == pl.String:
         cells = series.drop_nulls().str.strip_chars()
-        return (
-            bool(cells.cast(pl.Float64, strict=False).is_null().all())
-            and not cells.str.contains(r"^[-+]?[\d.,]+\s*%?$").any()
-        )
+        return bool(numbers_in(cells).is_null().all()) and not cells.str.contains(r"^[-+]?[\d.,]+\s*%?$").any()
     return series.dtype == pl.Boolean or series.dtype.is_temporal() or series.dtype.is_nested()
 
 
@@ -499,7 +496,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     slip = misspelt(name)
     if slip is not None:
         raise wrong_column(f"column {written!r} is no known column, but looks like {slip!r}", "", [written], slip)
-    texts = series.dtype == pl.String and series.str.strip_chars().cast(pl.Float64, strict=False).is_null().all()
+    texts = series.dtype == pl.String and numbers_in(series).is_null().all()
     if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(

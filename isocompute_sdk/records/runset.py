@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,19 +29,6 @@ from isocompute_sdk.records.table import KEY, ROW, build, check_on_duplicate, fi
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-
-class ArrowTable(Protocol):
-    """What is read of a `pyarrow.Table`, which has no types of its own."""
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names of the columns."""
-        ...
-
-    def column(self, i: int | str) -> Any:
-        """One column."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -118,7 +105,7 @@ class RunSet:
     @classmethod
     def from_columns(
         cls,
-        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame | ArrowTable,
+        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame | Any,
         *,
         metric: str | None = None,
         eval_set: str | None = None,

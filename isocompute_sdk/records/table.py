@@ -24,12 +24,12 @@ from isocompute_sdk.records.columns import (
     OnDuplicate,
     Options,
     Source,
+    numbers_in,
     polars_type,
     refuse_clock,
     require,
     to_series,
     typed,
-    without_blanks,
     wrong_column,
 )
 from isocompute_sdk.records.rewards import headline, measured_in, to_rows
@@ -106,9 +106,10 @@ def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
     return Note("sizes-unknown", "warning", message, {"runs": list(runs), "columns": list(unknown)})
 
 
-def runs_without_sizes(runs: RunSet) -> list[str]:
-    """Runs that were read without n or B_p."""
-    return [run for note in runs.notes if note.code == "sizes-unknown" for run in note.data["runs"]]
+def runs_without_sizes(runs: RunSet) -> dict[str, list[str]]:
+    """Runs that were read without n or B_p -> what nothing says of them."""
+    unsized = [note.data for note in runs.notes if note.code == "sizes-unknown"]
+    return {run: data["columns"] for data in unsized for run in data["runs"]}
 
 
 SIZES = ("group_size", "problems_per_batch")
@@ -382,11 +383,8 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
             given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
             if name == "group_size" and "run_id" not in given:
                 given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
-    absent = ["group_size"] if "group_size" not in given else []
-    if "step" not in given and "rollouts" not in given:
-        absent.append("rollouts")
-    if absent:
-        _refuse_without(absent, named, options.columns_set)
+    if unknown := [*sizes_unknown(given), *(["rollouts"] if {"step", "rollouts"}.isdisjoint(given) else [])]:
+        _refuse_without(unknown, named)
     if schema.BATCH.name in given:
         _with_problems(given, named.source)
     frame = pl.DataFrame(list(given.values()))
@@ -457,22 +455,17 @@ def _suggested(wanted: str, present: Sequence[str]) -> str | None:
 
 def _may_be(wanted: str, cells: pl.Series) -> bool:
     """Whether a column could be `wanted` by its values: numbers, and for a setting few of them."""
-    import polars as pl
-
-    numbers = without_blanks(cells).cast(pl.Float64, strict=False) if not cells.dtype.is_nested() else cells.clear()
-    numbers = numbers.drop_nulls()
+    numbers = numbers_in(cells).drop_nulls()
     counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
     return len(numbers) > 0 and not (counts and schema.BY_NAME[wanted].per_run)
 
 
 def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
     """The one column of whole numbers from 0 up that mostly grows from row to row; None if there are several."""
-    import polars as pl
-
     found: list[str] = []
     for name, column in cells.items():
-        numbers = without_blanks(column).cast(pl.Float64, strict=False) if not column.dtype.is_nested() else column
-        if column.dtype.is_nested() or numbers.null_count() or not len(numbers) or (numbers % 1 != 0).any():
+        numbers = numbers_in(column)
+        if numbers.null_count() or not len(numbers) or (numbers % 1 != 0).any():
             continue
         growing = int((numbers.diff() > 0).sum())
         if numbers.n_unique() > 2 and (numbers >= 0).all() and 2 * growing >= len(numbers):
@@ -480,16 +473,23 @@ def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection[str]) -> None:
+_WANTED = {
+    "group_size": "group_size (or n)",
+    "rollouts": "rollouts (or C, compute) or step",
+    "problems_per_batch": "problems_per_batch (or bp), without which rollouts cannot be computed from steps",
+}
+
+
+def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     """Raise on columns that a table cannot do without, with the options that would give them."""
     source = named.source
     present = list(source.written.values())
-    wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
     batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
-    unset = {"problems_per_batch", schema.BATCH.name, "rollouts"}.isdisjoint((*named.known, *set_for_all))
-    for name in [*absent, *(["problems_per_batch"] if unset else [])]:
+    # A count of rollouts would do without B_p.
+    absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
+    for name in dict.fromkeys((*absent, *unknown)):
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
         left = [source.written[column] for column, cells in named.others.items() if _may_be(name, cells)]
         left = [column for column in left if column not in renamed]
@@ -520,7 +520,7 @@ def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
         in_shell += " Also name the column of update steps: --rename THEIRS=step."
     raise RecordError(
-        f"no column {' and no column '.join(wanted[name] for name in absent)}; the table has: {', '.join(present)}",
+        f"no column {' and no column '.join(_WANTED[name] for name in absent)}; the table has: {', '.join(present)}",
         f"{hint[0].upper()}{hint[1:]}.",
         options=options,
     ).in_shell(in_shell)

@@ -264,7 +264,7 @@ class Watcher:
             self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
         traces = gather(runs, self.reading["metric"], self.eval_set)
         self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
-        for alert in self.book.due(notes_now(traces, self.planned, runs_without_sizes(runs)), folder, self.least):
+        for alert in self.book.due(notes_now(traces, self.planned, [*runs_without_sizes(runs)]), folder, self.least):
             self._tell(alert)
         self._files[folder], self._runs[folder] = state, len(traces)
 

@@ -39,7 +39,7 @@ def is_console_log(path: Path) -> bool:
         consoles = [one.console for one in formats() if one.console is not None]
         steps = any(one.parse(line) is not None for one in consoles for line in _marked(path, one))
         return steps or (prints_rows(path) and bool(printed_runs(path)))
-    except (OSError, RecordError):
+    except RecordError:
         return False
 
 
@@ -271,6 +271,7 @@ def printed_configurations(path: Path) -> tuple[tuple[Path, dict[str, Any]], ...
 
 
 def _configurations(path: Path) -> Iterator[dict[str, Any]]:
+    """Every one that a console shows, in its order."""
     block, worker, depth = list[str](), "", 0
     for line in _lines(path, leave_out=_STEP_LINE):
         text = _PREFIX.sub("", line)
@@ -283,7 +284,7 @@ def _configurations(path: Path) -> Iterator[dict[str, Any]]:
             depth += text.count("{") - text.count("}")
             if depth <= 0 or len(block) > _MAX_LINES:
                 with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-                    yield from [found] if isinstance(found := ast.literal_eval("\n".join(block)), dict) else []
+                    yield ast.literal_eval("\n".join(block))
                 block, depth = [], 0
         elif _PROGRAMS.search(text) is not None and ("=" in text or "--" in text):
             with suppress(ValueError):
@@ -316,6 +317,6 @@ def prints_rows(path: Path) -> bool:
             while part := file.read(1 << 24):
                 if any(mark in part for mark in _MARKS):
                     return True
-    except (OSError, RecordError):
+    except RecordError:
         return False
     return False

@@ -17,11 +17,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order
-from isocompute_sdk.ingest.tables import open_bytes
-from isocompute_sdk.notes import Note
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order
+from isocompute_sdk.ingest.paths import NothingMeasured
+from isocompute_sdk.ingest.tables import chain_notes, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
@@ -88,11 +87,8 @@ def read_event_file(path: Path, *, only_beginning: bool = False) -> EventFile | 
 
     None if no record is whole.
     """
-    try:
-        with open_bytes(path) as file:
-            return _read(path, file, only_beginning)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+    with open_bytes(path) as file:
+        return _read(path, file, only_beginning)
 
 
 def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
@@ -100,7 +96,7 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
     columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
     plugins: dict[str, str] = {}
     arguments: dict[str, Any] = {}
-    damage = _Damage(path)
+    damage = _Damage()
     started, purge_step = None, None
     for offset, payload, checksum in _records(file, format, damage):
         event = format.parse(payload)
@@ -128,7 +124,8 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    return EventFile(Attempt(path, series, started or 0.0, purge_step, damage.notes(kept)), arguments)
+    notes = tuple(chain_notes(path, f"{kept:,} values", damage.skips, damage.code, damage.offset, damage.size))
+    return EventFile(Attempt(path, series, started or 0.0, purge_step, notes), arguments)
 
 
 def _arguments(event: Any) -> dict[str, Any]:
@@ -169,7 +166,6 @@ def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple
 class _Damage:
     """What was met on the way through one file."""
 
-    path: Path
     skips: list[int] = field(default_factory=list[int])
     """Where records stand that are unreadable, those behind which may be whole."""
     code: str = ""
@@ -180,26 +176,6 @@ class _Damage:
     def ends(self, code: str, offset: int, size: int) -> None:
         """Nothing can be read from `offset` on."""
         self.code, self.offset, self.size = code, offset, size
-
-    def notes(self, kept: int) -> tuple[Note, ...]:
-        """Coded notes; `kept` is the number of values that were read."""
-        notes: list[Note] = []
-        data = {"file": str(self.path), "values_kept": kept}
-        if self.skips:
-            message = (
-                f"{self.path}: {len(self.skips)} records do not match their checksums (the first at byte "
-                f"{self.skips[0]}) and are left out; {kept:,} values are kept. Copy the file again if you can."
-            )
-            notes.append(Note("log-damaged", "warning", message, {**data, "records": len(self.skips)}))
-        if self.code:
-            cut = self.code == "log-cut-off"
-            why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
-            message = (
-                f"{self.path} {why} at byte {self.offset:,} of {self.size:,}; the {kept:,} values before it are kept."
-            )
-            place = {"offset": self.offset, "size": self.size}
-            notes.append(Note(self.code, "info" if cut else "warning", message, {**data, **place}))
-        return tuple(notes)
 
 
 @dataclass(frozen=True)

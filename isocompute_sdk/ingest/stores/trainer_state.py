@@ -41,7 +41,7 @@ def is_state(path: Path) -> bool:
     try:
         with open_bytes(path) as file:
             head = file.read(_BEGINNING)
-    except (OSError, RecordError):
+    except RecordError:
         return False
     if path.suffix == ".jsonl" and head.lstrip().startswith(b"{"):
         first = head.partition(b"\n")[0]
@@ -88,7 +88,7 @@ def _first_row(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             head = file.read(_BEGINNING)
-    except (OSError, RecordError):
+    except RecordError:
         return b""
     found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', head)
     return b"" if found is None else re.sub(rb"\s", b"", found[1])

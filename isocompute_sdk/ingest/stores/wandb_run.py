@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order, scalar_series
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
+from isocompute_sdk.ingest.paths import NothingMeasured
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import open_bytes
+from isocompute_sdk.ingest.tables import chain_notes, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -107,16 +108,15 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
     if not started and TIMESTAMP in columns:
         started = float(columns[TIMESTAMP].value_T[0])
     name = str(found.run.get("name") or run_id)
-    notes = chain.notes(path, found.rows)
+    ends = chain.ends_inside
+    code, kept = "" if ends is None else "log-cut-off", f"{found.rows:,} rows"
+    notes = tuple(chain_notes(path, kept, chain.broken, code, ends or 0, len(content)))
     return WandbRun(path, str(run_id), name, started, columns, found.config, tuple(found.arguments), found.gpus, notes)
 
 
 def _content(path: Path, size: int = -1) -> bytes:
-    try:
-        with open_bytes(path) as file:
-            return file.read(size)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+    with open_bytes(path) as file:
+        return file.read(size)
 
 
 @dataclass
@@ -344,24 +344,6 @@ class _Chain:
             at = begin + length
         if parts:
             self.ends_inside = begun
-
-    def notes(self, path: Path, rows: int) -> tuple[Note, ...]:
-        """Coded notes on what could not be read; `rows` is the number of calls of `log` that were read."""
-        found: list[Note] = []
-        data = {"file": str(path), "rows_kept": rows}
-        if self.broken:
-            message = (
-                f"{path}: {len(self.broken)} records are damaged, the first at byte {self.broken[0]:,}, and are left "
-                f"out; {rows:,} rows are kept. Copy the file again if you can."
-            )
-            found.append(Note("log-damaged", "warning", message, {**data, "records": len(self.broken)}))
-        if self.ends_inside is not None:
-            message = (
-                f"{path} ends inside a record (byte {self.ends_inside:,} of {len(self.content):,}), as when a run is "
-                f"writing or was killed; the {rows:,} rows before it are kept."
-            )
-            found.append(Note("log-cut-off", "info", message, {**data, "offset": self.ends_inside}))
-        return tuple(found)
 
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

@@ -302,7 +302,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "compute is a date": ({**GOOD, "C": np.array(["2026-01-01", "2026-01-02"], "M8[s]")}, {}, ["C (rollouts)", "2026"]),
     "negative step": ({"n": [8], "bp": [32], "step": [-1], "r": [0.1]}, {}, ["row 1", "step", ">= 0"]),
     "no compute": ({"n": [8], "avg@4": [0.1]}, {}, ["rollouts (or C, compute) or step"]),
-    "step without problems": ({"n": [8], "step": [3], "r": [0.1]}, {}, ["row 1", "problems_per_batch=256"]),
+    "step without problems": (
+        {"n": [8], "step": [3], "r": [0.1]},
+        {},
+        ["no column problems_per_batch", "problems_per_batch=..."],
+    ),
     "step and compute disagree": (
         {**GOOD, "step": [1, 2]},
         {},

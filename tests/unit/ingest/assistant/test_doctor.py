@@ -167,3 +167,15 @@ def test_data_without_a_rise_say_so_before_any_number(isocompute: Command, tmp_p
         said = isocompute(command[0], table, *command[1:]).stdout
         assert said.find("no rise seen") >= 0
         assert not re.search(r"\d", said[: said.find("no rise seen")].replace("group 1", "")), said
+
+
+def test_an_unused_column_is_asked_about_and_what_is_known_is_shown(isocompute: Command, tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("run_id,n,prompts,step,avg@4\n" + "".join(f"a,8,32,{i},0.{i}\n" for i in range(6)))
+    (row,) = json.loads(isocompute("status", table, "--json").stdout)["runs"]
+    assert (row["group_size"], row["problems_per_batch"], row["rollouts"]) == (8, None, None)
+    found = diagnose(table)
+    assert found.verdict == "question"
+    assert "--rename prompts=problems_per_batch" in found.next
+    answered = diagnose(table, rename={"prompts": "problems_per_batch"})
+    assert [(one.group_size, one.problems_per_batch) for one in answered.runs] == [("8", "32")]
