@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from isocompute_sdk import upward
+
 if TYPE_CHECKING:
     from isocompute_sdk import ingest as ingest
     from isocompute_sdk import plots as plots
@@ -124,6 +126,9 @@ _HOMES = {
         "load_study",
     ),
 }
+upward.register(read="isocompute_sdk.ingest.reader")  # RunSet.read
+upward.register(launch_script="isocompute_sdk.api")  # Plan.launch_script
+upward.register(measure="isocompute_sdk.timing.measuring")  # Throughput.measure
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("ingest", "plots")
 """Modules that are public themselves: `ingest.propose`, `plots.reward_curves` and the like."""

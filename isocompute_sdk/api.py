@@ -185,7 +185,6 @@ class _Question:
             *chosen,
             *found.notes,
             *confounded(series, self.pool),
-            *measured.notes(),
             *([rule_note(rule)] if rule else []),
             *_on_logs(runs, series),
             *_health(runs, series, metric, self.eval_set, found.notes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,17 +29,17 @@ class Tolerances:
     span: float = 1.0
     """Width of the metric's range."""
 
-    @property
+    @cached_property
     def equal(self) -> float:
         """Rewards this close are equal; a gain below it is not worth a run."""
         return EQUAL * self.span
 
-    @property
+    @cached_property
     def small(self) -> float:
         """Half of that: what may be given up for something else that is wanted, such as a smaller batch."""
         return 0.5 * self.equal
 
-    @property
+    @cached_property
     def nothing(self) -> float:
         """A twentieth of it: noise of averages over draws."""
         return 0.05 * self.equal

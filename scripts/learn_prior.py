@@ -30,9 +30,9 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.fitting.surface.data import PreparedRun, prepare
-from isocompute_sdk.fitting.surface.model import LEARNED_FILE, Prior
-from isocompute_sdk.fitting.surface.posterior import Data, Ensemble, Member
-from isocompute_sdk.fitting.surface.surface import fit_surface
+from isocompute_sdk.fitting.surface.posterior import Data, Ensemble, Member, fit_surface
+from isocompute_sdk.fitting.surface.prior import Prior
+from isocompute_sdk.fitting.surface.surface import LEARNED_FILE
 from isocompute_sdk.laws.sweeps import RecordedSweep
 from isocompute_sdk.records import RunSet
 
@@ -100,7 +100,7 @@ class Fitted:
         """Expected log density of the surface under a prior."""
         total, layout, end = 0.0, self.data.layout, float(self.data.log_compute_RJ.max())
         for kind in range(len(prior.kinds)):
-            rows, wanted = layout.prior_rows(prior, end, self.data.base, kind)
+            rows, wanted = prior.rows(layout, end, self.data.base, kind)
             precision = rows.T @ rows
             least = float(np.sum((rows @ np.linalg.lstsq(rows, wanted)[0] - wanted) ** 2))
             scale = float(np.linalg.slogdet(precision)[1]) / 2 + least / 2

@@ -69,7 +69,7 @@ def mutant(path: Path, position: int) -> tuple[str, str]:
 
 
 def nearest(path: Path) -> list[str]:
-    """The folders or files of tests that mirror a source file; empty where there is none."""
+    """Tests of a source file: the folder or file of the same name below tests. Empty if neither exists."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[0] == "backends":
         choices = sorted((ROOT / "tests/backends").glob(f"{parts[1].removeprefix('isocompute_')}*"))

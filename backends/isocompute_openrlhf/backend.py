@@ -17,7 +17,7 @@ from isocompute_openrlhf.flags import (
 )
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
+from isocompute_sdk.training.backend import BackendInfo
 from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.framework import Flag, FrameworkBackend, Place, Section
 from isocompute_sdk.training.rendering import sh
@@ -60,12 +60,6 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
     SAME = ("options.zero_stage", "options.chat_template", "nodes", "gpus")
     MISREAD_IN_PATHS = MISREAD_IN_PATHS
     PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "supervise.py")
-
-    def needs(self, run: RunSpec) -> Needs:
-        """The GPUs of one node."""
-        case = self.case(run)
-        source = "hardware.gpus" if case.options.gpus_per_node is None else "options.gpus_per_node"
-        return ray_needs(case.gpus_per_node, case.nodes, source)
 
     def sections(self, run: RunSpec) -> tuple[Section, ...]:
         """All flags of an accepted run; a switch that is off is left out."""

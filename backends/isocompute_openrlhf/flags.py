@@ -83,9 +83,7 @@ class OpenRLHFOptions(FrameworkOptions):
     )
 
     nodes: Count | None = None
-    """Machines. None: 1 up to 8 GPUs, else 8 GPUs each."""
-    gpus_per_node: Count | None = None
-    """GPUs per machine. None: `hardware.gpus` divided by the machines."""
+    """Machines; `hardware.gpus` is the GPUs of all of them. None: 1 up to 8 GPUs, else 8 GPUs each."""
     tensor_parallel: Count = 1
     """GPUs per vLLM engine; must divide the model's attention heads."""
     zero_stage: Annotated[int, Number(whole=True, ge=2, le=3)] = 3
@@ -123,26 +121,6 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
     """A run with its placement and what else OpenRLHF's flags derive from it."""
 
     framework: ClassVar[str] = "OpenRLHF"
-
-    @property
-    def nodes(self) -> int:
-        """Machines: as in the options, else as many as the GPUs per machine need."""
-        each, stated = self.options.gpus_per_node, self.options.nodes
-        counts = self.run.hardware.gpu_counts
-        if each is None or stated is not None:
-            return super().nodes
-        return counts[0] // each if len(counts) == 1 and counts != (1,) and counts[0] % each == 0 else 1
-
-    @property
-    def gpus_per_node(self) -> int:
-        """GPUs per machine: as in the options, else an equal part of `hardware.gpus`."""
-        return self.options.gpus_per_node or super().gpus // self.nodes
-
-    @property
-    def gpus(self) -> int:
-        """GPUs in total, which is also the number of data-parallel trainer processes."""
-        each = self.options.gpus_per_node
-        return super().gpus if each is None else each * self.nodes
 
     @property
     def engines(self) -> int:
@@ -365,20 +343,6 @@ def length_flags(case: OpenRLHFCase) -> tuple[Flag, Flag]:
     return Flag("data.max_samples", rows, "plan"), Flag("train.num_episodes", -(-case.rows // rows), "plan")
 
 
-def _placement(case: OpenRLHFCase) -> Iterator[Note]:
-    """Refusals of GPUs that do not fill machines, or that options and `hardware.gpus` count differently."""
-    counts, each = case.run.hardware.gpu_counts, case.options.gpus_per_node
-    if each is None:
-        yield from checks.several_gpu_counts(case, "Name it with the options nodes and gpus_per_node.")
-        yield from checks.gpus_fill_nodes(case)
-    elif counts != (1,) and case.gpus not in counts:  # 1 is the default, so that the options may alone say more
-        message = (
-            f"options nodes = {case.nodes} and gpus_per_node = {each} give {case.gpus} GPUs; hardware.gpus says "
-            f"{', '.join(map(str, counts))}. Change one of them."
-        )
-        yield unsupported("options.gpus_per_node", message, options=case.gpus, hardware=list(counts))
-
-
 def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
     """What checkpoints are kept."""
     options, interval = case.options, case.save_every
@@ -430,7 +394,8 @@ def _paths(case: OpenRLHFCase) -> Iterator[Note]:
 
 
 CHECKS: tuple[Check[OpenRLHFCase], ...] = (
-    _placement,
+    checks.several_gpu_counts,
+    checks.gpus_fill_nodes,
     checks.tensor_parallel,
     # Otherwise ranks get unequal work, for which the others would wait forever.
     lambda c: checks.batch_not_divisible(c.run, c.gpus),

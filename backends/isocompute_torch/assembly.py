@@ -120,7 +120,6 @@ def _learner(configuration: Configuration, policy: Policy, token_budget: int) ->
         run.group_size,
         reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
         value_model=load_value_model(run.model, device, dtype) if ppo else None,
-        n_train=options.n_train,
         token_budget=token_budget,
         merge=options.merge_duplicates,
         checkpointing=checkpoints(options, device),

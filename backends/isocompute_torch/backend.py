@@ -40,16 +40,6 @@ def _vllm(case: TorchCase) -> Iterator[Note]:
 
 
 CHECKS: tuple[Check[TorchCase], ...] = (
-    Rule[TorchCase](
-        "options.n_train",
-        lambda c: c.options.n_train is not None and c.options.n_train > c.run.group_size,
-        "n_train = {options.n_train} rollouts of a group of {run.group_size}. Use at most group_size.",
-    ),
-    Rule[TorchCase](
-        "options.n_train",
-        lambda c: c.options.n_train is not None and c.ppo,
-        "n_train with ppo: PPO's baseline is its value model. Remove n_train, or use grpo or cispo.",
-    ),
     _vllm,
     Rule[TorchCase](
         "hardware.gpus",

@@ -88,8 +88,6 @@ class TorchOptions(Spec):
     stop: Stop | None = None
     """Text that ends a response, such as a line break; the response keeps it. Several as a JSON list:
     `'["\\n", "."]'`. None: only the model's end token ends a response."""
-    n_train: Count | None = None
-    """Decoupled baseline: rollouts per problem with a gradient; mean and standard deviation use all n. None: all n."""
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run."""
     keep_state: Flag = False

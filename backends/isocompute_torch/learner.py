@@ -199,7 +199,6 @@ class Learner:
         group_size: rollouts per problem, n.
         reference: the frozen base model; needed with a KL term.
         value_model: needed for PPO.
-        n_train: rollouts per problem that enter the gradient; None for all.
         token_budget: most tokens in one forward and backward pass; halved after an out-of-memory error.
         checkpointing: compute layers again in the backward pass instead of keeping their activations.
         merge: treat equal rollouts as one with a weight, and read shared prefixes once.
@@ -213,7 +212,6 @@ class Learner:
         *,
         reference: Policy | None = None,
         value_model: ValueModel | None = None,
-        n_train: int | None = None,
         token_budget: int = 8_192,
         merge: bool = True,
         checkpointing: bool = False,
@@ -223,7 +221,6 @@ class Learner:
         self.group_size = group_size
         self.reference = reference
         self.value_model = value_model
-        self.n_train = n_train
         self.token_budget = token_budget
         self.merge = merge
         self.checkpointing = checkpointing
@@ -350,7 +347,6 @@ class Learner:
             normalize=recipe.normalize_advantage,
             std_epsilon=recipe.std_epsilon,
             penalty_R=penalty_R,
-            n_train=self.n_train,
         )
         policy = self._mean(rows, advantages, recipe.zero_variance_filter_policy)
         kl = self._mean(rows, advantages, recipe.zero_variance_filter_kl)

@@ -122,7 +122,7 @@ class GroupAdvantages:
     advantage_R: Tensor
     """Advantage of each response in the rewards' dtype; 0 without a reward and in zero-variance groups."""
     train_R: Tensor
-    """True for rollouts with a gradient: they have a reward, and a decoupled baseline selected them."""
+    """True for rollouts with a gradient: they have a reward."""
     zero_variance_R: Tensor
     """True for the rollouts of groups whose known rewards are all equal: no policy signal (GRPO, CISPO)."""
     zero_variance_share: float
@@ -148,14 +148,11 @@ def group_advantages(
     normalize: bool = True,
     std_epsilon: float = 1e-6,
     penalty_R: Tensor | None = None,
-    n_train: int | None = None,
 ) -> GroupAdvantages:
     """A_i = (r_i - mean(r)) / (std(r) + epsilon) within each group, or r_i - mean(r); arXiv 2402.03300, section 4.1.2.
 
     std is the unbiased one (divisor n - 1), as in TRL and veRL; the paper on GRPO does not specify it.
-    The decoupled baseline (paper, appendix G) takes mean and std from all `group_size` = n_est rollouts of a
-    group and trains on `n_train` of them: the first with a reward, which is a random choice, since the
-    rollouts of a group are exchangeable. Statistics are computed in float64.
+    Statistics are computed in float64.
 
     Args:
         reward_R: rewards, shape (R,), the rollouts of a group contiguous; NaN where the reward function failed.
@@ -164,7 +161,6 @@ def group_advantages(
         std_epsilon: added to the standard deviation, in units of reward.
         penalty_R: subtracted from the rewards before the statistics (a KL penalty in the reward). Zero variance
             is judged on the rewards without it.
-        n_train: rollouts per group with a gradient; None for all.
     """
     if group_size < 1 or reward_R.ndim != 1 or reward_R.shape[0] % group_size:
         raise SpecError(
@@ -175,11 +171,10 @@ def group_advantages(
     reward_PN = reward_R.detach().to(torch.float64).view(-1, group_size)
     known_PN = ~reward_PN.isnan()
     shaped_PN = reward_PN if penalty_R is None else reward_PN - penalty_R.detach().to(torch.float64).view_as(reward_PN)
-    train_PN = known_PN if n_train is None else known_PN & (known_PN.cumsum(-1) <= n_train)
     flat_P, measured_P = _all_equal(reward_PN, known_PN), known_PN.any(-1)
     return GroupAdvantages(
         advantage_R=_standardised(shaped_PN, known_PN, normalize, std_epsilon).flatten().to(reward_R.dtype),
-        train_R=train_PN.flatten(),
+        train_R=known_PN.flatten(),
         zero_variance_R=flat_P.repeat_interleave(group_size),
         zero_variance_share=int(flat_P.sum()) / max(int(measured_P.sum()), 1),
     )

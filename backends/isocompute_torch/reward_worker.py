@@ -29,22 +29,13 @@ class CallTimeout(BaseException):
 
 
 def load_target(target: str, calls: Any) -> Callable[..., Any]:
-    """The function named by `file.py`, `file.py:function` or `module:function`."""
+    """The function named by `file.py` or `file.py:function`."""
     source, separator, name = target.rpartition(":")
     if not separator or Path(target).is_file():
         source, name = target, ""
-    if source.endswith(".py"):
-        if not Path(source).is_file():
-            raise calls.RewardFileError(f"no reward file {source!r} in {str(Path.cwd())!r}")
-        return calls.load_function(Path(source).resolve(), name or None)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(source)
-    except ModuleNotFoundError as error:
-        raise calls.RewardFileError(f"{error}; accepted: file.py, file.py:function or module:function") from error
-    except (Exception, SystemExit) as error:
-        raise calls.RewardFileError(f"the module {source} does not import: {calls.described(error)}") from error
-    return calls.function_in(module, source, name or None)
+    if not Path(source).is_file():
+        raise calls.RewardFileError(f"no reward file {source!r} in {str(Path.cwd())!r}")
+    return calls.load_function(Path(source).resolve(), name or None)
 
 
 def scored(function: Callable[..., Any], call: tuple[str, str, Any], seconds: float, calls: Any) -> Reply:

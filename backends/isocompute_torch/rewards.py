@@ -66,7 +66,7 @@ class RewardFunction:
     """A user's reward function, called as reward(prompt, response, answer) -> float.
 
     Args:
-        target: `file.py` (its function `reward`), `file.py:function` or `module:function`.
+        target: `file.py` (its function `reward`) or `file.py:function`.
         timeout_seconds: time limit of one call.
 
     Raises:
@@ -151,7 +151,7 @@ class RewardFunction:
             reason = "loading it ended the process or took too long" if refusal is None else refusal
             raise InputError(
                 f"reward {self.target!r}: {reason}",
-                "Give data.reward as file.py, file.py:function or module:function, relative to the current folder.",
+                "Give data.reward as file.py or file.py:function, relative to the current folder.",
             )
 
     def _send(self, message: object) -> None:

@@ -19,7 +19,7 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Number
 from isocompute_sdk.specs.base import Flag as Switch
 from isocompute_sdk.training import FrameworkOptions, checks
-from isocompute_sdk.training.backend import BackendInfo, Needs, ray_needs
+from isocompute_sdk.training.backend import BackendInfo
 from isocompute_sdk.training.checks import unsupported
 from isocompute_sdk.training.framework import (
     MODEL,
@@ -394,11 +394,6 @@ class VeRLBackend(FrameworkBackend[VeRLCase]):
     # A sharded checkpoint loads only with the same number.
     SAME = ("nodes", "gpus")
     PROGRAMS = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py", "keep_best.py")
-
-    def needs(self, run: RunSpec) -> Needs:
-        """The GPUs of one node."""
-        case = self.case(run)
-        return ray_needs(case.gpus_per_node, case.nodes, "hardware.gpus")
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""

@@ -4,10 +4,8 @@ A logged step is one batch of B_p prompts and n samples each; ppo_mini_batch_siz
 updates. The file log is emptied at every start, so that what came before a resume is lost there; event files keep every
 attempt.
 
-In the folder of our launch script logs/attempt-N.jsonl is what start N logged, validation/N/<step>.jsonl holds one
-validation response a line. avg@k, best@k and worst@k are computed from these, exactly; veRL's own best@k and worst@k,
-which are bootstrapped with replacement, are left out. A dump that lacks responses, or does not give veRL's own mean, is
-not used: then only that mean is, with a note.
+In the folder of our launch script logs/attempt-N.jsonl is what start N logged. veRL draws its best@k and worst@k by a
+bootstrap with replacement, which their names say; the responses that it dumps are not read.
 """
 
 from __future__ import annotations
@@ -22,54 +20,26 @@ from typing import Any, cast
 import numpy as np
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import (
-    Attempt,
-    ExactMetrics,
-    RunLog,
-    ScalarSeries,
-    numeric,
-    one_per_step,
-    with_exact,
-)
-from isocompute_sdk.ingest.formats.log_format import (
-    BOOTSTRAP,
-    NUMBER,
-    Console,
-    LogFormat,
-    Measure,
-    Printed,
-    RunFolder,
-    Tag,
-    validation,
-)
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, numeric, one_per_step
+from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
 from isocompute_sdk.training.framework import REQUEST, request_document
-from isocompute_verl.files import FILE_LOG, MEAN, dumped_rewards, looks_like_dump, read_attempts
+from isocompute_verl.files import FILE_LOG, looks_like_dump, read_attempts
 
 REQUEST_DOCUMENT = request_document("verl")
-RUN_FILES = ("logs/attempt-*.jsonl", "validation/*/*.jsonl")
+RUN_FILES = ("logs/attempt-*.jsonl",)
 
 
 def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
     run, form = REQUEST_DOCUMENT.load(folder / REQUEST).run, load("verl")
-    exact = ExactMetrics()
-    attempts: list[Attempt] = []
-    for number in starts(folder):
-        path = log_of(folder, number)
-        for attempt in read_attempts(path) if path.stat().st_size else ():
-            known = form.meanings(tuple(attempt.series))
-            drawn = {tag for tag, meaning in known.items() if meaning.metric.endswith(BOOTSTRAP)}
-            logged = {tag: series for tag, series in attempt.series.items() if tag not in drawn}
-            own = replace(attempt, series=logged, number=number)
-            dumps = folder / "validation" / str(number)
-            attempts.append(with_exact(own, _evaluations(dumps, own, run.evaluation.samples, exact)))
-    notes = (*(note for one in attempts for note in one.notes), *exact.notes(run.run_id))
+    logs = (log_of(folder, number) for number in starts(folder))
+    attempts = tuple(one for path in logs if path.stat().st_size for one in read_attempts(path))
+    notes = tuple(note for one in attempts for note in one.notes)
     gpus = max(run.hardware.gpu_counts)
-    said = dict(run.context())
-    return RunLog(run.run_id, folder, "verl", tuple(attempts), notes, said, known_format=form, gpus=gpus)
+    return RunLog(run.run_id, folder, "verl", attempts, notes, dict(run.context()), known_format=form, gpus=gpus)
 
 
 def starts(run: Path) -> list[int]:
@@ -80,22 +50,6 @@ def starts(run: Path) -> list[int]:
 def log_of(run: Path, start: int) -> Path:
     """The log of one start."""
     return run / "logs" / f"attempt-{start}.jsonl"
-
-
-def _evaluations(folder: Path, attempt: Attempt, samples: int, exact: ExactMetrics) -> dict[int, dict[Measure, float]]:
-    """Step -> exact metrics of the evaluations that an attempt logged."""
-    means: dict[tuple[int, str], float] = {}
-    for tag, series in attempt.series.items():
-        match = MEAN.fullmatch(tag)
-        if match is not None and int(match["k"]) == samples:
-            for step, mean in zip(series.step_T.tolist(), series.value_T.tolist(), strict=True):
-                means.setdefault((int(step), match["set"]), mean)
-    found: dict[int, dict[Measure, float]] = {}
-    for (step, name), mean in means.items():
-        rewards_PN = dumped_rewards(folder / f"{step}.jsonl", samples)
-        if values := exact.of(step, name, rewards_PN, {f"avg@{samples}": mean}):
-            found.setdefault(step, {}).update(values)
-    return found
 
 
 def progress_of(run: Path) -> Progress | None:

@@ -40,7 +40,8 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import passport
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface, surface_curves
+from isocompute_sdk.fitting.surface.posterior import fit_surface
+from isocompute_sdk.fitting.surface.surface import Surface, surface_curves
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.families import PROCESSES, draw_design, draw_process, draw_truth

@@ -37,8 +37,9 @@ from isocompute_sdk.fitting.least_squares import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.fitting.surface import data, posterior, surface
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.model import LEARNED, UNIT_SHAPES, Prior
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.posterior import fit_surface
+from isocompute_sdk.fitting.surface.prior import Prior
+from isocompute_sdk.fitting.surface.surface import LEARNED, UNIT_SHAPES, Surface
 from isocompute_simulator import draw_scenario
 
 DRAWS = 200

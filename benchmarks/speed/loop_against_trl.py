@@ -79,7 +79,7 @@ def measure(mode: str, task: Path, folder: Path, options: argparse.Namespace) ->
         arguments = ["our_loop.py", str(folder), str(options.warm_up)]
     worker, *rest = arguments
     root = options.before.resolve() if mode == "before" else ROOT
-    printed = start([str(Path(__file__).with_name(worker)), *rest], task, root)
+    printed = start([str(root / "benchmarks" / "speed" / worker), *rest], task, root)
     return json.loads(printed.splitlines()[-1])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from generate.markdown import code, prose, table
 from isocompute_sdk.fitting import allocation
 from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Shape
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES
 from isocompute_sdk.laws.catalogue import CATALOGUE, MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES, find_published
 
 UNITS = {"log10_rollouts": "rollouts", "log10_tokens": "tokens", "update_steps": "update steps"}

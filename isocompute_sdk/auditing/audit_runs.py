@@ -42,7 +42,6 @@ ABOVE = 4.0
 PER_OCTAVE = 8
 
 CARRIED = (
-    "avg-at-another-k",
     "backtest-missed",
     "base-reward-unmeasured",
     "group-size-confounded",
@@ -203,7 +202,9 @@ def _decided(fits: Fits) -> Plan | None:
 def _sentence(fits: Fits, plan: Plan | None) -> str:
     if len(fits.group_sizes) == 1:
         return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
-    return "no n can be compared" if plan is None else f"at {short(plan.rollouts)} rollouts {plan.verdict.sentence}"
+    return (
+        "no n can be compared" if plan is None else f"at {short(plan.budget.amount)} rollouts {plan.verdict.sentence}"
+    )
 
 
 def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:

@@ -28,7 +28,7 @@ from isocompute_sdk.auditing.grouping import choose_measure
 from isocompute_sdk.errors import FitError, IsoComputeError, RecordError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.model import LEARNED
+from isocompute_sdk.fitting.surface.surface import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.planning import Planner

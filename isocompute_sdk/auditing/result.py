@@ -14,7 +14,7 @@ from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import listed, short
 from isocompute_sdk.planning.plan import Alternative, Verdict
 
 _SAVED_INTERVAL = {
@@ -31,6 +31,8 @@ Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
 COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
 """Columns of the table of runs."""
+MAX_LEFT_OUT = 6
+"""Runs and files named for each reason for which they were left out."""
 ALWAYS = ("model", "train_data", "n_problems")
 """Context fields that the title of a group always shows."""
 STANDINGS: dict[Standing, str] = {
@@ -214,7 +216,10 @@ class Audit(Saved):
         if self.apart:
             lines += ["Not compared:", *(f"  {line}" for line in self.apart)]
         if self.left_out:
-            lines += ["Left out:", *(f"  {name}: {why}" for name, why in self.left_out.items())]
+            by_reason: dict[str, list[str]] = {}
+            for name, why in self.left_out.items():
+                by_reason.setdefault(why, []).append(name)
+            lines += ["Left out:", *(f"  {listed(names, MAX_LEFT_OUT)}: {why}" for why, names in by_reason.items())]
         runs = [run for group in self.groups for run in group.runs]
         if any(run.expected is not None for run in runs):
             lines.append(

@@ -29,6 +29,7 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.pilot import DesignedPilot
 from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
 from isocompute_sdk.campaigns.scorecard import Comparison, compare
+from isocompute_sdk.campaigns.study_runs import StudyRuns
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
@@ -37,12 +38,11 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import Plan, PlanComparison, Planner
 from isocompute_sdk.planning.comparing import Configuration
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, Throughput, dump_spec
+from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, dump_spec
 from isocompute_sdk.specs.run import batch_refusal
 from isocompute_sdk.training import registry
-from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folder
+from isocompute_sdk.training.backend import Backend, follow, needs_of
 
 Stage = Literal["pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
@@ -140,22 +140,22 @@ class Campaign:
         return self.origin / self.study.output_dir / self.study.name
 
     @property
+    def study_runs(self) -> StudyRuns:
+        """Where the runs lie, what they cost, and how they are fitted."""
+        return StudyRuns(self.study, self._backend(), self.origin, self.metric, self.eval_set, self.fit_options)
+
+    @property
     def designed(self) -> DesignedPilot | None:
         """The pilot whose runs are chosen while it goes on; None if they are those of the sweep."""
         pilot = self.study.designed
         if pilot is None:
             return None
         return DesignedPilot(
-            self.study,
+            self.study_runs,
             pilot,
             self.root,
-            self.origin,
-            self._backend(),
             pilot.slots if pilot.slots is not None else self._slots(),
-            self.metric,
             train=lambda runs: self._carry_out("pilot", runs),
-            records=self._records,
-            fit=lambda runs: self._fit(self._chosen_metric(runs)),
             tell=self.on_decision or (lambda _: None),
         )
 
@@ -176,8 +176,7 @@ class Campaign:
         Raises:
             PlanError: a configuration that the fit cannot predict.
         """
-        plan, designed = self.allocate(), self.designed
-        planner = self._planner(self.fit()) if designed is None else designed.planner(self.fit(), designed.decisions())
+        plan, planner = self.allocate(), self._planner(self.fit())
         paid = float((plan.budget.spent or {}).get("pilot", 0.0))
         return planner.compare(today, plan.budget, plan=plan, pilot_cost=paid)
 
@@ -208,10 +207,7 @@ class Campaign:
         return designed.runs(designed.decisions())
 
     def _folders(self) -> tuple[Path, ...]:
-        return tuple(map(self._place, self.runs()))
-
-    def _place(self, run: RunSpec) -> Path:
-        return self.origin / run_folder(run)
+        return tuple(map(self.study_runs.place, self.runs()))
 
     def sweep(self) -> RunSet:
         """Train the unfinished runs of the sweep, or carry out the designed pilot, and return all their measurements.
@@ -223,8 +219,7 @@ class Campaign:
         designed = self.designed
         if designed is None:
             return self._train("sweep", self.study.expand())
-        kept = [run for run in designed.carry_out() if not store.read_abandoned(self._place(run))]
-        return self._chosen_metric(self._records(kept))
+        return self.study_runs.records(self.study_runs.kept(designed.carry_out()))
 
     def fit(self) -> Fits:
         """Fit the sweep."""
@@ -234,15 +229,9 @@ class Campaign:
             return Fits.load(path)
         runs = self.sweep()
         self._tell("fit")
-        fits = self._fit(runs)
+        fits = self.study_runs.fit(runs)
         fits.save(path)
         return fits
-
-    def _fit(self, runs: RunSet) -> Fits:
-        # All runs follow the study's recipe, also where too few batches show its learning rate's rule.
-        swept = self.study.sweep is not None and self.study.sweep.learning_rate_anchor is not None
-        pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
-        return api.fit(runs, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
     def allocate(self) -> Plan:
         """Plan the study's budget from the fit."""
@@ -254,17 +243,18 @@ class Campaign:
         self._tell("allocate")
         if designed is not None:
             plan = designed.plan(fits, self.plan_options)
-            plan.save(path)
-            return plan
-        planner = self._planner(fits)
-        # __post_init__ refuses a study without a budget.
-        budget = study.budget if study.budget is not None else 0
-        plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
+        else:
+            # __post_init__ refuses a study without a budget.
+            budget = study.budget if study.budget is not None else 0
+            plan = self._planner(fits).allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
 
     def _planner(self, fits: Fits) -> Planner:
-        return Planner.for_study(fits, self.study, self._throughput())
+        designed = self.designed
+        return self.study_runs.planner(
+            fits, self.study.expand() if designed is None else designed.runs(designed.decisions())
+        )
 
     def planned_run(self) -> RunSpec:
         """The run of the plan, with a seed that no other run has, or a pilot run that it continues."""
@@ -278,7 +268,7 @@ class Campaign:
 
     def _is_free(self, run: RunSpec) -> bool:
         """Whether the folder of a run is that run's, or holds nothing."""
-        folder = self._place(run)
+        folder = self.study_runs.place(run)
         earlier = store.read_spec(folder) if folder.is_dir() else None
         return earlier is None or store.another(earlier, run) is None
 
@@ -332,18 +322,10 @@ class Campaign:
         if designed is None:
             refitted = api.refit(fits, runs)
         else:
-            kept = [run for run in designed.runs(designed.decisions()) if not store.read_abandoned(self._place(run))]
-            refitted = self._fit(self._chosen_metric(self._records(kept)))
+            kept = self.study_runs.kept(designed.runs(designed.decisions()))
+            refitted = self.study_runs.fit(self.study_runs.records(kept))
         refitted.save(path)
         return refitted
-
-    def _throughput(self) -> Throughput | None:
-        """The study's throughput; for a budget in time without one, measured from the sweep's logs."""
-        study = self.study
-        if study.throughput is not None or study.budget is None or not study.budget.timed:
-            return study.throughput
-        runs = [run for run in study.expand() if not store.read_abandoned(self._place(run))]
-        return Throughput.measure(self._records(runs), gpus=max(study.hardware.gpu_counts))
 
     def _open(self) -> None:
         """Write the settings into the folder; refuse a folder with other settings or other results."""
@@ -391,7 +373,7 @@ class Campaign:
         CAMPAIGN.save(self.root / SETTINGS, now)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
-        return self._chosen_metric(self._records(self._carry_out(stage, runs)))
+        return self.study_runs.records(self._carry_out(stage, runs))
 
     def _carry_out(self, stage: Stage, runs: Sequence[RunSpec]) -> list[RunSpec]:
         """Train runs; returns those that were not given up."""
@@ -405,16 +387,13 @@ class Campaign:
             study.supervision,
         )
         kept = [run for run, result in zip(runs, results, strict=True) if not result.reason]
-        healthy = health_of(backend, [self._place(run) for run in kept])
+        healthy = health_of(backend, map(self.study_runs.place, kept))
         if len(learned_nothing(healthy)) == len(kept):
             raise BackendError(
                 f"all {len(kept)} runs of the stage {stage!r} have learned nothing: {healthy.notes[0].message}",
                 "Change the study, and start it in another folder.",
             )
         return kept
-
-    def _chosen_metric(self, found: RunSet) -> RunSet:
-        return with_leading(found, self.metric, self.eval_set)
 
     def _engine(self) -> Executor:
         return executors.load(self.executor if self.executor is not None else self.study.executor)
@@ -435,12 +414,6 @@ class Campaign:
 
     def _backend(self) -> Backend:
         return self.backend if self.backend is not None else registry.load(self.study.backend)
-
-    def _records(self, runs: Sequence[RunSpec]) -> RunSet:
-        """All measurements of these runs, read by their backend."""
-        backend = self._backend()
-        first, *others = (backend.read_records(self._place(run)) for run in runs)
-        return first.concat(*others)
 
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:
         if self.watch is not None:

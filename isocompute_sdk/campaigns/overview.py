@@ -8,22 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
-from isocompute_sdk.campaigns.carrying_out import Cost, run_cost
+from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
 from isocompute_sdk.campaigns.pilot import Decision, read_decisions, share_of_plan
+from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Study
 from isocompute_sdk.timing.spending import seconds_left, spending
 from isocompute_sdk.training import registry
-from isocompute_sdk.training.backend import Backend, follow
+from isocompute_sdk.training.backend import follow
 
 HELD = 0.8
 """Probability that the set of the best n holds."""
@@ -86,10 +85,10 @@ def overview(folder: Path) -> Overview | None:
         places = store.find_runs(folder)
     except IsoComputeError:
         places = ()
-    backend = registry.load(study.backend)
-    statuses = tuple(follow(backend, place).status() for place in places)
+    runs = _runs_of(study)
+    statuses = tuple(follow(runs.backend, place).status() for place in places)
     taken = read_decisions(folder) if study.designed is not None else None
-    kinds = _by_kind(study, statuses, backend, taken)
+    kinds = _by_kind(runs, statuses, taken)
     left, budget = None, study.budget
     if budget is not None:
         counted = [kinds["plan"]]
@@ -141,26 +140,21 @@ def _best(fits: Fits, study: Study) -> BestSoFar | None:
 
 
 def _fitted(folder: Path, study: Study) -> Fits:
-    backend, metric = registry.load(study.backend), f"avg@{study.evaluation.samples}"
-    specs = {place: store.read_spec(place) for place in store.find_runs(folder)}
+    runs, specs = _runs_of(study), {place: store.read_spec(place) for place in store.find_runs(folder)}
     own = [place for place, spec in specs.items() if spec is not None and spec.recipe == study.recipe]
-    found: list[RunSet] = []
-    for place in own:
-        try:
-            found.append(backend.read_records(place))
-        except IsoComputeError:
-            continue
-    runs = found[0].concat(*found[1:]) if found else RunSet.from_columns({})
-    return api.fit(with_leading(runs, metric, "validation"), metric, "validation", pool=("learning_rate",))
+    found = [records for records in (records_of(runs.backend, place) for place in own) if records is not None]
+    return runs.fit(runs.leading(found[0].concat(*found[1:]) if found else RunSet.from_columns({})))
 
 
-def _by_kind(
-    study: Study, statuses: Sequence[RunStatus], backend: Backend, taken: Sequence[Decision] | None
-) -> dict[str, Cost]:
+def _runs_of(study: Study) -> StudyRuns:
+    """The runs of a study as `isocompute run` carries them out in the current folder."""
+    return StudyRuns(study, registry.load(study.backend), Path.cwd(), f"avg@{study.evaluation.samples}")
+
+
+def _by_kind(runs: StudyRuns, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None) -> dict[str, Cost]:
     kinds = {"pilot": Cost(), "plan": Cost(), "evaluation": Cost()}
-    timed = study.budget is not None and study.budget.timed
     for status in statuses:
-        training, evaluation = run_cost(status, backend, study.throughput, study.hardware, cpu_counts=timed)
+        training, evaluation = runs.costs(status)
         of_plan = float(status.run_id.startswith("plan-"))
         # A pilot run may go on as the plan.
         share = of_plan if taken is None else share_of_plan(taken, status.run_id)

@@ -15,22 +15,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from isocompute_sdk.campaigns.carrying_out import cost_of
+from isocompute_sdk.campaigns.study_runs import StudyRuns
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.next_runs import PILOT_SHARES as SHARES
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
-from isocompute_sdk.planning.pilot import SHARES
 from isocompute_sdk.planning.trials import LOOKS, prospects
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
+from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study
 from isocompute_sdk.specs.study import Pilot
 from isocompute_sdk.tolerances import MIN_UPDATES
-from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder, speed_options_of
+from isocompute_sdk.training.backend import extends_runs, follow, speed_options_of
 
 FOLDER = "decisions"
 MIN_REST = 0.03
@@ -150,23 +149,27 @@ def share_of_plan(taken: Sequence[Decision], run_id: str) -> float:
 class DesignedPilot:
     """The pilot of one campaign."""
 
-    study: Study
+    own: StudyRuns
+    """Its runs."""
     pilot: Pilot
     root: Path
     """Folder of the decisions."""
-    origin: Path
-    """Folder to which the paths of the runs are relative."""
-    backend: Backend
     slots: int
     """Runs of a round."""
-    metric: str
     train: Callable[[Sequence[RunSpec]], object]
     """Trains runs to their end."""
-    records: Callable[[Sequence[RunSpec]], RunSet]
-    """All measurements of runs."""
-    fit: Callable[[RunSet], Fits]
     tell: Callable[[str], object]
     """Called with every decision in words, once it is on file."""
+
+    @property
+    def study(self) -> Study:
+        """The study."""
+        return self.own.study
+
+    @property
+    def extends(self) -> bool:
+        """Whether finished runs can be made longer."""
+        return extends_runs(self.own.backend)
 
     @property
     def budget(self) -> Budget:
@@ -211,21 +214,17 @@ class DesignedPilot:
             seed=one.seed,
         )
         run = self.study.run_of(size, one.run_id)
-        if KEEP_OPTION in (speed_options_of(self.backend) or ()):
+        if KEEP_OPTION in (speed_options_of(self.own.backend) or ()):
             run = run.replace(options={KEEP_OPTION: True, **run.options})
         if one.every_steps is not None:
             run = run.replace(evaluation=self.study.evaluation.replace(every_steps=one.every_steps, count=None))
         return run
 
-    def planner(self, fits: Fits, taken: Sequence[Decision]) -> Planner:
-        """The planner of the study."""
-        return Planner.for_study(fits, self.study, self._throughput(taken))
-
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
-        continued = {size: self._cost(self.spec(one)) for size, one in self._longest(taken).items()}
-        return self.planner(fits, taken).allocate(
+        continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken).items()}
+        return self.own.planner(fits, self.runs(taken)).allocate(
             self._left(self._spent(taken)), n_problems=self.study.data.n_problems, continued=continued, **options
         )
 
@@ -238,7 +237,7 @@ class DesignedPilot:
         if continued is not None:
             steps = max(plan.update_steps, continued.update_steps)
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None)
-            spent -= self._cost(self.spec(continued))
+            spent -= self.own.cost(self.spec(continued))
             reason = f"{continued.run_id} has the plan's n and B_p, and goes on from {continued.update_steps:,} steps"
         else:
             n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
@@ -246,8 +245,8 @@ class DesignedPilot:
             every = plan.evaluation.every_steps
             run = Chosen(f"plan-n{n}-bp{problems}-seed{seed}", n, problems, steps, seed, steps, every_steps=every)
             reason = "no pilot run has the plan's n and B_p"
-            if not extends_runs(self.backend):
-                reason = f"backend {self.backend.name} cannot make a finished run longer"
+            if not self.extends:
+                reason = f"backend {self.own.backend.name} cannot make a finished run longer"
         reason = f"planned run {run.run_id}, {run.update_steps:,} steps: {reason}"
         continues = "" if continued is None else continued.run_id
         self._save(taken, "plan", reason, [run], spent=max(spent, 0.0), planned=run.run_id, continues=continues)
@@ -259,16 +258,12 @@ class DesignedPilot:
         if taken and taken[-1].what in ("end", "plan"):
             self._save(taken, "edit", "the study was edited", [])
 
-    def place(self, run: RunSpec) -> Path:
-        """Its folder."""
-        return self.origin / run_folder(run)
-
     def _save(self, taken: Sequence[Decision], kind: Kind, reason: str, changed: Sequence[Chosen], **more: Any) -> None:
         """Write the next decision: the runs so far, with those that it changes or adds."""
         known: list[Known] = []
         for run in self.runs(taken):
-            status = follow(self.backend, self.place(run)).status()
-            known.append(Known(run.run_id, status.rollouts, status.metrics.get(self.metric)))
+            status = follow(self.own.backend, self.own.place(run)).status()
+            known.append(Known(run.run_id, status.rollouts, status.metrics.get(self.own.metric)))
         runs = {**(taken[-1].named if taken else {}), **{run.run_id: run for run in changed}}
         number = len(taken) + 1
         values: dict[str, Any] = {"spent": self._spent(taken), **more}
@@ -278,10 +273,7 @@ class DesignedPilot:
 
     def _spent(self, taken: Sequence[Decision]) -> float:
         """What the runs have cost by now, in the budget's unit."""
-        return sum(map(self._cost, self.runs(taken)))
-
-    def _cost(self, run: RunSpec) -> float:
-        return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)
+        return sum(map(self.own.cost, self.runs(taken)))
 
     def _left(self, spent: float) -> Budget:
         """The budget with what was spent on the pilot."""
@@ -293,37 +285,24 @@ class DesignedPilot:
             )
         return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
 
-    def _throughput(self, taken: Sequence[Decision]) -> Throughput | None:
-        """The study's; for a budget in time without one, measured from the runs so far."""
-        study = self.study
-        if study.throughput is not None or not self.budget.timed:
-            return study.throughput
-        runs = [run for run in self.runs(taken) if store.has_begun(self.place(run))]
-        if not runs:
-            raise PlanError(
-                f"a budget of {self.budget} needs the speed of the machines, and nothing has run yet",
-                "Add throughput: to the study (isocompute run --probe measures it).",
-            )
-        return Throughput.measure(self.records(runs), gpus=max(study.hardware.gpu_counts))
-
     def _longest(self, taken: Sequence[Decision]) -> dict[tuple[int, int], Chosen]:
         """The longest run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
-        if not extends_runs(self.backend):
+        if not self.extends:
             return {}
         runs = sorted(taken[-1].runs, key=lambda one: one.update_steps)
-        kept = [one for one in runs if not store.read_abandoned(self.place(self.spec(one)))]
-        return {(one.group_size, one.problems_per_batch): one for one in kept}
+        kept = {run.run_id for run in self.own.kept(self.runs(taken))}
+        return {(one.group_size, one.problems_per_batch): one for one in runs if one.run_id in kept}
 
-    def _measured(self, taken: Sequence[Decision]) -> RunSet:
-        """Measurements of all runs that were not given up."""
-        return self.records([run for run in self.runs(taken) if not store.read_abandoned(self.place(run))])
+    def _fit(self, taken: Sequence[Decision]) -> Fits:
+        """A fit of all runs that were not given up."""
+        return self.own.fit(self.own.records(self.own.kept(self.runs(taken))))
 
     # Rounds.
 
     def _next_round(self, taken: Sequence[Decision]) -> None:
         number = 1 + sum(one.what == "round" for one in taken)
         # Plans for earlier budgets do not count.
-        pilot = sum(self._cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
+        pilot = sum(self.own.cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
         most = self.pilot.largest_share * self.budget.amount - pilot
         if number == 1:
             self._first_round(taken, most)
@@ -335,11 +314,11 @@ class DesignedPilot:
             reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
             reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
         else:
-            asked = self.planner(self.fit(self._measured(taken)), taken).next_runs(
+            asked = self.own.planner(self._fit(taken), self.runs(taken)).next_runs(
                 self._left(self._spent(taken)),
                 slots=self.slots,
                 most=most,
-                continuing=extends_runs(self.backend),
+                continuing=self.extends,
                 rng=number,
             )
             # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
@@ -357,7 +336,7 @@ class DesignedPilot:
         """
         study, left = self.study, self._left(0.0)
         share = max(most, 0.0) / left.available
-        planner = Planner(hedged_prior(), study.hardware, study.recipe, self._throughput(taken))
+        planner = Planner(hedged_prior(), study.hardware, study.recipe, self.own.throughput(self.runs(taken)))
         design = planner.design_pilot(
             left,
             n_problems=study.data.n_problems,
@@ -386,7 +365,7 @@ class DesignedPilot:
     ) -> None:
         """A round whose runs go to their first look; without runs the pilot ends."""
         share = sum(run.share for run in advice)
-        stops = self.pilot.stop_early and extends_runs(self.backend)
+        stops = self.pilot.stop_early and self.extends
         looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if stops else []
         looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]
         begun = [run.leg(looks[0]) for run in runs] if looks else runs
@@ -395,11 +374,11 @@ class DesignedPilot:
     def _chosen(self, advised: Sequence[NextRun], taken: Sequence[Decision]) -> list[Chosen]:
         """The advised runs under names of their own; those that continue another keep its name."""
         existing = taken[-1].named if taken else {}
-        runs = self.origin / self.study.output_dir / self.study.name
+        runs = self.own.origin / self.study.output_dir / self.study.name
         found: dict[str, Chosen] = {}
         for one in advised:
             n, problems, before = one.group_size, one.problems_per_batch, existing.get(one.continues or "")
-            if before is not None and extends_runs(self.backend):
+            if before is not None and self.extends:
                 steps = max(one.update_steps, before.update_steps)
                 found[before.run_id] = replace(
                     before, update_steps=steps, final_steps=steps, first_step=before.update_steps, stopped=None
@@ -417,11 +396,12 @@ class DesignedPilot:
         """Judge the runs that go on, and end those that cannot be the best at the compute of the plan."""
         last = taken[-1]
         going = [run for run in last.runs if run.update_steps < run.final_steps]
-        fits = self.fit(self._measured(taken))
+        fits = self._fit(taken)
         left = self._left(self._spent(taken))
         target = left.available
         if left.unit != "rollouts":
-            target = float(self.planner(fits, taken).allocate(left, n_problems=self.study.data.n_problems).rollouts)
+            planner = self.own.planner(fits, self.runs(taken))
+            target = float(planner.allocate(left, n_problems=self.study.data.n_problems).rollouts)
         ended = {(run.group_size, run.problems_per_batch) for run in last.runs if run.stopped is None}
         sizes = [(run.group_size, run.problems_per_batch, float(run.rollouts)) for run in going]
         ended -= {(n, problems) for n, problems, _ in sizes}
@@ -440,7 +420,7 @@ class DesignedPilot:
     def _mark_stopped(self, last: Decision) -> None:
         """Say in the run folders which runs were stopped early."""
         for run in last.runs:
-            folder = self.place(self.spec(run))
+            folder = self.own.place(self.spec(run))
             path = folder / store.EARLY_FILE
             if run.stopped is None:
                 path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ ONCE = ("--metric", "--eval-set", "--bounds")
 """Options of which a new value takes the place of the one that was typed."""
 
 
-PLACES = ("=N", "=BP", "=R", "=U")
+PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST")
 """Ends of options whose number a person has to fill in."""
 
 

@@ -70,7 +70,7 @@ def launch(
     Examples:
         isocompute launch plan.json --backend openrlhf --dry-run
 
-        isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --option gpus_per_node=8
+        isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --gpus 8
 
         isocompute launch plan.json --change group_size=64 --save-plan changed.json
 
@@ -152,7 +152,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
 
     if values := assumed_values(plan):
         yield f"assumed, since neither the runs nor you gave them: {values}"
-    if "learning_rate" in plan.decision.assumed:
+    if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
 

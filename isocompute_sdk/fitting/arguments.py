@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
 
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import ComputeAxis
 from isocompute_sdk.fitting.arrays import LARGEST, Array
+
+LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ def check_kind(kind: object) -> None:
     """Reject an unknown kind of prediction."""
     if not isinstance(kind, str) or kind not in ("mean", "at", "run"):
         raise FitError(f"kind = {kind!r}; accepted: 'mean', 'at', 'run'", "Use one of them.")
+
+
+def check_law_name(name: object) -> None:
+    """Refuse an unknown law."""
+    if not isinstance(name, str) or name not in LAWS:
+        raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")
 
 
 def check_level(level: object) -> float:
@@ -128,8 +137,15 @@ def whole_number(name: str, value: object) -> int:
     return int(value)
 
 
-def together(at: Array, sizes: Array) -> tuple[Array, Array]:
-    """Compute and group sizes in one shape."""
+def together(
+    rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems: object, reach: tuple[int, int] | None = None
+) -> tuple[Array, Array]:
+    """Compute and group sizes, positive, in one shape; group sizes within the reach of a surface."""
+    at, sizes = positive(rollouts), positive(group_size)
+    if not isinstance(problems, Sequence) or isinstance(problems, str):
+        check_problems(problems)
+    if reach is not None:
+        check_reach(sizes, *reach)
     try:
         both = np.broadcast_arrays(at, sizes)
     except ValueError:

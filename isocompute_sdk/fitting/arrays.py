@@ -32,13 +32,6 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def mean_and_interval(drawn_DQ: Array, level: float) -> tuple[Array, Array, Array]:
-    """Mean, lower and upper ends of draws, shape (D, ...): of skewed draws the mean may lie outside their quantiles."""
-    mean_Q = drawn_DQ.mean(axis=0)
-    low_Q, high_Q = np.quantile(drawn_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return mean_Q, np.minimum(low_Q, mean_Q), np.maximum(high_Q, mean_Q)
-
-
 class FitStatus(StrEnum):
     """Outcome of one fit. Quote other estimates than `CONVERGED` ones with their status."""
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, Count, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
@@ -18,8 +19,6 @@ from isocompute_sdk.notebook import frame_of
 
 if TYPE_CHECKING:
     from isocompute_sdk.notebook import Frame
-
-LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 
 Configuration = tuple[int, int | None]
 """(group size, problems per batch or None if the runs do not record it)."""
@@ -87,12 +86,6 @@ def check_laws(laws: Mapping[str, AllocationLaw], law_draws: Mapping[str, Array]
         if not draws.size or np.max(np.abs(octaves)) > LARGEST_OCTAVES:
             expected = f"shape (draws, 4), L and b at most {LARGEST_OCTAVES:g} octaves"
             raise FieldError(f"law_draws.{name}", draws.shape, expected)
-
-
-def check_law_name(name: object) -> None:
-    """Refuse an unknown law."""
-    if not isinstance(name, str) or name not in LAWS:
-        raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")
 
 
 HANDOVER_POINTS_PER_DECADE = 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import log2
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,9 +17,9 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.arguments import (
     check_kind,
+    check_law_name,
     check_level,
     check_problems,
-    check_reach,
     increasing_sizes,
     one_positive,
     positive,
@@ -35,7 +36,6 @@ from isocompute_sdk.fitting.fit_parts import (
     SurfacePoints,
     between_levels,
     by_configuration,
-    check_law_name,
     check_laws,
     fitted_curves,
     frontier,
@@ -49,6 +49,7 @@ from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.records.comparable import RunSettings
+from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.notebook import Frame
@@ -139,22 +140,27 @@ class Fits(Saved):
             curves = {key: curve_of(surface, key, one.compute_T, one.reward_T) for key, one in by_key.items()}
             object.__setattr__(self, "curves", curves)
 
-    @property
+    @cached_property
     def doubts(self) -> tuple[str, ...]:
         """Codes of the notes for which plans call no n decided."""
         return () if self.passport is None else self.passport.doubts
 
-    @property
+    @cached_property
+    def tolerances(self) -> Tolerances:
+        """What counts as equal on the scale of the metric."""
+        return Tolerances(self.bounds[1] - self.bounds[0])
+
+    @cached_property
     def group_sizes(self) -> tuple[int, ...]:
         """Levels of n that have a curve, increasing."""
         return tuple(sorted({n for n, _ in self.curves}))
 
-    @property
+    @cached_property
     def problems_per_batch(self) -> tuple[int, ...]:
         """Known levels of B_p that have a curve, increasing."""
         return tuple(sorted({bp for _, bp in self.curves if bp is not None}))
 
-    @property
+    @cached_property
     def group_size_range(self) -> tuple[int, int]:
         """Smallest and largest n that were run.
 
@@ -167,7 +173,7 @@ class Fits(Saved):
             raise FitError(f"these fits ({self.method}) name no group sizes that were run", "Fit your own runs.")
         return self.group_sizes[0], self.group_sizes[-1]
 
-    @property
+    @cached_property
     def largest_compute(self) -> float | None:
         """Largest compute with an evaluation; None for published laws that do not give it."""
         seen = [c.last_compute for c in self.curves.values()]
@@ -299,10 +305,10 @@ class Fits(Saved):
         """
         check_kind(kind)
         level = check_level(level)
-        at, sizes = together(positive(rollouts), positive(group_size))
         if self.surface is not None:
-            place = self._within_reach(at, sizes, problems_per_batch)
-            return Prediction(*(part.reshape(at.shape) for part in self.surface.interval(kind, level, *place)))
+            shape, place = self._within_reach(rollouts, group_size, problems_per_batch)
+            return Prediction(*(part.reshape(shape) for part in self.surface.interval(kind, level, *place)))
+        at, sizes = together(rollouts, group_size, problems_per_batch)
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
         mean = between_levels(curves, at, sizes, self.bounds)
         return Prediction(mean, np.full(mean.shape, np.nan), np.full(mean.shape, np.nan))
@@ -313,14 +319,14 @@ class Fits(Saved):
         """The mean of `predict`, without the work for its interval; arguments and errors as there."""
         if self.surface is None:
             return self.predict(rollouts, group_size, problems_per_batch).mean
-        at, sizes = together(positive(rollouts), positive(group_size))
-        return self.surface.predict(*self._within_reach(at, sizes, problems_per_batch)).reshape(at.shape)
+        shape, place = self._within_reach(rollouts, group_size, problems_per_batch)
+        return self.surface.predict(*place).reshape(shape)
 
     def draws(
         self,
         rollouts: npt.ArrayLike,
         group_size: npt.ArrayLike,
-        problems_per_batch: int | Sequence[int] | None = None,
+        problems_per_batch: int | Sequence[float] | None = None,
     ) -> Array:
         """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
 
@@ -330,7 +336,8 @@ class Fits(Saved):
         Args:
             rollouts: compute, positive (tokens for fits on a token axis).
             group_size: within the levels that were run, or up to one octave above.
-            problems_per_batch: None for the smallest that was run; one for all points, or one for each.
+            problems_per_batch: None for the smallest that was run; one for all points, or one for each
+                (NaN: unknown).
 
         Returns:
             Rewards, shape (draws, points).
@@ -338,23 +345,18 @@ class Fits(Saved):
         Raises:
             FitError: fits of another method, compute not positive, or a group size out of reach.
         """
-        surface = self._joint_model()
-        at, sizes = together(positive(rollouts), positive(group_size))
-        if not isinstance(problems_per_batch, Sequence):
-            return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
-        within, levels = self._within_reach(at, sizes, None), self.problems_per_batch
-        if not levels:
-            return surface.draws(*within[:2])
-        reachable = np.clip(np.array(problems_per_batch, dtype=float), levels[0] / 2, levels[-1] * 2)
-        return surface.draws(*within[:2], reachable)
+        return self._joint_model().draws(*self._within_reach(rollouts, group_size, problems_per_batch)[1])
 
     def _within_reach(
-        self, at: Array, sizes: Array, problems_per_batch: int | None
-    ) -> tuple[Array, Array, float | None]:
-        """Places that a surface is asked for, flattened."""
-        smallest, largest = self.group_size_range
-        check_reach(sizes, smallest, 2 * largest)
-        return at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch)
+        self,
+        rollouts: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: int | Sequence[float] | None,
+    ) -> tuple[tuple[int, ...], tuple[Array, Array, float | Array | None]]:
+        """The shape asked for, and the places that a surface is asked for, flattened."""
+        reach = (self.group_size_range[0], 2 * self.group_size_range[1])
+        at, sizes = together(rollouts, group_size, problems_per_batch, reach)
+        return at.shape, (at.ravel(), sizes.ravel(), self._reachable(problems_per_batch))
 
     def for_problem_set(self, n_problems: int) -> Fits:
         """Fits that predict for another number of distinct training problems D.
@@ -436,8 +438,13 @@ class Fits(Saved):
     def reachable_problems_per_batch(self, wanted: int | None) -> float | None:
         """`wanted`, moved to at most an octave outside the levels that were run. None if either is unknown."""
         check_problems(wanted)
-        levels = self.problems_per_batch
-        return None if wanted is None or not levels else float(min(max(wanted, levels[0] / 2), levels[-1] * 2))
+        return cast("float | None", self._reachable(wanted))
+
+    def _reachable(self, wanted: int | Sequence[float] | None) -> float | Array | None:
+        if wanted is None or not (levels := self.problems_per_batch):
+            return None
+        reached = np.clip(np.asarray(wanted, dtype=float), levels[0] / 2, levels[-1] * 2)
+        return reached if reached.ndim else float(reached)
 
     def summary(self) -> str:
         """The fit as text: passport, laws, hand-overs, curves and notes, one line each."""

@@ -17,11 +17,18 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
-from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector, mean_and_interval
+from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, PreparedRun, SurfaceRun, prepare, smoothed
-from isocompute_sdk.fitting.surface.model import OF_A_RATE, UNNOTICED, Declines, curve_and_slopes, logistic
-from isocompute_sdk.fitting.surface.posterior import bin_covariance, run_share
-from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, Surface, fit_surface, with_departure
+from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
+from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
+from isocompute_sdk.fitting.surface.surface import (
+    Declines,
+    Surface,
+    curve_and_slopes,
+    logistic,
+    mean_and_interval,
+    with_departure,
+)
 from isocompute_sdk.notes import Note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
@@ -270,7 +277,7 @@ class Forecast(Saved):
             "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         )
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        lines = [title, f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
+        lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
         for one in self.ahead:
             lines.append(
                 f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
@@ -280,6 +287,13 @@ class Forecast(Saved):
         lines += [f"  {self._flat_words()}", f"  has begun to fall: probability {self.falling:.2f}"]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
+
+    def _basis(self) -> str:
+        """What the numbers rest on."""
+        if not self.borrowed:
+            return "rests on this run alone: no other n, no later rise or fall; --fits FILE adds its sweep, and moves numbers"
+        others = len(self.borrowed)
+        return f"rests on this run and {others} other(s) of its sweep: its own reward, not the mean over runs that plans show"
 
     def _flat_words(self) -> str:
         flat, reach = self.flat, f"{self.flat.reach:,.0f}"
@@ -432,7 +446,7 @@ class _Answer:
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
-            notes=(*live.notes, *_caveats(max(factors), evaluations, borrowed), *live.findings),
+            notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
         return replace(found, card=self._card(found, gain_D))
@@ -575,15 +589,9 @@ def _kept(keep: Checkpoint) -> str:
     return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
 
 
-def _caveats(furthest: float, evaluations: int, borrowed: tuple[str, ...]) -> list[Note]:
-    """What one run cannot say."""
+def _caveats(furthest: float, evaluations: int) -> list[Note]:
+    """Where forecasts were not checked."""
     notes: list[Note] = []
-    if not borrowed:
-        text = (
-            "One run says nothing about another n, B_p or recipe, and does not show a second rise or a fall that "
-            "begins later. Run another n to plan."
-        )
-        notes.append(Note("forecast-of-one-run", "info", text))
     doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
     if furthest > BELIEVED:
         doubts.append(f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")

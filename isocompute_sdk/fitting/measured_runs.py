@@ -12,7 +12,6 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import best_beside
 
 if TYPE_CHECKING:
@@ -80,17 +79,6 @@ class MeasuredRuns:
         if series is None or (compute == "log10_tokens" and series.tokens_T is None):
             return None
         return BestAtK(name, _compute(series, compute), series.value_T)
-
-    def notes(self) -> list[Note]:
-        """Which runs stand in with another number of samples."""
-        if not self.stand_ins:
-            return []
-        listed = ", ".join(f"{run} (avg@{j})" for run, j in list(self.stand_ins.items())[:5])
-        text = (
-            f"{len(self.stand_ins)} run(s) have no {self.metric}; their average over another number of samples is "
-            f"used, with its noise scaled: {listed}."
-        )
-        return [Note("avg-at-another-k", "info", text, {"runs": dict(self.stand_ins)})]
 
 
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:

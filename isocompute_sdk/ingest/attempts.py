@@ -26,68 +26,10 @@ from isocompute_sdk.ingest.formats.log_format import (
     TRAIN_SET,
     LogFormat,
     Meaning,
-    Measure,
 )
 from isocompute_sdk.ingest.formats.registry import format_of
-from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import is_training_reward
-
-TOLERANCE = 1e-4
-"""Largest difference between a logged and an exact value, relative to the larger of it and 1: logs may keep 32 bits."""
-
-
-@dataclass
-class ExactMetrics:
-    """Compares the records of one run with its log, and collects what does not fit."""
-
-    different: list[tuple[int, str, str, float, float]] = field(
-        default_factory=list[tuple[int, str, str, float, float]]
-    )
-    """Step, evaluation set, metric, exact value and logged value of all that disagree."""
-    incomplete: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """Step and set of evaluations whose records are not whole."""
-
-    def of(
-        self, step: int, eval_set: str, rewards_PN: NDArray[np.float64] | None, logged: Mapping[str, float]
-    ) -> dict[Measure, float]:
-        """Exact metrics of one evaluation; empty if records lack or the log disagrees."""
-        if rewards_PN is None:
-            self.incomplete.append((step, eval_set))
-            return {}
-        exact = k_metrics(rewards_PN)
-        different = [
-            (step, eval_set, name, exact[name], value)
-            for name, value in logged.items()
-            if not abs(exact[name] - value) <= TOLERANCE * max(1.0, abs(value))
-        ]
-        self.different += different
-        return {} if different else {Measure(name, eval_set): value for name, value in exact.items()}
-
-    def notes(self, run_id: str) -> tuple[Note, ...]:
-        """Coded notes on both."""
-        notes: list[Note] = []
-        if self.different:
-            step, eval_set, metric, exact, logged = self.different[0]
-            message = (
-                f"run {run_id!r}: {len(self.different)} logged values differ from the records of single samples, first "
-                f"at update step {step}: {metric} on {eval_set} is {logged:.6g} in the log and {exact:.6g} by the "
-                "records. The logged values are used there, and best@k and worst@k only where they are logged. Samples "
-                "that the framework left out of its means, and lost records, do this."
-            )
-            first = {"step": step, "eval_set": eval_set, "metric": metric, "exact": exact, "logged": logged}
-            data = {"run_id": run_id, "values": len(self.different), **first}
-            notes.append(Note("records-disagree-with-log", "warning", message, data))
-        if self.incomplete:
-            step, eval_set = self.incomplete[0]
-            message = (
-                f"run {run_id!r}: {len(self.incomplete)} evaluations have no whole records of single samples (first "
-                f"{eval_set} at update step {step}): their avg@k is the logged one, and worst@k is unknown."
-            )
-            data = {"run_id": run_id, "evaluations": len(self.incomplete)}
-            notes.append(Note("records-incomplete", "info", message, data))
-        return tuple(notes)
-
 
 Rows = NDArray[np.intp]
 MIN_ROWS = 3
@@ -128,14 +70,8 @@ class Attempt:
     """The step from which the writer declared earlier files void, if it did (`purge_step` of a writer)."""
     notes: tuple[Note, ...]
     """What could not be read: `log-cut-off`, `log-damaged`."""
-    number: int = 0
-    """Which start of the run it is, from 1 on; 0 if nothing but the order says so."""
     from_step: float | None = None
     """Logged step whose checkpoint it went on from, 0 for the base model; None if it has to be seen from the log."""
-    sampled: float = 0.0
-    """Rollouts of training that it sampled, if something counted them one by one; 0 if unknown."""
-    exact: Mapping[Measure, ScalarSeries] = field(default_factory=dict[Measure, ScalarSeries])
-    """What was computed from single samples, in our names. It replaces what was logged at the same steps."""
 
 
 def one_per_step(parts: Sequence[ScalarSeries]) -> ScalarSeries:
@@ -198,11 +134,6 @@ class RunLog:
         """The format of the framework that wrote the log; None if no registered one did."""
         return self.known_format or format_of(self.tags)
 
-    @cached_property
-    def exact_measures(self) -> tuple[Measure, ...]:
-        """What was computed from single samples, sorted."""
-        return tuple(sorted({measure for attempt in self.attempts for measure in attempt.exact}))
-
     def meanings(self, samples: int | None = None) -> dict[str, Meaning]:
         """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`.
 
@@ -243,17 +174,9 @@ class RunLog:
 
     def series(self, tag: str) -> ScalarSeries:
         """One value per step: the last attempt's if several measured it, none of weights that were given up."""
-        return self.measured(tag, None)
-
-    def measured(self, tag: str | None, measure: Measure | None, factor: float = 1.0) -> ScalarSeries:
-        """As `series`, for what was logged under a tag, times `factor`, and what was computed exactly of a measure."""
-        parts: list[ScalarSeries] = []
-        for attempt, end in zip(self.attempts, limits(self._own_extents), strict=True):
-            logged = attempt.series.get(tag) if tag is not None else None
-            exact = attempt.exact.get(measure) if measure is not None else None
-            scaled = logged if logged is None or factor == 1.0 else replace(logged, value_T=logged.value_T * factor)
-            parts += [one.where(one.step_T <= end) for one in (scaled, exact) if one is not None]
-        return one_per_step(parts)
+        ends = zip(self.attempts, limits(self._own_extents), strict=True)
+        logged = ((one, end) for attempt, end in ends if (one := attempt.series.get(tag)) is not None)
+        return one_per_step([one.where(one.step_T <= end) for one, end in logged])
 
     @cached_property
     def _update_tags(self) -> tuple[str, ...]:
@@ -265,7 +188,7 @@ class RunLog:
         if not attempt.series:
             # It died before it logged anything.
             start = reached if attempt.from_step is None else attempt.from_step
-            return Extent(start, start, attempt.sampled)
+            return Extent(start, start)
         updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
         # What a program logs between the rows of its trainer may carry an earlier step.
         known = [attempt.series[tag].step_T for tag in self.meanings() if tag in attempt.series]
@@ -275,16 +198,16 @@ class RunLog:
         elsewhere = any(tag in one.series for one in self.attempts for tag in self._update_tags)
         if not updates and elsewhere and all(float(step.max()) == first_any for step in every):
             # It evaluated the checkpoint that it went on from, and died before its first update.
-            return Extent(first_any, first_any, attempt.sampled)
+            return Extent(first_any, first_any)
         last = max(float(step.max()) for step in every)
         if attempt.from_step is not None:
-            return Extent(attempt.from_step, max(attempt.from_step, last), attempt.sampled)
+            return Extent(attempt.from_step, max(attempt.from_step, last))
         spacing = _spacing(updates or every)
         # An evaluation before the first update is of the checkpoint itself.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
         if attempt.purge_step is not None:
             start = min(start, attempt.purge_step - 1.0)
-        return Extent(max(0.0, start), last, attempt.sampled)
+        return Extent(max(0.0, start), last)
 
 
 _UPDATES_DONE = re.compile(r"train(ing|er)?/global_step")
@@ -419,16 +342,6 @@ def in_order(files: Iterable[Attempt]) -> tuple[Attempt, ...]:
     return tuple(attempts)
 
 
-def with_exact(one: Attempt, steps: Mapping[int, Mapping[Measure, float]]) -> Attempt:
-    """An attempt with step -> exact measure -> value."""
-    exact = dict(one.exact)
-    for measure in dict.fromkeys(measure for values in steps.values() for measure in values):
-        at = sorted(step for step, values in steps.items() if measure in values)
-        more = scalar_series(at, [steps[step][measure] for step in at])
-        exact[measure] = one_per_step([exact[measure], more]) if measure in exact else more
-    return replace(one, exact=exact)
-
-
 def scalar_series(steps: Any, values: Any) -> ScalarSeries:
     """Values without a clock; steps may be fractional."""
     step_T = np.asarray(steps, dtype=np.float64)
@@ -510,8 +423,6 @@ class Extent:
     """Step it went on from: 0, or that of the checkpoint it was resumed from."""
     last: float
     """Last step it logged; `start` if it logged none."""
-    sampled: float = 0.0
-    """Rollouts that it is known to have sampled; 0 if they were not counted."""
 
 
 def limits(attempts: Sequence[Extent]) -> Array:
@@ -523,15 +434,14 @@ def limits(attempts: Sequence[Extent]) -> Array:
 def wasted_before(attempts: Sequence[Extent], paths: Sequence[Counter]) -> Array:
     """Rollouts that had been given up when each attempt began: sampled, but not part of its path.
 
-    An attempt gives up what the path before it had reached beyond the step it starts from, and what the attempt before
-    it had sampled for an update that it never logged.
+    An attempt gives up what the path before it had reached beyond the step it starts from.
     """
     wasted = np.zeros(len(attempts))
     for i in range(1, len(attempts)):
         before, start = attempts[i - 1], attempts[i].start
         # Where a later attempt goes on, the one before it has been, logged or not.
-        begun, kept, reached = paths[i - 1].at(np.array([before.start, start, max(before.last, start)]))
-        wasted[i] = wasted[i - 1] + reached - kept + max(0.0, before.sampled - (reached - begun))
+        kept, reached = paths[i - 1].at(np.array([start, max(before.last, start)]))
+        wasted[i] = wasted[i - 1] + reached - kept
     return wasted
 
 

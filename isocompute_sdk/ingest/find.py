@@ -105,7 +105,7 @@ class LogSource:
             config = on_devices(config, log.device_batch, log.source)
         known = set[str]() if config is None else config.fields.keys() | config.disagreements.keys()
         if not {"group_size", "problems_per_batch"} <= known:
-            printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
+            printed = [one for path in self.consoles for one in printed_configurations(path)]
             if printed:
                 config = find_config(self.folder, self.root, (*log.settings, *printed), measured, shares=self.shares)
         return _by_release(log, config)
@@ -136,7 +136,7 @@ class LogSource:
 
     def _launched(self, folder: RunFolder) -> RunLog:
         log = folder.read(self.folder)
-        if not any(one.series or one.exact for one in log.attempts):
+        if not any(one.series for one in log.attempts):
             raise NothingMeasured(
                 f"{self.folder}: run {log.name!r} has not measured anything yet",
                 "Wait for its first update; the console in its folder says what happens.",
@@ -304,27 +304,13 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     others = _unlaunched(root, free, base, format)
     tables = root.is_dir() and any(file.suffix.lower() in TABLE_SUFFIXES for file in free)
     if runs or others or tables or format not in ("auto", CONSOLE):
-        consoles = [file for file in free if is_console(file)]
-        return [*runs, *(replace(one, consoles=_own_consoles(one, others, consoles)) for one in others)]
+        # Of several runs none is that of a console in particular.
+        only = len({one.folder.name for one in others}) == 1
+        consoles = tuple(file for file in free if is_console(file)) if only else ()
+        return [*runs, *(replace(one, consoles=consoles) for one in others)]
     # A console tells less than any log, and is read where there is nothing else.
     possible = [file for file in free if may_be_log(file) and (file == root or _may_be_console(file))]
     return [one for file in possible if is_console_log(file) for one in _in_console(file, base)]
-
-
-def _own_consoles(source: LogSource, sources: Sequence[LogSource], consoles: Sequence[Path]) -> tuple[Path, ...]:
-    """Consoles of the only run; of several those in the folder of a run, or that are named after it."""
-    folders = {one.folder for one in sources}
-    if len({folder.name for folder in folders}) == 1:
-        return tuple(consoles)
-
-    def owner(console: Path) -> Path | None:
-        inside = [folder for folder in folders if folder in console.parents]
-        named = [one for one in folders if re.match(rf"{re.escape(one.name)}(?![A-Za-z0-9])", console.name)]
-        return max(
-            inside, key=lambda one: len(one.parts), default=max(named, key=lambda one: len(one.name), default=None)
-        )
-
-    return tuple(one for one in consoles if owner(one) == source.folder)
 
 
 def _may_be_console(path: Path) -> bool:

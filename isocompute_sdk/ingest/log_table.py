@@ -123,9 +123,9 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
 
 
 def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
-    """Every quantity: as it was logged, or exactly where single samples were kept."""
-    found = {m.measure: log.measured(tag, m.measure, m.factor) for tag, m in known.items()}
-    return found | {m: log.measured(None, m) for m in log.exact_measures if m not in found}
+    """Every quantity as it was logged, in our units."""
+    logged = {one.measure: (log.series(tag), one.factor) for tag, one in known.items()}
+    return {of: replace(one, value_T=one.value_T * factor) for of, (one, factor) in logged.items()}
 
 
 def _clocked(measured: Mapping[Measure, ScalarSeries]) -> ScalarSeries | None:

@@ -3,7 +3,7 @@
 from isocompute_sdk.planning.changes import change_plan, differences
 from isocompute_sdk.planning.comparing import PlanComparison
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
-from isocompute_sdk.planning.plan import Alternative, Decision, Odds, Plan, Verdict
+from isocompute_sdk.planning.plan import Alternative, Odds, Plan, Verdict
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.questions import BudgetFor, Marginal
 from isocompute_sdk.planning.replan import Option, Replan
@@ -11,7 +11,6 @@ from isocompute_sdk.planning.replan import Option, Replan
 __all__ = [
     "Alternative",
     "BudgetFor",
-    "Decision",
     "Marginal",
     "NextRun",
     "NextRuns",

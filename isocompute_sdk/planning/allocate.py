@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.allocation import sigmoid
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
-from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
-from isocompute_sdk.planning.candidates import (
-    Candidate,
-    Fixed,
-    LawPreference,
-    Limits,
-    Mode,
-    Rejection,
-    enumerate_candidates,
-)
+from isocompute_sdk.fitting.surface.surface import OCTAVES_ABOVE
 from isocompute_sdk.planning.inheritance import FITTED, same_model
 from isocompute_sdk.planning.plan import Stopping
-from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
+from isocompute_sdk.planning.pricing import (
+    EVALUATION_SHARE,
+    Candidate,
+    Fixed,
+    Limits,
+    Pricing,
+    Rejection,
+    amount_text,
+    candidates,
+)
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.planner import Planner
@@ -49,6 +49,7 @@ that the recipe declines from which flat curves show no plateau: a fall, a dip a
 SLOTS = 1
 """Runs to make first that a plan, and `Planner.next_runs`, name unless asked for more."""
 
+Mode = Literal["expected", "conservative"]
 Spend = Literal["worthwhile", "all"]
 
 FIXED = ("problems_per_batch", "update_steps", "rollouts_per_batch")
@@ -143,6 +144,58 @@ def whole_number(name: str, value: object) -> int:
     return int(value)
 
 
+CONSERVATIVE_QUANTILE = 0.1
+"""Conservative, by a prior: the n whose 90 % worst regret is least."""
+_LOSS_OCTAVES = (0.0, 1.0, 2.0, 4.0, 6.0)
+_LOSS_SHARE = (0.0, 0.03, 0.17, 0.28, 0.33)
+"""Share of the reward gain lost when n is that many octaves off: fitted Easy curves of the paper's fig. 6 at 3 M
+rollouts, n = 256, 128, 32, 8 against 512. Taken as symmetric, which is an assumption."""
+
+
+@dataclass(frozen=True)
+class LawPreference:
+    """By a law, or for a prior by expected regret; `distance` is in octaves, or in shares of the gain."""
+
+    fits: Fits
+    law: str
+    """The deciding law: `group_size` or `group_size_vs_steps`."""
+    mode: Mode
+    pricing: Pricing
+
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
+        """The candidate nearest to the law, the smaller n of two equal ones.
+
+        The law is evaluated at the largest compute of any candidate: at its own compute, an n that spends little
+        would look right for that little. If B_p and M are fixed, n alone decides how much is spent: then it is the
+        largest n that the law calls best at any compute.
+        """
+        at = max(candidates, key=lambda c: c.rollouts)
+        if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:
+            useful = [c for c in candidates if c.group_size <= self.fits.law(self.law).saturation * 2**0.5]
+            return max(useful or candidates, key=lambda c: c.group_size)
+        return min(candidates, key=lambda c: (round(self.distance(c.group_size, at), 9), c.group_size))
+
+    def distance(self, n: int, at: Candidate) -> float:
+        """Octaves from the law's n at that candidate's compute; for a prior, the expected regret."""
+        value, octave, law = self.value(at), float(np.log2(n)), self.fits.law(self.law)
+        if self.fits.method != "prior":
+            return abs(octave - float(law.log2(value)))
+        draws_D4 = self.fits.law_draws[self.law]
+        apart_D = np.abs(octave - sigmoid(law.to_x(value), *(draws_D4[:, i] for i in range(4))))
+        regret_D = np.interp(apart_D, _LOSS_OCTAVES, _LOSS_SHARE)
+        careful = self.mode == "conservative"
+        return float(np.quantile(regret_D, 1.0 - CONSERVATIVE_QUANTILE)) if careful else float(np.mean(regret_D))
+
+    def value(self, at: Candidate) -> float:
+        """The law's raw x for a candidate: compute, or steps."""
+        in_steps = self.law == "group_size_vs_steps"
+        return float(at.update_steps) if in_steps else self.pricing.compute(at.rollouts, self.fits.compute)
+
+    def wanted(self, at: Candidate) -> float | None:
+        """The law's n; None for a prior, which has many."""
+        return None if self.fits.method == "prior" else float(self.fits.law(self.law).predict(self.value(at)))
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A request with the limits, fits and preference that answer it."""
@@ -156,11 +209,6 @@ class Resolved:
     """Whether the fits hold rewards of the model to be trained."""
     gpu_counts: tuple[int | None, ...]
     """Numbers of GPUs to choose from; None stands for that of the throughput."""
-
-    @property
-    def tolerances(self) -> Tolerances:
-        """What counts as equal."""
-        return Tolerances(self.fits.bounds[1] - self.fits.bounds[0])
 
     def sizes(self) -> list[int]:
         """Group sizes to choose from; a surface predicts only as far as it has knots.
@@ -180,36 +228,26 @@ class Resolved:
         in_rollouts = self.fits.compute == "log10_rollouts"
         return rollouts if in_rollouts else self.limits.pricing.compute(rollouts, self.fits.compute)
 
-    def curves(self, problems_per_batch: int) -> list[RewardCurve]:
-        """The curves that predict rewards at a B_p: those at the nearest one that was run."""
-        return self.fits.select(self.fits.nearest_problems_per_batch(problems_per_batch))
-
-    def reward(self, c: Candidate) -> float | None:
-        """Predicted reward; None if no curve at the nearest B_p covers this n."""
-        return self.rewards(c, [c.update_steps])[0]
-
     def rewards(self, c: Candidate, steps: Sequence[int]) -> list[float] | list[None]:
         """Predicted rewards after each of these numbers of steps; None if no curve covers this n."""
-        n, problems, batch = c.group_size, c.problems_per_batch, c.rollouts_per_batch
+        n, problems, batch, fits = c.group_size, c.problems_per_batch, c.rollouts_per_batch, self.fits
         if not self.can_predict:
             return [None] * len(steps)
-        sizes = [] if self.fits.surface is not None else [curve.group_size for curve in self.curves(problems)]
-        if sizes and not min(sizes) <= n <= max(sizes):
-            return [None] * len(steps)
-        compute = [self.compute(batch * m) for m in steps]
-        return self.fits.expected_reward(compute, n, problems).tolist()
+        if fits.surface is None:
+            sizes = [curve.group_size for curve in fits.select(fits.nearest_problems_per_batch(problems))]
+            if not min(sizes) <= n <= max(sizes):
+                return [None] * len(steps)
+        return fits.expected_reward([self.compute(batch * m) for m in steps], n, problems).tolist()
 
-    def scored(self, candidates: Sequence[Candidate]) -> tuple[Scored, ...]:
-        """Candidates with their predicted rewards, by draw where there is a surface."""
+    def scored(self, candidates: Sequence[Candidate]) -> list[Scored]:
+        """Candidates with their predicted rewards, by draw where there is a surface; that is asked once."""
         if self.fits.surface is None:
-            return tuple(Scored(c, self.reward(c) if self.can_predict else None) for c in candidates)
+            return [Scored(c, self.rewards(c, [c.update_steps])[0]) for c in candidates]
         sizes, problems = [c.group_size for c in candidates], [c.problems_per_batch for c in candidates]
         compute = [self.compute(c.group_size * c.problems_per_batch * c.update_steps) for c in candidates]
         drawn_DN = self.fits.draws(compute, sizes, problems)
-        return tuple(
-            Scored(c, mean if self.can_predict else None, drawn_D)
-            for c, mean, drawn_D in zip(candidates, drawn_DN.mean(axis=0).tolist(), drawn_DN.T, strict=True)
-        )
+        means = drawn_DN.mean(axis=0).tolist() if self.can_predict else [None] * len(candidates)
+        return [Scored(c, mean, drawn_D) for c, mean, drawn_D in zip(candidates, means, drawn_DN.T, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -244,13 +282,15 @@ class Choice:
     setup: Setup
     best: Scored
     """The preferred candidate, with the whole budget."""
-    chosen: Candidate
+    chosen: Scored
     """The same, shortened where the rest of the budget adds nothing."""
     pricing: Pricing
-    landmarks: tuple[Scored, ...]
+    landmarks: Sequence[Scored]
     """Candidates whose n is a power of two or was run: a handful, even if every n is allowed."""
     odds: GroupSizeOdds | None
     """Of every n among the landmarks, each with the whole budget; None without a surface."""
+    onset_D: Array | None
+    """Compute at which rewards begin to fall at the preferred n, by draw; None without a surface."""
     stopping: Stopping | None
 
 
@@ -258,7 +298,7 @@ def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) 
     """A request with what the planner knows: prices, limits, the deciding law."""
     fits, fixed, min_steps = planner.fits, request.fixed, request.min_update_steps
     pricing = planner.pricing(request.budget, request.evaluation_share) if pricing is None else pricing
-    warmup, floor = planner.recipe.warmup_steps, planner.inheritance.floor
+    warmup, floor = planner.inheritance.recipe.warmup_steps, planner.inheritance.floor
     wanted = max(2 * warmup if min_steps is None else min_steps, 1)
     if fixed.update_steps is not None and fixed.update_steps < wanted:
         limit = f"min_update_steps = {wanted}"
@@ -283,7 +323,7 @@ def resolve(planner: Planner, request: Request, pricing: Pricing | None = None) 
     can_predict = bool(fits.curves) and (planner.model is None or same_model(planner.model, fits.model))
     throughput, counts = pricing.throughput, sorted(planner.hardware.gpu_counts)
     scales = throughput is not None and throughput.gpu_exponent is not None
-    given = scales and "gpus" in planner.hardware.model_fields_set and (request.budget.timed or len(counts) == 1)
+    given = scales and "gpus" in planner.hardware.model_fields_set and (pricing.timed or len(counts) == 1)
     return Resolved(request, limits, by_law, fits, can_predict, (*counts,) if given else (None,))
 
 
@@ -321,7 +361,7 @@ def enumerate_setups(resolved: Resolved, sizes: Sequence[int]) -> list[Setup]:
             own = replace(limits, floor=floor)
             if gpus is not None:
                 own = replace(own, pricing=own.pricing.at_gpus(gpus), hardware=own.hardware.replace(gpus=gpus))
-            tried.append(Setup(own, *enumerate_candidates(sizes, own)))
+            tried.append(Setup(own, *candidates(sizes, own)))
     able = [setup for setup in tried if setup.candidates]
     return able or [replace(tried[0], rejections=[r for setup in tried for r in setup.rejections])]
 
@@ -333,7 +373,7 @@ def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
     if passport is None or not limits.fixed.free:
         return [floor]
     levels = [bp for bp in seen if bp > floor]
-    if limits.pricing.budget.timed:
+    if limits.pricing.timed:
         most = 2 * max(seen, default=floor)
         if throughput is not None and throughput.step_overhead_seconds > 0 and not limits.problems_from_runs:
             # Larger batches take less time for the same rollouts: in octaves, up to one above the largest that was run.
@@ -346,21 +386,30 @@ def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
     return stable or [max([floor, *levels])]
 
 
-def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate]:
+def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate, list[Scored]]:
     """The setup and its candidate with the largest expected reward, or nearest to the law with the most rollouts.
 
     Of equal ones it is the smallest B_p, the fewest GPUs and the smallest n. Conservative: no n above those that were
     run, if there is another.
+
+    Returns:
+        Setup and candidate, and the rewards of all candidates of this setup: none yet by a law.
     """
     if resolved.by_law is not None:
         best = [(setup, resolved.by_law.best(setup.candidates, resolved.limits.fixed)) for setup in setups]
-        return max(best, key=lambda pair: pair[1].rollouts)
-    pairs = [(setup, c) for setup in setups for c in setup.candidates]
+        return *max(best, key=lambda pair: pair[1].rollouts), []
+    scored = resolved.scored([c for setup in setups for c in setup.candidates])
+    places = range(len(scored))
     if resolved.request.mode == "conservative":
         largest = resolved.fits.group_size_range[1]
-        pairs = [pair for pair in pairs if pair[1].group_size <= largest] or pairs
-    scored = resolved.scored([c for _, c in pairs])
-    return pairs[max(range(len(pairs)), key=lambda i: scored[i].mean)]
+        places = [i for i in places if scored[i].candidate.group_size <= largest] or places
+    chosen, begin = max(places, key=lambda i: scored[i].mean), 0
+    for setup in setups:
+        end = begin + len(setup.candidates)
+        if chosen < end:
+            return setup, scored[chosen].candidate, scored[begin:end]
+        begin = end
+    raise AssertionError("every candidate belongs to a setup")
 
 
 def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
@@ -371,92 +420,90 @@ def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:
     """
     if not setups[0].candidates:
         raise refusal(resolved, setups[0].rejections)
-    setup, best = pick(resolved, setups)
+    setup, best, scored = pick(resolved, setups)
     levels = {*resolved.fits.group_sizes, best.group_size}
     known = [c for c in setup.candidates if c.group_size in levels or c.group_size.bit_count() == 1]
-    return choice_of(resolved, setup, best, known)
+    landmarks = [one for one in scored if one.candidate in known] if scored else resolved.scored(known)
+    return choice_of(resolved, setup, best, landmarks)
 
 
-def choice_of(resolved: Resolved, setup: Setup, best: Candidate, known: Sequence[Candidate]) -> Choice:
+def choice_of(resolved: Resolved, setup: Setup, best: Candidate, landmarks: Sequence[Scored]) -> Choice:
     """The choice of one candidate beside others."""
-    pricing = setup.limits.pricing_of(best.group_size, best.problems_per_batch)
-    landmarks = resolved.scored(known)
+    fits, pricing = resolved.fits, setup.limits.pricing_of(best.group_size, best.problems_per_batch)
     full = next(one for one in landmarks if one.candidate == best)
-    odds = _odds(resolved, best, landmarks)
-    chosen, stopping = _worthwhile(resolved, setup.limits, pricing, full, landmarks, odds)
-    return Choice(setup, full, chosen, pricing, landmarks, odds, stopping)
+    drawn = [one.drawn_D for one in landmarks if one.drawn_D is not None]
+    odds = onset_D = None
+    if fits.surface is not None:
+        sizes = np.array([one.candidate.group_size for one in landmarks], dtype=np.int64)
+        problems, largest = fits.reachable_problems_per_batch(best.problems_per_batch), fits.group_size_range[1]
+        compute = resolved.compute(best.rollouts)
+        odds = odds_of_draws(fits.surface, compute, sizes, problems, largest, np.stack(drawn, axis=1))
+        onset_D = fits.surface.onset(best.group_size, problems)
+    whole = Choice(setup, full, full, pricing, landmarks, odds, onset_D, None)
+    return _worthwhile(resolved, whole) or whole
 
 
-def _odds(resolved: Resolved, best: Candidate, landmarks: Sequence[Scored]) -> GroupSizeOdds | None:
-    """Odds of the landmarks, the octave above the grid counted where the budget leaves it enough updates."""
-    fits, drawn = resolved.fits, [one.drawn_D for one in landmarks if one.drawn_D is not None]
-    if fits.surface is None or not drawn:
+def _worthwhile(resolved: Resolved, whole: Choice) -> Choice | None:
+    """The choice with fewer steps and what is left out, if the last of them are predicted to add almost nothing."""
+    best, full, fits, drawn = whole.best.candidate, whole.best.reward, resolved.fits, whole.odds is not None
+    if resolved.request.spend == "all" or full is None or best.ends_by == "update_steps":
         return None
-    sizes = np.array([one.candidate.group_size for one in landmarks], dtype=np.int64)
-    problems = fits.reachable_problems_per_batch(best.problems_per_batch)
-    compute, largest = resolved.compute(best.rollouts), fits.group_size_range[1]
-    return odds_of_draws(fits.surface, compute, sizes, problems, largest, np.stack(drawn, axis=1))
-
-
-def _worthwhile(
-    resolved: Resolved,
-    limits: Limits,
-    pricing: Pricing,
-    best: Scored,
-    landmarks: Sequence[Scored],
-    odds: GroupSizeOdds | None,
-) -> tuple[Candidate, Stopping | None]:
-    """Fewer steps if the last of them are predicted to add almost nothing, with what is left out."""
-    chosen, full, fits = best.candidate, best.reward, resolved.fits
-    if resolved.request.spend == "all" or full is None or chosen.ends_by == "update_steps":
-        return chosen, None
-    tolerances, drawn = resolved.tolerances, odds is not None
-    tolerance = tolerances.nothing if drawn else tolerances.small
-    seen, end_seen = fits.largest_compute, _end_seen(resolved, chosen)
+    end_seen = _end_seen(resolved, whole)
     # Laws need a plateau that was seen.
     if not end_seen and not drawn:
-        return chosen, None
+        return None
+    rewards = [one.reward for one in whole.landmarks if one.reward is not None]
     # If another n still gains, the rest of the budget is worth something, though not with the n that the law chose.
-    if max((one.reward for one in landmarks if one.reward is not None), default=full) - full >= tolerances.small:
-        return chosen, None
-    low, high = limits.min_update_steps, chosen.update_steps
-    fewer = high
+    if max(rewards, default=full) - full >= fits.tolerances.small:
+        return None
+    tolerance = fits.tolerances.nothing if drawn else fits.tolerances.small
+    fewer = _fewest_steps(resolved, whole, full, tolerance)
+    if fewer > ((1.0 - MIN_SAVED) * best.update_steps if drawn else best.update_steps // 2):
+        return None
+    trimmed = replace(best, update_steps=fewer, ends_by="worthwhile")
+    (chosen,), chance = resolved.scored([trimmed]), None
+    if chosen.drawn_D is not None:
+        top_D = np.max([one.drawn_D for one in whole.landmarks if one.drawn_D is not None], axis=0)
+        chance = float(np.mean(top_D - chosen.drawn_D > fits.tolerances.equal))
+    seen, compute = fits.largest_compute, resolved.compute(best.rollouts)
+    stopping = Stopping(
+        gain=full - float(chosen.reward or 0.0),
+        tolerance=tolerance,
+        worthwhile=whole.pricing.cost(trimmed.rollouts_per_batch, fewer),
+        whole_compute=compute,
+        extrapolation=None if seen is None else compute / seen,
+        end_seen=end_seen,
+        chance_of_more=chance,
+    )
+    return replace(whole, chosen=chosen, stopping=stopping)
+
+
+def _fewest_steps(resolved: Resolved, whole: Choice, full: float, tolerance: float) -> int:
+    """Fewest steps whose predicted reward lies within the tolerance of the whole budget's."""
+    best, tolerances = whole.best.candidate, resolved.fits.tolerances
+    low, high = whole.setup.limits.min_update_steps, best.update_steps
     while high - low > 1:
         # Between the last length that is too short and the first that is enough, until they are neighbours.
         steps = np.unique(np.linspace(low, high, LENGTHS).astype(int))
-        rewards = np.array(resolved.rewards(chosen, steps.tolist()), dtype=float)
+        rewards = np.array(resolved.rewards(best, steps.tolist()), dtype=float)
         able = full - rewards < tolerance
-        if drawn:
+        if whole.odds is not None:
             # A plan that shows less reward than the whole budget would is no longer the best.
             able &= tolerances.shown(rewards) >= tolerances.shown(np.array(full))
         first = int(np.argmax(able))
-        fewer = high = int(steps[first])
-        low = int(steps[max(first - 1, 0)])
-    if fewer > ((1.0 - MIN_SAVED) * chosen.update_steps if drawn else chosen.update_steps // 2):
-        return chosen, None
-    trimmed = replace(chosen, update_steps=fewer, ends_by="worthwhile")
-    whole_compute = resolved.compute(chosen.rollouts)
-    stopping = Stopping(
-        gain=full - float(resolved.reward(trimmed) or 0.0),
-        tolerance=tolerance,
-        worthwhile=pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps),
-        whole_compute=whole_compute,
-        extrapolation=None if seen is None else whole_compute / seen,
-        end_seen=end_seen,
-        chance_of_more=_chance_of_more(resolved, trimmed, landmarks),
-    )
-    return trimmed, stopping
+        low, high = int(steps[max(first - 1, 0)]), int(steps[first])
+    return high
 
 
-def _end_seen(resolved: Resolved, c: Candidate) -> bool:
+def _end_seen(resolved: Resolved, whole: Choice) -> bool:
     """Whether the runs show the plateau of this n, or that its rewards fall: its best checkpoint is then known."""
-    curves, surface = resolved.curves(c.problems_per_batch), resolved.fits.surface
-    flat = _flat(curves, c.group_size)
-    if surface is None or not curves:
+    fits, best = resolved.fits, whole.best.candidate
+    curves = fits.select(fits.nearest_problems_per_batch(best.problems_per_batch))
+    flat = _flat(curves, best.group_size)
+    if fits.surface is None or whole.onset_D is None or not curves:
         return flat
-    onset_D = surface.onset(c.group_size, resolved.fits.reachable_problems_per_batch(c.problems_per_batch))
-    fell = float(np.mean(onset_D < max(curve.last_compute for curve in curves))) >= SEEN_TO_FALL
-    may_fall = surface.declines is not None and surface.declines.probability >= MAY_FALL
+    fell = float(np.mean(whole.onset_D < max(curve.last_compute for curve in curves))) >= SEEN_TO_FALL
+    may_fall = fits.surface.declines is not None and fits.surface.declines.probability >= MAY_FALL
     return fell or (flat and not may_fall)
 
 
@@ -470,27 +517,15 @@ def _flat(curves: Sequence[RewardCurve], n: int) -> bool:
     return all(c.plateau_identified for c in curves if min(below, n / 2) <= c.group_size <= max(above, 2 * n))
 
 
-def _chance_of_more(resolved: Resolved, trimmed: Candidate, landmarks: Sequence[Scored]) -> float | None:
-    """Probability that the whole budget reaches more than the trimmed plan, by any n and by more than equal.
-
-    None without a surface.
-    """
-    drawn = [one.drawn_D for one in landmarks if one.drawn_D is not None]
-    if not drawn:
-        return None
-    here_D = resolved.fits.draws(resolved.compute(trimmed.rollouts), trimmed.group_size, trimmed.problems_per_batch)
-    return float(np.mean(np.max(drawn, axis=0) - here_D[:, 0] > resolved.tolerances.equal))
-
-
 def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
     """The error if no group size has a candidate, with the smallest budget that pays for one."""
     costs = [r.smallest_budget for r in rejections if r.smallest_budget is not None]
     limits, budget = resolved.limits, resolved.limits.pricing.budget
     listed = "; ".join(f"n = {r.group_size}: {r.reason}" for r in rejections[:3])
     if costs:
-        smallest, digits = min(costs), 0 if budget.unit in ("rollouts", "tokens") else 4
+        smallest, digits = min(costs), {"usd": 2, "gpu_hours": 4}.get(budget.unit, 0)
         # Rounded up, so that the printed number suffices.
-        enough = f"{math.ceil(smallest * 10**digits) / 10**digits:.{digits}f} {budget.unit.replace('_', '-')}"
+        enough = budget.replace(spent=None).with_amount(math.ceil(smallest * 10**digits) / 10**digits)
         works = f"The smallest budget that works is {enough}; or lower --min-update-steps"
         return PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan ({listed})",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import multiple
-from isocompute_sdk.planning.candidates import Candidate
-from isocompute_sdk.planning.plan import Stopping
-from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.phrases import multiple, small
+from isocompute_sdk.planning.allocate import Choice, Resolved
+from isocompute_sdk.planning.inheritance import FITTED, same_model
+from isocompute_sdk.planning.plan import Plan, Stopping
+from isocompute_sdk.planning.pricing import Candidate, amount_text
 from isocompute_sdk.specs import Budget, Recipe, Throughput
 from isocompute_sdk.tolerances import NEAR
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.planner import Planner
 
 OVERFITTING_PROBLEMS = 500
 """Size of the problem set at which large n overfit in the paper (finding 5)."""
@@ -26,6 +33,46 @@ TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
 LENGTHS_SEEN = 1 / 3
 """Share of the plan's compute for which response lengths must be known for its hours to hold."""
+
+
+def of_plan(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> list[Note]:
+    """Notes on the fits, the recipe and the candidate of a plan."""
+    fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, planner.inheritance.recipe
+    timed, throughput = pricing.timed, pricing.throughput
+    notes = [*fits.notes]
+    if fits.method not in FITTED and (planner.model is None or not same_model(planner.model, fits.model)):
+        notes.append(another_model(fits.model, planner.model, fits.method))
+    notes += planner.inheritance.notes(plan.settings, timed=timed)
+    notes += plan.recipe.notes()
+    if plan.extrapolation is not None:
+        notes += extrapolation(plan.extrapolation)
+    smallest, largest = fits.group_size_range
+    notes += beyond_grid(chosen.group_size, largest, smallest)
+    notes += problem_set(chosen, plan.n_problems)
+    in_steps = resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps"
+    notes += batch(chosen, recipe, fits.problems_per_batch, fits.rollouts_per_batch if in_steps else None)
+    notes += steps(chosen, recipe)
+    notes += evaluation(plan.breakdown, pricing.evaluation_share)
+    if throughput is not None:
+        offered = planner.hardware.gpu_counts if "gpus" in planner.hardware.model_fields_set and timed else ()
+        notes += gpus(throughput, tuple(offered))
+        notes += speed(throughput, pricing.budget, (plan.rollouts_per_batch, plan.rollouts), planner.throughput)
+    for one in plan.alternatives:
+        if one.kind == "best-by-curves" and one.expected_loss is not None:
+            notes.append(curves_disagree(chosen.group_size, one.group_size, -one.expected_loss))
+    if choice.stopping is not None:
+        notes.append(rest_not_worthwhile(choice.stopping, plan.budget))
+    return notes
+
+
+def declines(resolved: Resolved, choice: Choice) -> Iterator[Note]:
+    """Whether rewards fall at this n before the whole budget is spent."""
+    fits, best, onset_D = resolved.fits, choice.best.candidate, choice.onset_D
+    if fits.surface is None or fits.surface.declines is None or onset_D is None or not resolved.can_predict:
+        return
+    chance = float(np.mean(onset_D < resolved.compute(best.rollouts)))
+    step = float(np.mean(fits.surface.declines.step_D))
+    yield from decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])
 
 
 def extrapolation(ratio: float) -> Iterator[Note]:
@@ -136,8 +183,8 @@ def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     return Note(
         "rest-not-worthwhile",
         "warning",
-        f"{spent} of {whole} are planned: the rest is predicted to add {found.gain:.2g} of reward, below the tolerance "
-        f"of {found.tolerance:g}. --spend all uses everything.",
+        f"{spent} of {whole} are planned: the rest is predicted to add {small(found.gain)} of reward. --spend all uses "
+        "everything.",
         {
             "predicted_gain": found.gain,
             "tolerance": found.tolerance,

@@ -10,12 +10,11 @@ from isocompute_sdk.errors import PlanError, SpecError, show
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Request
-from isocompute_sdk.planning.candidates import Candidate, Fixed
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.inheritance import again, given_by_hand, planned_values
 from isocompute_sdk.planning.plan import Alternative, Plan, Verdict
 from isocompute_sdk.planning.planner import Planner
-from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Pricing, amount_text
+from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Candidate, Fixed, Pricing, amount_text
 from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.syntax.complaints import suggestion
 from isocompute_sdk.specs.syntax.quantities import Number
@@ -84,7 +83,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         kept = []
         loss = None if rewards[0] is None or rewards[1] is None else rewards[1] - rewards[0]
         kind = "near-tie" if loss is not None and abs(loss) <= Tolerances(new.span).equal else "before-change"
-        others = (Alternative.of(kind, plan, rewards[0], loss),)
+        others = (Alternative(kind, plan.group_size, plan.problems_per_batch, plan.update_steps, rewards[0], loss),)
         new = replace(new, verdict=_verdict(new), alternatives=others, odds=None, next_runs=None)
     new = replace(new, model=model, n_problems=n_problems, other_metrics=plan.other_metrics)
     asked = {name: (_present(plan, name), _present(new, name)) for name in given}
@@ -221,7 +220,8 @@ def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recip
     """Costs alone: predictions stay only if n, B_p and M do."""
     batch, steps, size = chosen.rollouts_per_batch, chosen.update_steps, (chosen.group_size, chosen.problems_per_batch)
     spent = {name: amounts for name, amounts in plan.breakdown.items() if name in (pricing.budget.spent or {})}
-    evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None)
+    bill = pricing.bill(batch, steps)
+    evaluation = pricing.evaluation.replace(every_steps=bill.every_steps, count=None)
     planned = planned_values(recipe, size, evaluation, plan.n_problems, plan.model)
     same = _numbers(plan) == _numbers(chosen)
     return replace(
@@ -230,8 +230,8 @@ def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recip
         problems_per_batch=chosen.problems_per_batch,
         update_steps=steps,
         budget=pricing.budget,
-        cost=pricing.cost(batch, steps),
-        costs=pricing.all_costs(batch, steps),
+        cost=bill.cost,
+        costs=bill.costs,
         recipe=recipe,
         settings=tuple(replace(row, plan=planned[row.name]) for row in given_by_hand(plan.settings, given)),
         predicted_reward=plan.predicted_reward if same else None,
@@ -242,7 +242,7 @@ def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recip
         binding=(chosen.ends_by,),
         stopping=None,
         evaluation=evaluation,
-        breakdown={**pricing.parts(batch, steps), **spent},
+        breakdown=bill.parts | spent,
     )
 
 

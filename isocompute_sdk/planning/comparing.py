@@ -19,10 +19,9 @@ from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.planning import caveats
-from isocompute_sdk.planning.candidates import Candidate, Fixed
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, reward_draws
-from isocompute_sdk.planning.pricing import TIMED_IN_SHELL, Pricing, amount_text
+from isocompute_sdk.planning.pricing import TIMED_IN_SHELL, Candidate, Fixed, Pricing, amount_text
 from isocompute_sdk.planning.questions import Answer, PlansByBudget, SavedEstimate, SavedPlan, with_reward
 from isocompute_sdk.specs import Allocation
 from isocompute_sdk.tolerances import Tolerances

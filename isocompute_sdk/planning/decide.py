@@ -21,6 +21,7 @@ from isocompute_sdk.planning.allocate import (
     Choice,
     Request,
     Resolved,
+    Scored,
     Setup,
     choice_of,
     enumerate_setups,
@@ -28,13 +29,12 @@ from isocompute_sdk.planning.allocate import (
     resolve,
     score,
 )
-from isocompute_sdk.planning.candidates import Candidate, Rejection, ends_batch
-from isocompute_sdk.planning.inheritance import FITTED, same_model
+from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
-from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict, reward_draws
-from isocompute_sdk.planning.pricing import Pricing, amount_text
+from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
+from isocompute_sdk.planning.pricing import Candidate, Pricing, Rejection, amount_text, ends_batch
 from isocompute_sdk.records.rewards import no_rise_note
-from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR, Tolerances
+from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.planner import Planner
@@ -48,6 +48,7 @@ STOP = 0.1
 CHECK_BEYOND = 2.0
 """Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
 NO_RUN_FIRST = "no run before it is worth its cost"
+PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
 def decide(planner: Planner, request: Request, search: Search | None = None) -> Plan:
@@ -59,31 +60,45 @@ def decide(planner: Planner, request: Request, search: Search | None = None) -> 
     resolved = resolve(planner, request)
     sizes = resolved.sizes()
     setups = enumerate_setups(resolved, sizes)
-    floor = planner.recipe.min_problems_per_batch
+    floor = planner.inheritance.recipe.min_problems_per_batch
     if not setups[0].candidates and floor < resolved.limits.floor:
         # No B_p that was run can be carried out, but the recipe allows a smaller one.
         resolved = replace(resolved, limits=replace(resolved.limits, floor=floor))
         setups = enumerate_setups(resolved, sizes)
     choice = score(resolved, setups)
-    plan, notes = _plan_of(planner, resolved, choice)
-    best_for_others, missing = dict[str, int](), list[Note]()
-    for metric, fits in planner.others.items():
-        try:
-            # The whole budget may be worthwhile for another metric although it is not for the first.
-            asked = replace(request, n_problems=None, spend="worthwhile", slots=0)
-            best_for_others[metric] = decide(planner.with_fits(fits), asked).group_size
-        except PlanError as error:
-            missing.append(caveats.no_answer(metric, error.message))
-    if choice.stopping is not None:
-        notes.append(caveats.rest_not_worthwhile(choice.stopping, plan.budget))
-    notes += [*_declines(resolved, choice), *missing]
-    notes += caveats.metrics_disagree(plan.group_size, best_for_others)
-    notes += _moved(resolved, choice, sizes)
+    plan = _plan_of(planner, resolved, choice)
+    others, missing = _other_metrics(planner, request)
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(planner, resolved, choice, sizes, verdict, search, is_open=is_open)
-    plan = replace(plan, verdict=_with_first(verdict, first, is_open=is_open), next_runs=first, notes=unique(notes))
-    plan = replace(plan, gain=_gain(plan))
-    return replace(plan, approval=_approval(plan), other_metrics=best_for_others)
+    verdict, gain = _with_first(verdict, first, is_open=is_open), _gain(plan, choice)
+    notes = unique(
+        [
+            *caveats.of_plan(planner, resolved, choice, plan),
+            *caveats.declines(resolved, choice),
+            *missing,
+            *caveats.metrics_disagree(plan.group_size, others),
+            *_moved(resolved, choice, sizes),
+        ]
+    )
+    approval = _approval(plan, verdict, first, gain, notes)
+    return replace(
+        plan, verdict=verdict, next_runs=first, notes=notes, gain=gain, approval=approval, other_metrics=others
+    )
+
+
+def _other_metrics(planner: Planner, request: Request) -> tuple[dict[str, int], list[Note]]:
+    """The best n by other metrics, and those that have no plan."""
+    best, missing = dict[str, int](), list[Note]()
+    if not planner.others:
+        return best, missing
+    # The whole budget may be worthwhile for another metric although it is not for the first.
+    asked = replace(request, n_problems=None, spend="worthwhile", slots=0)
+    for metric, fits in planner.others.items():
+        try:
+            best[metric] = decide(planner.with_fits(fits), asked).group_size
+        except PlanError as error:
+            missing.append(caveats.no_answer(metric, error.message))
+    return best, missing
 
 
 def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
@@ -93,48 +108,50 @@ def plan_for(planner: Planner, candidate: Candidate, request: Request, pricing: 
         FieldError: it costs more than the budget, or the hardware cannot take its batch.
     """
     resolved = resolve(planner, replace(request, spend="all"), pricing)
-    choice = choice_of(resolved, Setup(resolved.limits, [candidate], []), candidate, [candidate])
-    plan, notes = _plan_of(planner, resolved, replace(choice, pricing=resolved.limits.pricing))
-    odds = None
-    if plan.fits is not None and plan.fits.surface is not None and resolved.can_predict:
-        low, high = plan.fits.group_size_range
-        sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*plan.fits.group_sizes, plan.group_size}
-        odds = plan.fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
+    setup = Setup(resolved.limits, [candidate], [])
+    choice = replace(
+        choice_of(resolved, setup, candidate, resolved.scored([candidate])), pricing=resolved.limits.pricing
+    )
+    plan, fits, odds = _plan_of(planner, resolved, choice), resolved.fits, None
+    if fits.surface is not None and resolved.can_predict:
+        low, high = fits.group_size_range
+        sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*fits.group_sizes, plan.group_size}
+        odds = fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
     verdict, _ = _verdict(plan, odds)
-    return replace(plan, verdict=verdict, odds=_odds_of(odds, plan.group_size), notes=unique(notes))
+    notes = unique(caveats.of_plan(planner, resolved, choice, plan))
+    return replace(plan, verdict=verdict, odds=_odds_of(odds, plan.group_size), notes=notes)
 
 
-def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> tuple[Plan, list[Note]]:
-    """The plan of one candidate without its verdict, and its notes on fits, recipe and candidate."""
-    fits, pricing, chosen = resolved.fits, choice.pricing, choice.chosen
+def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> Plan:
+    """The plan of one candidate, without what is judged of it and without notes."""
+    fits, pricing, chosen, reward = resolved.fits, choice.pricing, choice.chosen.candidate, choice.chosen.reward
     n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
-    batch, size = chosen.rollouts_per_batch, (n, problems)
     n_problems = resolved.request.n_problems
     if n_problems is None and fits.method in FITTED:
         n_problems = fits.n_problems
-    seen, compute = fits.largest_compute, resolved.compute(chosen.rollouts)
-    reward = choice.best.reward if choice.best.candidate == chosen else resolved.reward(chosen)
+    seen, compute = fits.largest_compute, resolved.compute(n * problems * steps)
     interval = None
     if reward is not None:
         predicted = fits.predict(compute, n, problems)
         interval = None if np.isnan(predicted.low) else (float(predicted.low), float(predicted.high))
-    recipe = planner.inheritance.recipe_for(*size)
-    evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps), count=None)
+    recipe = planner.inheritance.recipe_for(n, problems)
+    bill = pricing.bill(n * problems, steps)
+    evaluation = pricing.evaluation.replace(every_steps=bill.every_steps, count=None)
     model = planner.model if planner.model is not None else fits.model
-    spent = {purpose: {pricing.budget.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
+    spent = {purpose: {pricing.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
     name = "group_size" if resolved.by_law is None else resolved.by_law.law
     value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
     law = fits.laws.get(name)
-    plan = Plan(
+    return Plan(
         verdict=Verdict("undecided", ""),
         group_size=n,
         problems_per_batch=problems,
         update_steps=steps,
         budget=pricing.budget,
-        cost=pricing.cost(batch, steps),
-        costs=pricing.all_costs(batch, steps),
+        cost=bill.cost,
+        costs=bill.costs,
         recipe=recipe,
-        settings=planner.inheritance.rows(recipe, size, evaluation, n_problems, model),
+        settings=planner.inheritance.rows(recipe, (n, problems), evaluation, n_problems, model),
         hardware=choice.setup.limits.hardware,
         throughput=pricing.throughput,
         metric=fits.metric,
@@ -146,17 +163,16 @@ def _plan_of(planner: Planner, resolved: Resolved, choice: Choice) -> tuple[Plan
         law_group_size=None if law is None or fits.method == "prior" else float(law.predict(value)),
         extrapolation=None if seen is None else compute / seen,
         binding=_binding(resolved, choice),
-        alternatives=_alternatives(resolved, choice, reward),
+        alternatives=_alternatives(resolved, choice),
         odds=_odds_of(choice.odds, n),
         stopping=choice.stopping,
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
         evaluation_counted=pricing.evaluation_counts,
-        breakdown=pricing.parts(batch, steps) | spent,
+        breakdown=bill.parts | spent,
         fits=fits,
     )
-    return plan, _notes(planner, resolved, choice, plan)
 
 
 def _odds_of(odds: GroupSizeOdds | None, n: int) -> Odds | None:
@@ -182,31 +198,33 @@ def _band(resolved: Resolved, n: int, value: float, law: str) -> tuple[int, int]
     return max(2, int(2 ** np.floor(np.log2(low) + 1e-6))), max(2, int(2 ** np.ceil(np.log2(high) - 1e-6)))
 
 
-def _alternatives(resolved: Resolved, choice: Choice, reward: float | None) -> tuple[Alternative, ...]:
+def _alternatives(resolved: Resolved, choice: Choice) -> tuple[Alternative, ...]:
     """Every other n that the constraints allow, those worth knowing about by kind, each with reward, odds and loss."""
-    chosen, by_law = choice.chosen, resolved.by_law
-    rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
+    chosen, reward, by_law = choice.chosen.candidate, choice.chosen.reward, resolved.by_law
+    rest = {one.candidate.group_size: one for one in choice.landmarks if one.candidate.group_size != chosen.group_size}
+    found: list[tuple[str, Scored, float | None]] = []
     if by_law is not None and resolved.fits.method == "prior":
         here = by_law.distance(chosen.group_size, chosen)
-        lost = [(one.candidate, by_law.distance(one.candidate.group_size, chosen) - here) for one in rest]
-        return tuple(Alternative.of("near-tie" if loss <= EQUAL else "other", c, None, loss) for c, loss in lost)
-    kinds = _kinds(resolved, choice, reward)
-    known = {one.candidate.group_size: one for one in rest}
-    named = {n for n, _ in kinds}
-    found: list[Alternative] = []
-    for n, kind in [*kinds, *((n, "other") for n in known if n not in named)]:
-        one = known[n]
-        loss = None if one.reward is None or reward is None else reward - one.reward
-        odds = _odds_of(choice.odds, n)
-        found.append(replace(Alternative.of(kind, one.candidate, one.reward, loss), odds=odds))
-    return tuple(found)
+        for n, one in rest.items():
+            loss = by_law.distance(n, chosen) - here
+            found.append(("near-tie" if loss <= EQUAL else "other", replace(one, reward=None), loss))
+    else:
+        kinds = _kinds(resolved, choice, [*rest.values()])
+        for n in [*kinds, *(n for n in rest if n not in kinds)]:
+            lost = None if rest[n].reward is None or reward is None else reward - (rest[n].reward or 0.0)
+            found.append((kinds.get(n, "other"), rest[n], lost))
+    return tuple(
+        Alternative(kind, c.group_size, c.problems_per_batch, c.update_steps, one.reward, loss, odds)
+        for kind, one, loss in found
+        for c, odds in [(one.candidate, _odds_of(choice.odds, one.candidate.group_size))]
+    )
 
 
-def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tuple[int, str]]:
+def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[int, str]:
     """What makes another n worth knowing about, the most telling first."""
-    chosen, by_law, tie = choice.chosen, resolved.by_law, resolved.tolerances.equal
+    chosen, reward, by_law = choice.chosen.candidate, choice.chosen.reward, resolved.by_law
+    tie = resolved.fits.tolerances.equal
     largest, full = resolved.fits.group_size_range[1], choice.best
-    rest = [one for one in choice.landmarks if one.candidate.group_size != chosen.group_size]
     kinds: dict[int, str] = {}
     known = [(one, one.reward) for one in rest if one.reward is not None]
     if reward is not None:
@@ -229,7 +247,7 @@ def _kinds(resolved: Resolved, choice: Choice, reward: float | None) -> list[tup
         if by_law is not None:
             here = by_law.best([one.candidate for one in on_grid])
         kinds[here.group_size] = "on-grid"
-    return [*kinds.items()]
+    return kinds
 
 
 def _apart(difference_D: np.ndarray) -> bool:
@@ -240,7 +258,7 @@ def _apart(difference_D: np.ndarray) -> bool:
 
 def _binding(resolved: Resolved, choice: Choice) -> tuple[str, ...]:
     """Constraints that excluded a better n or a larger batch, then what limits M."""
-    limits, chosen = choice.setup.limits, choice.chosen
+    limits, chosen = choice.setup.limits, choice.chosen.candidate
     fixed, largest = limits.fixed, resolved.fits.group_size_range[1]
     better = _best_rejected(resolved, choice)
     found = [] if better is None else [better.constraint]
@@ -259,7 +277,7 @@ def _binding(resolved: Resolved, choice: Choice) -> tuple[str, ...]:
 
 def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
     """The rejected group size that would be preferred most, if it would be preferred to the chosen one."""
-    fixed, by_law, chosen = resolved.limits.fixed, resolved.by_law, choice.chosen
+    fixed, by_law, chosen = resolved.limits.fixed, resolved.by_law, choice.chosen.candidate
     rejections, (smallest, largest) = choice.setup.rejections, resolved.fits.group_size_range
     if by_law is None:
         rejections = [r for r in rejections if smallest <= r.group_size <= largest]
@@ -279,48 +297,6 @@ def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
     return min(better, key=lambda pair: pair[0])[1] if better else None
 
 
-def _notes(planner: Planner, resolved: Resolved, choice: Choice, plan: Plan) -> list[Note]:
-    """Notes on the fits, the recipe and this candidate."""
-    fits, pricing, chosen, notes = resolved.fits, choice.pricing, choice.chosen, list(resolved.fits.notes)
-    timed, throughput = pricing.budget.timed, pricing.throughput
-    if fits.method not in FITTED and (planner.model is None or not same_model(planner.model, fits.model)):
-        notes.append(caveats.another_model(fits.model, planner.model, fits.method))
-    notes += planner.inheritance.notes(plan.settings, timed=timed)
-    notes += plan.recipe.notes()
-    if plan.extrapolation is not None:
-        notes += caveats.extrapolation(plan.extrapolation)
-    smallest, largest = fits.group_size_range
-    notes += caveats.beyond_grid(chosen.group_size, largest, smallest)
-    notes += caveats.problem_set(chosen, plan.n_problems)
-    in_steps = resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps"
-    fitted = fits.rollouts_per_batch if in_steps else None
-    notes += caveats.batch(chosen, planner.recipe, fits.problems_per_batch, fitted)
-    notes += caveats.steps(chosen, planner.recipe)
-    notes += caveats.evaluation(plan.breakdown, pricing.evaluation_share)
-    if throughput is not None:
-        offered = planner.hardware.gpu_counts if "gpus" in planner.hardware.model_fields_set and timed else ()
-        size = plan.rollouts_per_batch, plan.rollouts
-        notes += caveats.gpus(throughput, tuple(offered))
-        notes += caveats.speed(throughput, pricing.budget, size, planner.throughput)
-    notes += [
-        caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
-        for a in plan.alternatives
-        if a.kind == "best-by-curves" and a.expected_loss is not None
-    ]
-    return notes
-
-
-def _declines(resolved: Resolved, choice: Choice) -> list[Note]:
-    """Whether rewards fall at this n before the whole budget is spent."""
-    fits, best = resolved.fits, choice.best.candidate
-    if fits.surface is None or fits.surface.declines is None or not resolved.can_predict:
-        return []
-    onset_D = fits.surface.onset(best.group_size, fits.reachable_problems_per_batch(best.problems_per_batch))
-    chance = float(np.mean(onset_D < resolved.compute(best.rollouts)))
-    step = float(np.mean(fits.surface.declines.step_D))
-    return [*caveats.decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])]
-
-
 def _moved(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> list[Note]:
     """What a limit on the batch changes about n, what that costs, and what avoids it."""
     limits, limit = resolved.limits, resolved.limits.hardware.max_rollouts_per_batch
@@ -331,8 +307,9 @@ def _moved(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> list[Not
     setups = enumerate_setups(asked, sizes)
     if not setups[0].candidates or (best := pick(asked, setups)[1]).rollouts_per_batch <= limit:
         return []
-    rewards = resolved.reward(choice.chosen), resolved.reward(best)
-    return [*caveats.moved_by_limit(choice.chosen, best, limit, *rewards)]
+    chosen = choice.chosen.candidate
+    rewards = [resolved.rewards(c, [c.update_steps])[0] for c in (chosen, best)]
+    return [*caveats.moved_by_limit(chosen, best, limit, *rewards)]
 
 
 def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
@@ -346,14 +323,13 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
-        sentence = f"n = {n} is borrowed from {whose}: run a pilot of your own before you spend a budget on it"
-        return Verdict("borrowed", sentence, doubts), True
+        return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
     if fits.flat_runs is not None:
         return Verdict("undecided", no_rise_note(fits.metric, fits.flat_runs).message, doubts), False
     if len(fits.group_sizes) == 1:
         only = f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it"
         return Verdict("undecided", only, doubts), True
-    equal = Tolerances(plan.span).equal
+    equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
         chance = plan.stopping.chance_of_more
         more = "" if chance is None else f", and more than {equal:g} with probability {chance:.0%}"
@@ -363,15 +339,15 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     if odds is not None:
         return _by_odds(plan, odds, doubts)
     beyond = Verdict("undecided", f"the budget lies {multiple(plan.extrapolation or 0)} x beyond these runs", doubts)
-    return beyond if far else _tie(plan) or Verdict("clear", f"n = {n} is ahead of every other n tried"), False
+    return beyond if far else _tie(plan, equal) or Verdict("clear", f"n = {n} is ahead of every other n tried"), False
 
 
-def _tie(plan: Plan) -> Verdict | None:
+def _tie(plan: Plan, equal: float) -> Verdict | None:
     """The verdict on group sizes with equal predictions; None where the plan's n has none."""
     sizes = sorted([plan.group_size, *(a.group_size for a in plan.alternatives if a.kind == "near-tie")])
     if len(sizes) == 1:
         return None
-    both, equal = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}", Tolerances(plan.span).equal
+    both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
     return Verdict(
         "tie", f"{both} are predicted within {equal:g} of {plan.metric}: take the one that suits the hardware"
     )
@@ -394,7 +370,8 @@ def _certain(plan: Plan, stopping: Stopping) -> bool:
 def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[Verdict, bool]:
     """The verdict of a surface, and whether a further run might change it."""
     assert plan.fits is not None, "a new plan holds its fits"
-    fits, n, equal = plan.fits, plan.group_size, Tolerances(plan.span).equal
+    fits, n = plan.fits, plan.group_size
+    equal = fits.tolerances.equal
     here, grid = int(np.flatnonzero(odds.group_size == n)[0]), odds.on_grid
     near, sizes = float(odds.near_best[here]), odds.group_size
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
@@ -420,13 +397,13 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         first = f"n = {n}" if near >= LIKELY else "these runs cannot decide n"
         return Verdict(kind, f"{first}; chance to be best: {listed}; {lost}{against}", doubts), True
     ties = {a.group_size for a in plan.alternatives if a.kind == "near-tie"}
-    if (tie := _tie(plan)) is not None and ties & set(sizes[odds.near_best >= DECIDED].tolist()):
+    if (tie := _tie(plan, equal)) is not None and ties & set(sizes[odds.near_best >= DECIDED].tolist()):
         return tie, False
     sentence = f"n = {n} is ahead, best with probability {float(odds.probability_best[here]):.0%}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
     if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
-        sentence += f" of those that were run; no {'larger' if n == largest else 'smaller'} n was"
+        sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
     return Verdict("clear", sentence), False
 
 
@@ -446,7 +423,7 @@ def _first(
     fixed = request.fixed.update_steps is not None or request.fixed.rollouts_per_batch is not None
     if search.slots == 0 or fixed or fits.method == "paper":
         return None
-    chosen, budget = choice.chosen, resolved.limits.pricing.budget
+    chosen, budget = choice.chosen.candidate, resolved.limits.pricing.budget
     if fits.surface is None:
         asked = {name: getattr(request, name) for name in ("n_problems", "min_update_steps")}
         problems = request.fixed.problems_per_batch
@@ -484,7 +461,9 @@ def _first(
 
 def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
-    if first is None or not is_open or verdict.kind == "borrowed":
+    if verdict.kind == "borrowed" and (first is None or first.runs):
+        return replace(verdict, sentence=f"{verdict.sentence}: {PILOT_FIRST}")
+    if first is None or not is_open:
         return verdict
     if not first.runs:
         return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
@@ -492,26 +471,34 @@ def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> V
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
 
 
-def _gain(plan: Plan) -> Gain | None:
+def _gain(plan: Plan, choice: Choice) -> Gain | None:
     """What a plan gains over the best run so far; None without reward curves."""
-    fits = plan.fits
+    fits, drawn_D = plan.fits, choice.chosen.drawn_D
     if fits is None or plan.predicted_reward is None or not fits.curves:
         return None
-    runs = [(c, reward_draws(fits, c.last_compute, c.group_size, c.problems_per_batch)) for c in fits.select()]
-    best, own_D = max(runs, key=lambda run: float(run[1].mean()))
+    curves = fits.select()
+    if fits.surface is None:
+        ends = [fits.predict(c.last_compute, c.group_size, c.problems_per_batch).mean for c in curves]
+        own_DC = np.array([ends], dtype=float)
+    else:
+        problems = [np.nan if c.problems_per_batch is None else c.problems_per_batch for c in curves]
+        own_DC = fits.draws([c.last_compute for c in curves], [c.group_size for c in curves], problems)
+    place = max(range(len(curves)), key=lambda i: float(own_DC[:, i].mean()))
+    best, own_D = curves[place], own_DC[:, place]
     reward = float(own_D.mean())
     interval = probability = None
-    if fits.surface is not None:
-        gain_D = plan.reward_draws() - own_D
-        low, high = np.quantile(gain_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        interval, probability = (float(low), float(high)), float(np.mean(gain_D > 0))
+    if drawn_D is not None:
+        low, high = np.quantile(drawn_D - own_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        interval, probability = (float(low), float(high)), float(np.mean(drawn_D - own_D > 0))
     gain = plan.predicted_reward - reward
     return Gain(best.group_size, best.problems_per_batch, best.last_compute, reward, gain, interval, probability)
 
 
-def _approval(plan: Plan) -> Approval:
+def _approval(
+    plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | None, notes: Sequence[Note]
+) -> Approval:
     """No where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` x the runs."""
-    against, reach = _against(plan), plan.extrapolation
+    against, reach = _against(plan, verdict, first, gain, notes), plan.extrapolation
     if against:
         return Approval("do-not", against)
     if reach is None or reach <= CHECK_BEYOND:
@@ -530,20 +517,22 @@ def _approval(plan: Plan) -> Approval:
     return Approval("check", reason, step, expected, lowest)
 
 
-def _against(plan: Plan) -> str:
+def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | None, notes: Sequence[Note]) -> str:
     """Why a plan is not to be approved: no rise, a borrowed n, a run worth making first, no gain, nothing settles n."""
-    fits, first = plan.fits, plan.next_runs
-    if fits is not None and fits.flat_runs is not None:
+    fits = plan.fits
+    assert fits is not None, "a new plan holds its fits"
+    if fits.flat_runs is not None:
         return "no run's reward rises beyond noise"
-    if plan.verdict.kind == "borrowed":
-        return "n is borrowed from other people's runs; a pilot of your own comes first"
+    if verdict.kind == "borrowed":
+        # Its sentence says whether a pilot is worth its cost.
+        return verdict.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         worth = f"expected to save {small(first.saving)} of {plan.metric}"
         return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
-    if plan.gain is not None and plan.gain.gain <= Tolerances(plan.span).nothing:
-        return f"the best run so far is at least as good, fitted {plan.gain.reward:.3f}: the plan would gain nothing"
-    refused = [note.message for note in plan.notes if note.severity == "refuse"]
-    if plan.verdict.kind == "undecided" and first is None:
-        refused.append(plan.verdict.sentence)
+    if gain is not None and gain.gain <= fits.tolerances.nothing:
+        return f"the best run so far is at least as good, fitted {gain.reward:.3f}: the plan would gain nothing"
+    refused = [note.message for note in notes if note.severity == "refuse"]
+    if verdict.kind == "undecided" and first is None:
+        refused.append(verdict.sentence)
     return refused[0] if refused else ""

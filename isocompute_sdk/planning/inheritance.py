@@ -17,6 +17,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records.comparable import (
     RULE_TOLERANCE,
     RULES,
+    LearningRates,
     RunSettings,
     Value,
     learning_rates_of,
@@ -85,22 +86,31 @@ class Inheritance:
     """What the runs were trained with; empty without runs."""
     sources: Mapping[str, Source]
     """By context field."""
+    recorded: Mapping[str, tuple[Value, ...]]
+    """What the runs record, by column; that of the most runs first."""
+    rates: LearningRates | None
+    """Their learning rates; None if they record none."""
     problems_from_runs: bool = False
     """Whether B_p is chosen among those that were run: several were, and nobody gave `min_problems_per_batch`."""
 
     def recipe_for(self, group_size: int, problems_per_batch: int) -> Recipe:
         """The recipe at n and B_p: learning rates without a rule are those of the nearest runs."""
-        rates = learning_rates_of(self.settings, (group_size, problems_per_batch))
+        rates = self._rates_near((group_size, problems_per_batch))
         if rates is None or rates.agree or self.sources.get("learning_rate") != "runs":
             return self.recipe
         return _with_anchor(self.recipe, rates.rate, rates.batch)
+
+    def _rates_near(self, size: tuple[int, int]) -> LearningRates | None:
+        """Learning rates at n and B_p; those that follow a rule are the same everywhere."""
+        agree = self.rates is None or self.rates.agree
+        return self.rates if agree else learning_rates_of(self.settings, size)
 
     def evaluation(self, given: Evaluation | None, default: Evaluation) -> Evaluation:
         """How a plan's run is evaluated: as given, else with temperature and samples of the runs."""
         chosen = default if given is None else given
         known: dict[str, Value] = {}
         for column, field in (("eval_temperature", "temperature"), ("eval_samples", "samples")):
-            values = values_of(self.settings, column)
+            values = self.recorded.get(column, ())
             if len(values) == 1 and (given is None or field not in given.model_fields_set):
                 known[field] = values[0]
         return chosen.replace(**known) if known else chosen
@@ -118,7 +128,7 @@ class Inheritance:
         return tuple(
             Setting(
                 name,
-                runs := self._run_values(name),
+                runs := self.recorded.get(name, ()),
                 plan,
                 self._source(name, runs, plan),
                 self._differs(name, runs, plan, recipe, size),
@@ -132,21 +142,13 @@ class Inheritance:
             return self.sources.get(name, "preset")
         return "runs" if any(_same(name, value, plan) for value in runs) else "given"
 
-    def _run_values(self, name: str) -> tuple[Value, ...]:
-        if name == "problems_per_batch":
-            return tuple(sorted({s.problems_per_batch for s in self.settings if s.problems_per_batch is not None}))
-        if name == "learning_rate_rule":
-            rates = learning_rates_of(self.settings)
-            return () if rates is None or rates.rule is None else (rates.rule,)
-        return values_of(self.settings, name)
-
     def _differs(
         self, name: str, runs: tuple[Value, ...], plan: Value | None, recipe: Recipe, size: tuple[int, int]
     ) -> bool:
         if not runs or plan is None or name == "learning_rate_rule":
             return False
         if name == "learning_rate":
-            rates = learning_rates_of(self.settings, size)
+            rates = self._rates_near(size)
             if rates is None or not rates.agree:
                 return rates is not None
             power = RULES[rates.rule or recipe.learning_rate_rule]
@@ -175,7 +177,7 @@ class Inheritance:
 
     def refuse_stale_runs(self) -> None:
         """Raise on runs whose rollouts may come from weights that are more than `STALEST` updates old."""
-        older = [v for v in _stale(values_of(self.settings, "off_policy")) if (staleness_of(v) or 0.0) > STALEST]
+        older = [v for v in _stale(self.recorded.get("off_policy", ())) if (staleness_of(v) or 0.0) > STALEST]
         if older:
             remedy = "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
             raise PlanError(
@@ -197,11 +199,12 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
     named = given is not None and "based_on" in given.model_fields_set
     rest: Source = "preset" if named else "assumed"
     settings = fits.settings
+    recorded, rates = _recorded(settings), learning_rates_of(settings)
     recipe, sources = base, dict[str, Source]()
     # A filter on a term needs the term.
     needed = {f"{term}_coef" for term in ("kl", "entropy") if getattr(base, f"zero_variance_filter_{term}")}
     for column, field in RECIPE_FIELDS.items():
-        found, values = recipe, values_of(settings, column)
+        found, values = recipe, recorded.get(column, ())
         if field in chosen | needed:
             sources[column] = "given"
             continue
@@ -209,8 +212,8 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
             found = _replaced(recipe, {field: values[0]})
         sources[column] = "runs" if values and found is not None else rest
         recipe = found or recipe
-    recipe, filtered = _with_filter(recipe, values_of(settings, "filter"), chosen)
-    recipe, rate, rule = _with_learning_rate(recipe, settings, chosen)
+    recipe, filtered = _with_filter(recipe, recorded.get("filter", ()), chosen)
+    recipe, rate, rule = _with_learning_rate(recipe, settings, rates, chosen)
     sources |= {"filter": filtered or rest, "learning_rate": rate or rest, "learning_rate_rule": rule or rest}
     sources["off_policy"] = "preset"
     floor = recipe.min_problems_per_batch
@@ -224,13 +227,27 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
     taken = {field for field in Recipe.model_fields if getattr(recipe, field) != getattr(base, field)}
     if taken - {"min_problems_per_batch"} and base.name == base.based_on:
         recipe = recipe.replace(name="runs")
-    return Inheritance(recipe, floor, settings, sources, among)
+    return Inheritance(recipe, floor, settings, sources, recorded, rates, among)
 
 
 def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable[str]) -> Inheritance:
     """The inheritance of a plan whose recipe a person changed."""
     sources: dict[str, Source] = {row.name: row.source for row in given_by_hand(rows, changed)}
-    return Inheritance(recipe, recipe.min_problems_per_batch, fits.settings if rows else (), sources)
+    settings = fits.settings if rows else ()
+    rates = learning_rates_of(settings)
+    return Inheritance(recipe, recipe.min_problems_per_batch, settings, sources, _recorded(settings), rates)
+
+
+def _recorded(settings: tuple[RunSettings, ...]) -> dict[str, tuple[Value, ...]]:
+    """Values of the runs by column of a plan's settings."""
+    names = {name for one in settings for name in one.values}
+    found = {name: values_of(settings, name) for name in sorted(names)}
+    known = {one.problems_per_batch for one in settings if one.problems_per_batch is not None}
+    found["problems_per_batch"] = tuple(sorted(known))
+    rates = learning_rates_of(settings)
+    if rates is not None and rates.rule is not None:
+        found["learning_rate_rule"] = (rates.rule,)
+    return found
 
 
 def given_by_hand(rows: Sequence[Setting], changed: Iterable[str]) -> tuple[Setting, ...]:
@@ -326,13 +343,12 @@ def _with_filter(recipe: Recipe, values: tuple[Value, ...], chosen: frozenset[st
 
 
 def _with_learning_rate(
-    recipe: Recipe, settings: tuple[RunSettings, ...], chosen: frozenset[str]
+    recipe: Recipe, settings: tuple[RunSettings, ...], rates: LearningRates | None, chosen: frozenset[str]
 ) -> tuple[Recipe, Source | None, Source | None]:
     """The recipe with the rate of the runs, and where rate and rule come from: None for neither runs nor a person."""
     rule: Source | None = "given" if "learning_rate_rule" in chosen else None
     if chosen.intersection(ANCHOR):
         return recipe, "given", rule
-    rates = learning_rates_of(settings)
     if rates is None:
         return recipe, rule, rule
     known = [s for s in settings if "learning_rate" in s.values]

@@ -1,11 +1,14 @@
-"""What to run before a budget is spent: the runs that lower expected regret most for their cost."""
+"""What to run before a budget is spent: the runs that lower expected regret most for their cost.
+
+Once there are runs, `ask` finds them from the draws of their surface; before that, `design_pilot` from those of a prior.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Annotated
 
 import numpy as np
@@ -15,13 +18,15 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, OF_THE_RECIPE, RATE, STEP
+from isocompute_sdk.fitting.surface.surface import NEVER, UNIT_SHAPES, Declines, Layout, Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short, small
 from isocompute_sdk.planning.pricing import Pricing, amount_text
-from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth
+from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth, runs_of
 from isocompute_sdk.specs import Budget, Hardware
 from isocompute_sdk.specs.budget import Unit
-from isocompute_sdk.specs.sweep import Allocation
+from isocompute_sdk.specs.sweep import Allocation, Sized
 from isocompute_sdk.tolerances import Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -39,7 +44,7 @@ MAX_SIZE = 512
 
 
 @dataclass(frozen=True)
-class NextRun:
+class NextRun(Sized):
     """One run to make before the budget is spent."""
 
     group_size: Annotated[int, Field(ge=2)]
@@ -59,9 +64,9 @@ class NextRun:
     """What it would settle."""
 
     @property
-    def rollouts(self) -> int:
-        """C at its end."""
-        return self.group_size * self.problems_per_batch * self.update_steps
+    def gain(self) -> str:
+        """What it saves, as shown; empty where that rounds to nothing: runs of a set are useful together."""
+        return f"{self.saves:.3f}" if self.saves >= 0.0005 else ""
 
     @property
     def allocation(self) -> Allocation:
@@ -80,10 +85,10 @@ class NextRun:
             what = f"continue {self.continues} to M = {self.update_steps:,}"
         elif self.seed:
             what += f", seed {self.seed}"
-        return (
-            f"{what} ({self.rollouts:,} rollouts): {amount_text(self.cost, unit)}, {self.share:.1%} of the budget, "
-            f"expected to save {small(self.saves)}; {self.settles}"
-        )
+        if unit != "rollouts" or self.continues is not None:
+            what += f" ({self.rollouts:,} rollouts)"
+        gain = f", expected to save {self.gain}" if self.gain else ""
+        return f"{what}: {amount_text(self.cost, unit)}, {self.share:.1%} of the budget{gain}; {self.settles}"
 
 
 @dataclass(frozen=True)
@@ -226,17 +231,6 @@ class Question:
     n_problems: int | None = None
     """Distinct training problems, which no batch exceeds; None if unknown."""
 
-    def steps(self, amount: float, batch: int) -> int:
-        """Update steps that an amount buys of a batch, within the deadline."""
-        steps, deadline = self.pricing.most_steps(self.pricing.unit, amount, batch), self.pricing.deadline
-        return steps if deadline is None else min(steps, self.pricing.most_steps("wall_hours", deadline, batch))
-
-    def lengthened(self, run: Trial, steps: int) -> Trial:
-        """A run up to so many steps, at the cost of what is added."""
-        batch = run.group_size * run.problems_per_batch
-        spent = self.pricing.cost(batch, run.begins) if run.begins else 0.0
-        return replace(run, update_steps=steps, cost=self.pricing.cost(batch, steps) - spent)
-
 
 def ask(question: Question, search: Search) -> NextRuns:
     """The runs that lower expected regret most for their cost; none if together they save too little to wait for."""
@@ -247,10 +241,15 @@ def ask(question: Question, search: Search) -> NextRuns:
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
     in_rollouts = fits.compute == "log10_rollouts"
     compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)
+
+    @cache
+    def takes(batch: int) -> bool:
+        return question.hardware.refusal(batch) is None
+
     choices = Choices.of(
         surface,
-        [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None],
-        question.steps,
+        [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)],
+        question.pricing.steps_for,
         question.min_update_steps,
         budget.available,
         compute=compute,
@@ -266,14 +265,14 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    made = [question.lengthened(run, going[run.continues]) for run in ran if run.continues and run.continues in going]
+    made = [_until(run, going[run.continues], question.pricing) for run in ran if run.continues and run.continues in going]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
         if trial.continues not in going
         and (search.continuing or trial.continues is None)
         and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
-        and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
+        and takes(trial.group_size * trial.problems_per_batch)
     ]
     picks = _chosen(outlook, asked, search, made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
@@ -331,16 +330,14 @@ def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, 
 
 def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
     """The run from where it is, for each amount that pays for enough steps."""
-    trials = dict[int, Trial]()
-    one = max(question.lengthened(run, run.begins + min_steps).cost, 1e-12) / min_steps
-    for amount in amounts:
-        trial = question.lengthened(run, run.begins + math.floor(amount / one))
-        while trial.update_steps > run.begins and trial.cost > amount * (1 + 1e-9):
-            shorter = trial.update_steps - max(1, (trial.update_steps - run.begins) // 50)
-            trial = question.lengthened(run, shorter)
-        if trial.update_steps - run.begins >= min_steps:
-            trials[trial.update_steps] = trial
-    return list(trials.values())
+    batch = run.group_size * run.problems_per_batch
+    found = question.pricing.lengths(batch, run.begins, amounts, min_steps)
+    return [replace(run, update_steps=steps, cost=cost) for steps, cost in found.items()]
+
+
+def _until(run: Trial, steps: int, pricing: Pricing) -> Trial:
+    """A run up to so many steps, at the cost of what is added."""
+    return replace(run, update_steps=steps, cost=pricing.added(run.group_size * run.problems_per_batch, run.begins, steps))
 
 
 @dataclass(frozen=True)
@@ -404,26 +401,6 @@ def _without(trials: list[Trial], taken: int) -> tuple[list[Trial], list[int]]:
     ], keep
 
 
-def runs_of(fits: Fits) -> list[Trial]:
-    """The runs behind fits; without their table one for each configuration, which cannot be continued by name."""
-    if fits.runs is not None:
-        columns, constants = fits.runs["columns"], fits.runs["constants"]
-        names = ("run_id", "group_size", "problems_per_batch", "seed", "rollouts")
-        count = len(columns["rollouts"])
-        rows = zip(*(columns.get(name, [constants.get(name)] * count) for name in names), strict=True)
-        named: dict[str, Trial] = {}
-        for run_id, n, bp, seed, rollouts in rows:
-            steps = round(rollouts / (n * (bp or 1)))
-            if (n, bp) in fits.curves and bp is not None and rollouts > 0:
-                known = named.get(run_id)
-                steps = max(1, steps, 0 if known is None else known.begins)
-                named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, run_id, steps)
-        if named:
-            return sorted(named.values(), key=lambda one: one.continues or "")
-    known = {key: curve.last_compute for key, curve in fits.curves.items()}
-    return [Trial(n, bp, max(1, round(last / (n * bp))), 0, 0.0) for (n, bp), last in known.items() if bp is not None]
-
-
 def advised(trial: Trial, budget: float, saves: float, settles: str) -> NextRun:
     """A trial as it is shown and saved."""
     return NextRun(
@@ -446,3 +423,175 @@ def named(runs: Sequence[NextRun]) -> str:
         by_length.setdefault(run.rollouts, []).append(str(run.group_size))
     parts = [f"n = {' and '.join(sizes)} to {short(length)} rollouts" for length, sizes in by_length.items()]
     return ", ".join(parts)
+
+
+SIZES = (8, 1024)
+"""Smallest and largest n of the belief."""
+BASE = (0.03, 0.6)
+"""Range of the base model's reward."""
+PUBLISHED_HALF = math.log(3.5e5)
+"""ln C at which published curves are half-way at n = 64 and B_p = 32."""
+REFERENCE_SIZE, REFERENCE_PROBLEMS = 64, 32
+NOISE = 0.012
+"""Standard deviation of one evaluation: .010 to .012 on the published Easy curves."""
+DRAWS = 250
+
+
+def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Generator) -> Surface:
+    """Draws of the surface before any run, from a prior alone.
+
+    Steps along n are those of the one prior of the fits (`fitting.surface.prior.Prior`). Half of the draws have its
+    level of the midpoint relative to the budget: who has a budget expects to see most of the rise with it. The other
+    half are half-way where published reward curves are (Qwen2.5-7B on Guru-Math Easy and Hard, `laws/data`: 1.5e5 to
+    1.5e6 rollouts at B_p = 32), later for larger n.
+
+    Args:
+        compute: the budget, in rollouts.
+        problems_per_batch: B_p at which it is laid out, normally the recipe's floor.
+        rng: randomness.
+    """
+    knots = np.arange(math.log2(SIZES[0]), math.log2(SIZES[1]) + 1.0, dtype=np.float64)
+    layout = Layout(knots, float(knots.mean()), float(problems_per_batch), None, 1.0, 0.0)
+    middle = float(knots[len(knots) // 2])
+    base_D = rng.uniform(*BASE, DRAWS)
+    published = PUBLISHED_HALF + DEFAULT_PRIOR.midpoint_step[0] * (middle - math.log2(REFERENCE_SIZE))
+    published += DEFAULT_PRIOR.problems_midpoint[0] * math.log2(problems_per_batch / REFERENCE_PROBLEMS)
+    midpoint_D = np.where(rng.random(DRAWS) < 0.5, published, math.log(compute))
+    # W theta - w is standard normal: its solution with noise added to w is a draw.
+    theta_DP = np.empty((DRAWS, layout.size))
+    for kind in range(kinds := len(DEFAULT_PRIOR.kinds)):
+        rows, wanted = DEFAULT_PRIOR.rows(layout, 0.0, (0.0, 1.0), kind)
+        mine_DP = theta_DP[kind::kinds]
+        mine_DP[:] = (wanted + rng.standard_normal((len(mine_DP), len(wanted)))) @ np.linalg.pinv(rows).T
+    count = len(knots)
+    theta_DP[:, 0] = base_D
+    theta_DP[:, 1 + count : 1 + 2 * count] += midpoint_D[:, None]
+    shapes = tuple(UNIT_SHAPES)
+    onset_D = midpoint_D + rng.uniform(1.5, 5.0, DRAWS)
+    declines = Declines(
+        np.where(rng.random(DRAWS) < OF_THE_RECIPE, onset_D, NEVER),
+        STEP[0] + STEP[1] * rng.standard_normal(DRAWS),
+        RATE[0] * np.exp(RATE[1] * rng.standard_normal(DRAWS)),
+        OF_THE_RECIPE,
+    )
+    return Surface(
+        layout=layout,
+        shape_D=tuple(shapes[i % len(shapes)] for i in range(DRAWS)),
+        parameters_DP=theta_DP,
+        noise=NOISE,
+        run_share=DEFAULT_PRIOR.run_share,
+        run_midpoint=DEFAULT_PRIOR.run_midpoint,
+        largest_compute=float(compute),
+        declines=declines,
+    )
+
+
+PILOT_SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
+"""Shares of the budget for which the expected regret is shown."""
+LEAN = 0.75
+"""Rollouts of a run grow with n to this power: larger groups rise later and win at the target (docs/pilot.md)."""
+MAX_LEVELS = 4
+"""Group sizes of a pilot, two octaves apart."""
+SHORTER = ((MIN_STEPS, 3), (15, 3), (8, 2))
+"""Fewest update steps of a run, and fewest group sizes; the next where no share pays for the one before."""
+METRIC = "avg@4"
+
+
+def design_pilot(
+    pricing: Pricing,
+    hardware: Hardware,
+    problems_per_batch: int,
+    min_update_steps: int,
+    now: int | None,
+    *,
+    shares: Sequence[float] = PILOT_SHARES,
+    spend_all: bool = False,
+    rng: np.random.Generator | int | None = None,
+) -> PilotDesign:
+    """The pilot for a budget before anything was run; see `Planner.design_pilot`.
+
+    Args:
+        pricing: the budget, with its prices.
+        hardware: limits of the batch.
+        problems_per_batch: B_p of the pilot.
+        min_update_steps: fewest update steps of the plan.
+        now: n that laws name without runs; None for that of the prior of curves.
+        shares: shares of the budget to compare.
+        spend_all: pilot with the best of these shares also where no pilot is worth its cost.
+        rng: the randomness of what is simulated; None for a fixed one.
+    """
+    bp, generator, budget = problems_per_batch, np.random.default_rng(0 if rng is None else rng), pricing.budget
+    # Rollouts that the budget buys at a middling batch.
+    target = float(max(pricing.most_steps(pricing.unit, pricing.available, 32 * bp), 1) * 32 * bp)
+    surface = prior_surface(target, bp, generator)
+    sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
+    pairs, steps_of = [(n, bp) for n in sizes], partial(pricing.most_steps, pricing.unit)
+    choices = Choices.of(surface, pairs, steps_of, min_update_steps, pricing.available, from_trials=True)
+    if choices is None:
+        raise PlanError(
+            f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for {min_update_steps} steps of the "
+            f"smallest batch at B_p = {bp}",
+            "Raise the budget, or lower --min-update-steps.",
+        )
+    outlook = Outlook(surface, choices, generator)
+    able = sorted(n for n in choices.group_size_J.tolist() if n <= MAX_SIZE)
+    sets: dict[float, tuple[Trial, ...]] = {}
+    for min_steps, levels in SHORTER:
+        sets = {share: _round(able, bp, share * pricing.available, pricing, min_steps, levels) for share in shares}
+        if any(sets.values()):
+            break
+    saved = {share: outlook.saving(trials) if trials else 0.0 for share, trials in sets.items()}
+    regret = max(outlook.regret_now, 0.0)
+    table = tuple(
+        ShareRegret(
+            float(one),
+            min(max(regret - saved[one], 0.0), 1.0),
+            tuple(t.group_size for t in trials),
+            tuple(t.rollouts for t in trials),
+        )
+        for one, trials in sets.items()
+    )
+    made = [share for share, trials in sets.items() if trials]
+    most, share, first = max((saved[share] for share in made), default=0.0), 0.0, tuple[Trial, ...]()
+    if made and (most > 0 or spend_all):
+        share = min(one for one in made if saved[one] >= min(NEAR_BEST * most, most))
+        first = sets[share]
+    saving = min(max(saved.get(share, 0.0), 0.0), regret) if first else 0.0
+    now = int(choices.group_size_J[outlook.now]) if now is None else now
+    advice = _first_round(pricing, first, float(share), (now, bp), float(regret), float(saving))
+    return PilotDesign(advice, float(share), table)
+
+
+def _first_round(
+    pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], regret: float, saving: float
+) -> NextRuns:
+    """The runs of a pilot of this share of the budget, none of them where none is worth it."""
+    unit, available = pricing.budget.unit, float(pricing.available)
+    settles = [f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}" for t in first]
+    runs = tuple(advised(t, available, saving / len(first), why) for t, why in zip(first, settles, strict=True))
+    reason = f"no runs yet: published laws say n = {now[0]}, which we expect to lose {regret:.3f} against the best n"
+    if runs:
+        cost = sum(run.cost for run in runs)
+        reason += (
+            f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
+            f"{cost / available:.1%} of the budget; together expected to save {small(saving)}), fit, and ask again"
+        )
+    else:
+        reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"
+    return NextRuns(runs, unit, available, METRIC, *now, regret, saving, reason)
+
+
+def _round(
+    sizes: Sequence[int], bp: int, amount: float, pricing: Pricing, min_steps: int, min_levels: int
+) -> tuple[Trial, ...]:
+    """Runs of group sizes two octaves apart, from the largest that this amount pays for down."""
+    for top in range(len(sizes) - 1, -1, -1):
+        for spacing in (2, 1):
+            chosen = sizes[top::-spacing][:MAX_LEVELS][::-1]
+            weight = np.array(chosen, dtype=float) ** LEAN
+            parts = (amount * weight / weight.sum()).tolist()
+            steps = [pricing.most_steps(pricing.unit, part, n * bp) for n, part in zip(chosen, parts, strict=True)]
+            if len(chosen) >= min_levels and min(steps) >= min_steps:
+                pairs = zip(chosen, steps, strict=True)
+                return tuple(Trial(n, bp, m, 0, pricing.cost(n * bp, m)) for n, m in pairs)
+    return ()

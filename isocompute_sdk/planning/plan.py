@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainSerializer
 
-from isocompute_sdk import notebook
+from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
@@ -20,9 +20,8 @@ from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.inheritance import Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.records.comparable import Value
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
-from isocompute_sdk.specs.sweep import HasSizes, Sized
+from isocompute_sdk.specs.sweep import Sized
 
 if TYPE_CHECKING:
     import polars as pl
@@ -89,11 +88,6 @@ class Alternative(Sized):
     odds: Odds | None = None
     """None without a surface."""
 
-    @classmethod
-    def of(cls, kind: str, c: HasSizes, reward: float | None, loss: float | None) -> Alternative:
-        """A candidate or a plan as an alternative."""
-        return cls(kind, c.group_size, c.problems_per_batch, c.update_steps, reward, loss)
-
 
 @dataclass(frozen=True)
 class Stopping:
@@ -147,36 +141,6 @@ class Approval:
     """Reward expected there."""
     lowest: float | None = None
     """Reward below which to stop there: one run in ten measures less."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What was decided, and on what: the facts that every command, note and page renders.
-
-    The same fits, budget, hardware and recipe give an equal one, whoever asks (`planning.decide`).
-    """
-
-    allocation: tuple[int, int, int]
-    """n, B_p and M."""
-    verdict: Verdict
-    predicted_reward: float | None
-    reward_interval: tuple[float, float] | None
-    odds: Odds | None
-    alternatives: tuple[Alternative, ...]
-    """Every other n that the constraints allow, with its reward, odds and loss."""
-    first: NextRuns | None
-    """What to run first, or that nothing is worth its cost; None if that was not asked for."""
-    gain: Gain | None
-    approval: Approval | None
-    costs: Mapping[str, float]
-    limited_by: tuple[str, ...]
-    stopping: Stopping | None
-    doubts: tuple[str, ...]
-    given: Mapping[str, Value | None]
-    """Settings that a person gave, by column of a `RunSet`; those of a preset that was asked for count as given."""
-    from_runs: Mapping[str, Value | None]
-    assumed: Mapping[str, Value | None]
-    """Settings that neither a person nor the runs gave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,46 +215,21 @@ class Plan(Sized, Saved):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise FieldError(name, value, f"a whole number, {least} or more")
-        refusal = self.hardware.refusal(self.rollouts_per_batch)
-        if refusal is not None:
-            raise FieldError(
-                "rollouts_per_batch", self.rollouts_per_batch, f"a batch that the hardware takes: {refusal}"
-            )
-        if self.costs["rollouts"] != self.rollouts:
-            raise FieldError("costs.rollouts", self.costs["rollouts"], f"n x B_p x M = {self.rollouts:,}")
-        limits = [("cost", self.cost, self.budget.available, f"budget of {self.budget}")]
-        if self.budget.deadline_hours is not None:
-            limits.append(("wall_hours", self.costs["wall_hours"], self.budget.deadline_hours, "deadline"))
-        for name, spent, limit, what in limits:
-            if spent > limit * (1 + SLACK):
-                raise FieldError(name, spent, f"at most {limit:,.12g}, the {what}")
+        batch, rollouts = self.group_size * self.problems_per_batch, self.rollouts
+        if (refusal := self.hardware.refusal(batch)) is not None:
+            raise FieldError("rollouts_per_batch", batch, f"a batch that the hardware takes: {refusal}")
+        if self.costs["rollouts"] != rollouts:
+            raise FieldError("costs.rollouts", self.costs["rollouts"], f"n x B_p x M = {rollouts:,}")
+        available, deadline = self.budget.available, self.budget.deadline_hours
+        if self.cost > available * (1 + SLACK):
+            raise FieldError("cost", self.cost, f"at most {available:,.12g}, the budget of {self.budget}")
+        if deadline is not None and self.costs["wall_hours"] > deadline * (1 + SLACK):
+            raise FieldError("wall_hours", self.costs["wall_hours"], f"at most {deadline:,.12g}, the deadline")
 
     @property
-    def decision(self) -> Decision:
-        """What was decided, and on what."""
-        unknown = {row.name for row in assumed(self.settings)}
-        by_source = {
-            source: {row.name: row.plan for row in self.settings if row.source in sources and row.name not in unknown}
-            for source, sources in (("given", ("given", "preset")), ("runs", ("runs",)))
-        }
-        return Decision(
-            allocation=(self.group_size, self.problems_per_batch, self.update_steps),
-            verdict=self.verdict,
-            predicted_reward=self.predicted_reward,
-            reward_interval=self.reward_interval,
-            odds=self.odds,
-            alternatives=self.alternatives,
-            first=self.next_runs,
-            gain=self.gain,
-            approval=self.approval,
-            costs=self.costs,
-            limited_by=self.binding,
-            stopping=self.stopping,
-            doubts=self.verdict.doubts,
-            given=by_source["given"],
-            from_runs=by_source["runs"],
-            assumed={row.name: row.plan for row in self.settings if row.name in unknown},
-        )
+    def assumed(self) -> tuple[str, ...]:
+        """Settings that neither a person nor the runs gave, by column of a `RunSet`."""
+        return tuple(row.name for row in assumed(self.settings))
 
     @property
     def learning_rate(self) -> float:
@@ -351,9 +290,8 @@ class Plan(Sized, Saved):
 
     def launch_script(self, backend: str = "openrlhf", *, model: str | None = None, **options: Any) -> str:
         """A bash script that trains this plan; see `isocompute_sdk.api.launch_script` for the options."""
-        from isocompute_sdk.api import launch_script
-
-        return launch_script(self, backend, model=model, **options)
+        script: str = upward.call("launch_script", self, backend, model=model, **options)
+        return script
 
     def to_frame(self) -> pl.DataFrame:
         """The plan and its alternatives as a polars frame, one row each; the plan comes first, with kind `plan`."""
@@ -424,7 +362,7 @@ VERDICTS = {
 }
 """Kinds of verdicts in words."""
 ALTERNATIVES = {
-    "near-tie": "counts as equal",
+    "near-tie": "about equal",
     "close": "close",
     "on-grid": "best of those that were run",
     "beyond-grid": "predicted better, never run",
@@ -469,7 +407,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.group_size_interval is not None:
-        found.append(("best n", "{} to {} with 80 % probability".format(*plan.group_size_interval)))
+        low, high = plan.group_size_interval
+        sizes = f"one of {low} to {high}" if low < high else f"{low}"
+        found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     close: dict[str, list[str]] = {}
     for one in plan.alternatives:

@@ -15,8 +15,7 @@ from isocompute_sdk.planning.allocate import SLOTS, AllocateOptions, Options, Re
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
 from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
-from isocompute_sdk.planning.next_runs import NextRuns, PilotDesign, Search
-from isocompute_sdk.planning.pilot import SHARES, design_pilot
+from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Search, design_pilot
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget, budget_for, marginal
@@ -367,7 +366,7 @@ class Planner:
         self,
         budget: Budget | float | str,
         *,
-        shares: Sequence[float] = SHARES,
+        shares: Sequence[float] = PILOT_SHARES,
         spend_all: bool = False,
         rng: np.random.Generator | int | None = None,
         **options: Unpack[Options],

@@ -1,13 +1,16 @@
-"""What (n, B_p, M) costs in each unit, part by part, and how many steps a budget buys."""
+"""What (n, B_p, M) costs in each unit, and for each n the allocation that a budget pays for, or a reason against it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.specs import Budget, Evaluation, Throughput
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
+from isocompute_sdk.specs.sweep import Sized
 
 EVALUATION_SHARE = 0.05
 """Share of the training's cost that evaluations may add by default."""
@@ -72,6 +75,19 @@ def amount_text(value: float, unit: str) -> str:
     return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
 
 
+class Bill(NamedTuple):
+    """What one allocation costs."""
+
+    cost: float
+    """In the budget's unit."""
+    costs: dict[str, float]
+    """In every known unit."""
+    parts: dict[str, dict[str, float]]
+    """By purpose and unit, including parts that the budget does not pay."""
+    every_steps: int
+    """Update steps between evaluations."""
+
+
 @dataclass(frozen=True)
 class Pricing:
     """A budget with the throughput that converts its unit.
@@ -93,7 +109,7 @@ class Pricing:
 
     def __post_init__(self) -> None:
         budget, throughput = self.budget, self.throughput
-        if budget.unit == "rollouts" and budget.deadline_hours is None:
+        if self.unit == "rollouts" and budget.deadline_hours is None:
             return
         unit = {"usd": "dollars"}.get(budget.unit, UNITS.get(budget.unit, budget.unit))
         what = f"a budget in {unit}" if budget.unit != "rollouts" else "a deadline"
@@ -151,14 +167,20 @@ class Pricing:
             hours += self.evaluation_hours(rollouts_per_batch, update_steps)
         return self._of_hours(unit, hours)
 
+    def bill(self, rollouts_per_batch: int, update_steps: int) -> Bill:
+        """Everything that one allocation costs."""
+        every = self.every_steps(rollouts_per_batch, update_steps)
+        costs = self.all_costs(rollouts_per_batch, update_steps)
+        return Bill(costs[self.unit], costs, self.parts(rollouts_per_batch, update_steps, every), every)
+
     def all_costs(self, rollouts_per_batch: int, update_steps: int) -> dict[str, float]:
         """Cost in every known unit."""
         return {unit: self.cost_in(unit, rollouts_per_batch, update_steps) for unit in self._units()}
 
-    def parts(self, rollouts_per_batch: int, update_steps: int) -> dict[str, dict[str, float]]:
+    def parts(self, rollouts_per_batch: int, update_steps: int, every_steps: int) -> dict[str, dict[str, float]]:
         """Cost of training, evaluation and start in every known unit, including parts that the budget does not pay."""
         throughput, steps = self.throughput, update_steps
-        sampled = evaluations(steps, self.every_steps(rollouts_per_batch, steps))
+        sampled = evaluations(steps, every_steps)
         sampled *= samples_per_evaluation(self.evaluation)
         rollouts = rollouts_per_batch * steps
         found = {"training": {"rollouts": float(rollouts)}, "evaluation": {"rollouts": float(sampled)}}
@@ -204,13 +226,45 @@ class Pricing:
                 return within, "deadline"
         return steps, limit
 
+    def added(self, rollouts_per_batch: int, begins: int, steps: int) -> float:
+        """Cost of going on with a run up to so many steps."""
+        spent = self.cost(rollouts_per_batch, begins) if begins else 0.0
+        return self.cost(rollouts_per_batch, steps) - spent
+
+    def lengths(
+        self, rollouts_per_batch: int, begins: int, amounts: Sequence[float], min_steps: int
+    ) -> dict[int, float]:
+        """Update steps at the end of a run and what is added, for each amount that pays for `min_steps` more."""
+        found = dict[int, float]()
+        one = max(self.added(rollouts_per_batch, begins, begins + min_steps), 1e-12) / min_steps
+        for amount in amounts:
+            steps = begins + math.floor(amount / one)
+            cost = self.added(rollouts_per_batch, begins, steps)
+            while steps > begins and cost > amount * (1 + 1e-9):
+                steps -= max(1, (steps - begins) // 50)
+                cost = self.added(rollouts_per_batch, begins, steps)
+            if steps - begins >= min_steps:
+                found[steps] = cost
+        return found
+
+    def steps_for(self, amount: float, rollouts_per_batch: int) -> int:
+        """Update steps that an amount buys of a batch, within the deadline."""
+        steps = self.most_steps(self.unit, amount, rollouts_per_batch)
+        if self.deadline is None:
+            return steps
+        return min(steps, self.most_steps("wall_hours", self.deadline, rollouts_per_batch))
+
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit budget and deadline."""
-        return self.cost(rollouts_per_batch, update_steps) <= self.available and self.in_time(
-            rollouts_per_batch, update_steps
-        )
+        cost = self.cost(rollouts_per_batch, update_steps)
+        return cost <= self.available and self.in_time(rollouts_per_batch, update_steps)
 
-    @property
+    @cached_property
+    def timed(self) -> bool:
+        """Whether the budget depends on time."""
+        return self.budget.timed
+
+    @cached_property
     def deadline(self) -> float | None:
         """The deadline less a margin for the error of a measured throughput, in wall-clock hours."""
         hours, throughput = self.budget.deadline_hours, self.throughput
@@ -278,3 +332,192 @@ class Pricing:
                 "costs in other units than rollouts need a throughput", "Add --throughput FILE (throughput=)."
             )
         return self.throughput
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The values that the caller fixed; None leaves one free (the paper's settings fix B_p, B and M, or none)."""
+
+    problems_per_batch: int | None = None
+    update_steps: int | None = None
+    rollouts_per_batch: int | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing is fixed."""
+        return self.problems_per_batch is None and self.update_steps is None and self.rollouts_per_batch is None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of every candidate."""
+
+    pricing: Pricing
+    hardware: Hardware
+    fixed: Fixed
+    floor: int
+    """Smallest B_p."""
+    min_update_steps: int
+    problems_from_runs: bool = False
+    """Whether B_p is chosen among those that were run."""
+    n_problems: int | None = None
+    """Distinct training problems D, which no batch exceeds; None if unknown."""
+    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    """By (n, B_p): cost of the pilot run from whose checkpoint such an allocation goes on."""
+
+    @cached_property
+    def divisor(self) -> int:
+        """The number of which every batch must be a multiple."""
+        return self.hardware.divisor
+
+    def pricing_of(self, n: int, problems: int) -> Pricing:
+        """Prices of one allocation: the cost of the pilot run that it continues is part of its own."""
+        pilot = self.continued.get((n, problems), 0.0)
+        return self.pricing.with_pilot_back(pilot) if pilot else self.pricing
+
+    def unit(self, n: int) -> int:
+        """Smallest B_p for which n * B_p is a multiple of that."""
+        return self.divisor // math.gcd(n, self.divisor)
+
+
+@dataclass(frozen=True)
+class Candidate(Sized):
+    """One executable allocation."""
+
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    ends_by: str
+    """What limits M: `budget`, `deadline`, `update_steps` (fixed) or `worthwhile` (more steps add almost nothing)."""
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a group size has no executable allocation."""
+
+    group_size: int
+    constraint: str
+    """Name of the constraint: `budget`, `deadline`, `min_update_steps`, `max_rollouts_per_batch`, `divisible_by`,
+    `rollouts_per_batch`, `problems_per_batch`, `n_problems`, `throughput` (seconds for this batch would be a guess)."""
+    reason: str
+    smallest_budget: float | None = None
+    """Smallest amount, in the budget's unit, that pays for one; None if no budget helps."""
+
+
+def candidates(group_sizes: Sequence[int], limits: Limits) -> tuple[list[Candidate], list[Rejection]]:
+    """Candidates for the group sizes that have one, and rejections for the others."""
+    found = [_candidate(n, limits) for n in group_sizes]
+    return [c for c in found if isinstance(c, Candidate)], [r for r in found if isinstance(r, Rejection)]
+
+
+def _candidate(n: int, limits: Limits) -> Candidate | Rejection:
+    """The allocation for one group size: the smallest B_p allowed and the most steps that the budget buys.
+
+    If M is fixed and B free, B_p is the largest that the budget buys instead.
+    """
+    problems = _problems_per_batch(n, limits)
+    if isinstance(problems, Rejection):
+        return problems
+    if limits.n_problems is not None and problems > limits.n_problems:
+        return Rejection(n, "n_problems", f"B_p = {problems} is more than the {limits.n_problems} training problems")
+    if limits.continued:
+        limits = replace(limits, pricing=limits.pricing_of(n, problems))
+    return _refused_by_hardware(n, problems, limits) or _steps(n, problems, limits)
+
+
+def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
+    fixed = limits.fixed
+    if fixed.rollouts_per_batch is not None:
+        return _from_fixed_batch(n, fixed.rollouts_per_batch, limits)
+    if fixed.problems_per_batch is not None:
+        return fixed.problems_per_batch
+    unit = limits.unit(n)
+    smallest = math.ceil(limits.floor / unit) * unit
+    if limits.n_problems is not None:
+        smallest = min(smallest, limits.n_problems // unit * unit) or smallest
+    if fixed.update_steps is None:
+        return smallest
+    refused = _refused_by_hardware(n, smallest, limits) or _unaffordable(n, smallest, fixed.update_steps, limits)
+    return refused or _largest_problems(n, fixed.update_steps, limits) // unit * unit
+
+
+def _from_fixed_batch(n: int, batch: int, limits: Limits) -> int | Rejection:
+    problems, rest = divmod(batch, n)
+    wanted = limits.fixed.problems_per_batch
+    if rest or problems < 1:
+        return Rejection(n, "rollouts_per_batch", f"n = {n} does not divide rollouts_per_batch = {batch}")
+    if wanted is not None and wanted != problems:
+        return Rejection(n, "rollouts_per_batch", f"n = {n} gives B_p = {batch} / {n} = {problems}, not {wanted}")
+    if wanted is None and problems < limits.floor:
+        return Rejection(
+            n,
+            "problems_per_batch",
+            f"n = {n} leaves B_p = {batch} / {n} = {problems}, below the recipe's floor of {limits.floor}",
+        )
+    return problems
+
+
+def _largest_problems(n: int, steps: int, limits: Limits) -> int:
+    """Largest B_p with which `steps` steps fit the budget and the batch fits the hardware."""
+    limit = limits.hardware.max_rollouts_per_batch
+    if limits.n_problems is not None:
+        limit = min(limit or limits.n_problems * n, limits.n_problems * n)
+    high = 1
+    while limits.pricing.within(2 * high * n, steps) and (limit is None or 2 * high * n <= limit):
+        high *= 2
+    if high == 1 and not limits.pricing.within(n, steps):
+        return 0
+    low, high = high, 2 * high
+    if limit is not None:
+        high = min(high, limit // n + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if limits.pricing.within(middle * n, steps) else (low, middle)
+    return low
+
+
+def ends_batch(n: int, problems: int, steps: int, limits: Limits) -> str:
+    """What limits B_p if M is fixed: `max_rollouts_per_batch`, `deadline` or `budget`."""
+    larger = n * (problems + limits.unit(n))
+    limit = limits.hardware.max_rollouts_per_batch
+    if limit is not None and larger > limit:
+        return "max_rollouts_per_batch"
+    return "budget" if limits.pricing.in_time(larger, steps) else "deadline"
+
+
+def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | None:
+    batch, limit, throughput = n * problems, limits.hardware.max_rollouts_per_batch, limits.pricing.throughput
+    if throughput is not None and limits.pricing.timed and (unknown := throughput.refusal(batch)) is not None:
+        return Rejection(n, "throughput", unknown)
+    too_large = limit is not None and batch > limit
+    if not too_large and batch % limits.divisor == 0:
+        return None
+    constraint = "max_rollouts_per_batch" if too_large else "divisible_by"
+    return Rejection(n, constraint, limits.hardware.refusal(batch) or "")
+
+
+def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejection | None:
+    """Why `needed` steps exceed budget or deadline; None if they do not."""
+    pricing, batch = limits.pricing, n * problems
+    steps = f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts"
+    if not pricing.in_time(batch, needed):
+        wall = pricing.cost_in("wall_hours", batch, needed)
+        latest = pricing.budget.deadline_hours
+        return Rejection(n, "deadline", f"{steps} take {wall:,.2f} hours, past the deadline of {latest:,g} hours")
+    if pricing.within(batch, needed):
+        return None
+    cost, unit = pricing.cost(batch, needed), pricing.budget.unit
+    constraint = "min_update_steps" if limits.fixed.update_steps is None else "budget"
+    reason = f"{steps} cost {amount_text(cost, unit)}, more than {amount_text(pricing.budget.available, unit)}"
+    return Rejection(n, constraint, reason, cost + pricing.budget.committed)
+
+
+def _steps(n: int, problems: int, limits: Limits) -> Candidate | Rejection:
+    wanted = limits.fixed.update_steps
+    refused = _unaffordable(n, problems, limits.min_update_steps if wanted is None else wanted, limits)
+    if refused is not None:
+        return refused
+    if wanted is not None:
+        return Candidate(n, problems, wanted, "update_steps")
+    steps, ends_by = limits.pricing.affordable_steps(n * problems)
+    return Candidate(n, problems, steps, ends_by)

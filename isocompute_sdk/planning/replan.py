@@ -15,15 +15,16 @@ from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
 from isocompute_sdk.fitting.surface.answers import estimate
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, logistic
-from isocompute_sdk.fitting.surface.surface import DEFAULT_DRAWS, DEFAULT_PRIOR
+from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
+from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning.allocate import Request
-from isocompute_sdk.planning.candidates import Candidate
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, Verdict
+from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
@@ -392,7 +393,7 @@ def _notes(
             f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
             "rewards hold if the trouble does not return. Forecast again after ten evaluations."
         )
-        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed}))
+        notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None:
         text = (
             "No checkpoint from before the trouble was found on disk: no option rolls back, and nothing counts as "

@@ -19,6 +19,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.tolerances import MIN_LEVELS, MIN_UPDATES
 
 POINTS = (1.0, 1 / 3, 1 / 9)
@@ -34,7 +35,7 @@ FRACTIONS: Array = np.array([0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0])
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Sized):
     """One run that could be made."""
 
     group_size: int
@@ -47,10 +48,25 @@ class Trial:
     begins: int = 0
     """Update steps that the continued run has already."""
 
-    @property
-    def rollouts(self) -> int:
-        """C at its end."""
-        return self.group_size * self.problems_per_batch * self.update_steps
+
+def runs_of(fits: Fits) -> list[Trial]:
+    """The runs behind fits; without their table one for each configuration, which cannot be continued by name."""
+    if fits.runs is not None:
+        columns, constants = fits.runs["columns"], fits.runs["constants"]
+        names = ("run_id", "group_size", "problems_per_batch", "seed", "rollouts")
+        count = len(columns["rollouts"])
+        rows = zip(*(columns.get(name, [constants.get(name)] * count) for name in names), strict=True)
+        named: dict[str, Trial] = {}
+        for run_id, n, bp, seed, rollouts in rows:
+            steps = round(rollouts / (n * (bp or 1)))
+            if (n, bp) in fits.curves and bp is not None and rollouts > 0:
+                known = named.get(run_id)
+                steps = max(1, steps, 0 if known is None else known.begins)
+                named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, run_id, steps)
+        if named:
+            return sorted(named.values(), key=lambda one: one.continues or "")
+    known = {key: curve.last_compute for key, curve in fits.curves.items()}
+    return [Trial(n, bp, max(1, round(last / (n * bp))), 0, 0.0) for (n, bp), last in known.items() if bp is not None]
 
 
 @dataclass(frozen=True)
@@ -150,17 +166,11 @@ class Choices:
 class Worth:
     """What a set of trials is expected to change."""
 
-    benefit: float
-    """Expected reward at the target that a better choice gains, over the draws."""
-    lost: float
-    """Expected reward at the target that the plan loses since they are paid for."""
+    saving: float
+    """Expected reward at the target that a better choice gains, less what the plan loses since they are paid for; if
+    the draws are right. May be negative."""
     chosen_J: Array
     """Probability that each choice is planned afterwards."""
-
-    @property
-    def saving(self) -> float:
-        """Benefit less what is lost, if the draws are right; may be negative."""
-        return self.benefit - self.lost
 
 
 class Outlook:
@@ -208,8 +218,9 @@ class Outlook:
 
     def shown(self, trials: Sequence[Trial]) -> tuple[Array, Array]:
         """What each trial would show: noise-free rewards (E, D, Q), and the covariance of their noise (E, Q, Q)."""
-        end_E = np.array([self.compute(t.rollouts) for t in trials])
-        begin_E = np.array([self.compute(t.group_size * t.problems_per_batch * t.begins) for t in trials])
+        batches = [t.group_size * t.problems_per_batch for t in trials]
+        end_E = np.array([self.compute(b * t.update_steps) for b, t in zip(batches, trials, strict=True)])
+        begin_E = np.array([self.compute(b * t.begins) for b, t in zip(batches, trials, strict=True)])
         share_Q = np.array(POINTS)
         at_EQ = end_E[:, None] * share_Q
         # A continued run shows only what lies beyond its present end.
@@ -283,14 +294,11 @@ class Outlook:
         # More group sizes to choose from are worth nothing by themselves.
         whole_J = choices.reward_DJ.mean(axis=0)
         whole_E = np.maximum(whole_J[without_E], whole_J[self.now])
-        benefit_E, lost_E = won_ES.mean(axis=1), whole_E - level_ED.mean(axis=1)
+        saving_E = won_ES.mean(axis=1) - (whole_E - level_ED.mean(axis=1))
         chance_EJ = np.stack(
             [np.bincount(row, minlength=len(choices.group_size_J)) / chosen_ES.shape[1] for row in chosen_ES]
         )
-        return [
-            Worth(float(benefit), float(lost), chance)
-            for benefit, lost, chance in zip(benefit_E, lost_E, chance_EJ, strict=True)
-        ]
+        return [Worth(float(saving), chance_J) for saving, chance_J in zip(saving_E, chance_EJ, strict=True)]
 
     def _posterior_means(self, shown_EDQ: Array, noise_EQQ: Array, wanted_EDT: Array) -> Array:
         """How far the posterior mean of each target moves in simulated trials, shape (E, S, T).

@@ -78,7 +78,6 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     ax = style.canvas(ax)
     curves = fits.select()
     low, high = span(curves)
-    look = style.by_size(fits.group_sizes)
     last: dict[tuple[int, int | None], float] = {}
     for run in group.runs:
         key = (run.group_size, run.problems_per_batch)
@@ -89,7 +88,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     ends: dict[int, float] = {}
     for curve in curves:
         n = curve.group_size
-        colour, mark = look[n]
+        colour, mark = style.look(n)
         seen = curve.compute_T > 0
         style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
         grid = np.geomspace(curve.first_compute, last.get((n, curve.problems_per_batch), curve.last_compute), 120)
@@ -101,7 +100,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     ax.plot(grid, fits.frontier(grid).reward, color=style.INK, linewidth=8, alpha=0.16, label="frontier", zorder=1.5)
     judged = [run for run in group.runs if run.expected is not None]
     for run in judged:
-        _mark(ax, run.standing, look[run.group_size][0], ([run.rollouts], [run.reached]))
+        _mark(ax, run.standing, style.look(run.group_size)[0], ([run.rollouts], [run.reached]))
     for standing in dict.fromkeys(run.standing for run in judged):
         if standing in MEANING:
             _mark(ax, standing, "white", ([], []), MEANING[standing])

@@ -50,13 +50,12 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
             f"{why}; needed: runs fitted with method 'surface', each with 6 or more evaluations", "Fit the runs again."
         )
     ax = style.canvas(ax, size=(style.WIDTH * 0.75, style.HEIGHT))
-    look = style.by_size(run.group_size for run in test.by_run)
     every = [value for run in test.by_run for value in (run.measured, run.low, run.high)]
     room = max(0.05 * (max(every) - min(every)), 1e-3)
     low, high = min(every) - room, max(every) + room
     ax.plot([low, high], [low, high], color=style.MUTED, linewidth=1.1, linestyle=":", zorder=1)
     for run in test.by_run:
-        colour, mark = look[run.group_size]
+        colour, mark = style.look(run.group_size)
         ax.plot([run.low, run.high], [run.measured] * 2, color=colour, linewidth=2.2, alpha=0.45, zorder=2)
         ax.plot(
             [run.predicted], [run.measured], mark, color=colour, markersize=7, zorder=3, label=f"n = {run.group_size}"
@@ -66,12 +65,14 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
-    labels = {(run.group_size, round(run.measured, 2)): (run.measured, look[run.group_size][0]) for run in test.by_run}
+    labels = {
+        (run.group_size, round(run.measured, 2)): (run.measured, style.look(run.group_size)[0]) for run in test.by_run
+    }
     if len(labels) <= MAX_LABELS:
         style.end_labels(ax, [(y, f"n = {n}", colour) for (n, _), (y, colour) in labels.items()])
     else:
         marks = {f"n = {run.group_size}": line for run, line in zip(test.by_run, ax.lines[2::2], strict=True)}
-        style.legend_below(ax, [marks[f"n = {n}"] for n in look])
+        style.legend_below(ax, [marks[f"n = {n}"] for n in sorted({run.group_size for run in test.by_run})])
     ax.set_title(f"Backtest {test.factor:.2g}x beyond {short(test.hidden_beyond)}: {held} of {test.runs} runs inside")
     return ax
 

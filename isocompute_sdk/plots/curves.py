@@ -126,12 +126,11 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     low, last = span(curves)
     high = max(last, plan.compute) if plan is not None else last
     grid = np.geomspace(low, high * 1.001, POINTS)
-    look = style.by_size([*fits.group_sizes, *([plan.group_size] if plan is not None and at_plan else [])])
     many = sum(len(curve.compute_T) for curve in curves) > MANY
     every: list[Array] = []
     ends: dict[int, float] = {}
     for curve in curves:
-        colour, mark = look[curve.group_size]
+        colour, mark = style.look(curve.group_size)
         seen = curve.compute_T > 0
         style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
         values = rewards(fits, grid, curve.group_size, exact) if exact != level else curve.predict(grid)
@@ -144,7 +143,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     best = np.max(every, axis=0)
     ax.plot(grid, best, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
     if plan is not None and at_plan and plan.group_size not in ends:
-        colour, _ = look[plan.group_size]
+        colour, _ = style.look(plan.group_size)
         values = rewards(fits, grid, plan.group_size, exact)
         ax.plot(
             grid, values, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3, label=f"n = {plan.group_size}"
@@ -154,12 +153,14 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     if fits.surface is not None:
         begun = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
         _, under, above = fits.predict(begun, marked, exact)
-        ax.fill_between(begun, under, above, color=look[marked][0], alpha=0.14, linewidth=0, label="80 %", zorder=1)
+        ax.fill_between(
+            begun, under, above, color=style.look(marked)[0], alpha=0.14, linewidth=0, label="80 %", zorder=1
+        )
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
-    points = [(c.compute_T[c.compute_T > 0], c.reward_T[c.compute_T > 0], look[c.group_size][0]) for c in curves]
+    points = [(c.compute_T[c.compute_T > 0], c.reward_T[c.compute_T > 0], style.look(c.group_size)[0]) for c in curves]
     style.clip_falls(ax, points)
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points: {level})" if exact != level else "")
     ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
@@ -169,7 +170,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
         text += "" if interval is None else f"\n80 %: {interval[0]:.3f} to {interval[1]:.3f}"
         style.star(ax, plan.compute, plan.predicted_reward, text, interval)
     _label_frontier(ax, grid, best)
-    labels = [(y, f"n = {n}", look[n][0]) for n, y in ends.items()]
+    labels = [(y, f"n = {n}", style.look(n)[0]) for n, y in ends.items()]
     style.end_labels(ax, labels)
 
 

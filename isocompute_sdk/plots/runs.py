@@ -42,7 +42,7 @@ def evaluations(
     metric, eval_set = _metric(runs, metric, eval_set)
     ax = style.canvas(ax)
     series = runs.series(metric, eval_set)
-    _draw(ax, series, metric, style.by_size(one.group_size for one in series))
+    _draw(ax, series, metric)
     ax.set_title(metric + ("" if eval_set is None else f" on {eval_set}"))
     return ax
 
@@ -79,21 +79,21 @@ def _axes(ax: Axes, measured: Sequence[tuple[RunSeries, Array, Array]], metric: 
     ax.set_ylabel(metric)
 
 
-def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: style.Look) -> None:
+def _draw(ax: Axes, series: Sequence[RunSeries], metric: str) -> None:
     """Points and lines of every run, with a label for every n at its mean end."""
     many = sum(len(one.value_T) for one in series) > MANY
     measured = _measured(series, metric)
     ends: dict[int, list[float]] = {}
     last: dict[int, float] = {}
     for one, x, y in measured:
-        colour, mark = look[one.group_size]
+        colour, mark = style.look(one.group_size)
         last[one.group_size] = max(last.get(one.group_size, 0.0), float(x[-1]))
         style.points(ax, x, y, colour, mark, many=many)
         ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
     _axes(ax, measured, metric)
-    style.clip_falls(ax, [(x, y, look[one.group_size][0]) for one, x, y in measured])
-    style.name_sizes(ax, ends, look, last)
+    style.clip_falls(ax, [(x, y, style.look(one.group_size)[0]) for one, x, y in measured])
+    style.name_sizes(ax, ends, last)
 
 
 Logged = tuple[str, int, Array, Array]
@@ -111,7 +111,6 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
         ax: where to draw; a new figure by default.
     """
     ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
-    look = style.by_size(n for _, n, *_ in (*lines, *dashed))
     ends: dict[int, list[float]] = {}
     spent: list[float] = []
     # Marks as well as colours, so that each n can be told in print.
@@ -121,16 +120,15 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
             if seen.any():
                 x, y = rollouts_T[seen], value_T[seen]
                 every = max(len(x) // 6, 1)
-                ax.plot(
-                    x, y, look[n][1] + mark, color=look[n][0], linewidth=1.2, alpha=0.8, markersize=4, markevery=every
-                )
+                colour, shape = style.look(n)
+                ax.plot(x, y, shape + mark, color=colour, linewidth=1.2, alpha=0.8, markersize=4, markevery=every)
                 spent += [float(x[0]), float(x[-1])]
                 if mark == "-":
                     ends.setdefault(n, []).append(float(y[-1]))
     low, high = min(spent, default=1.0), max(spent, default=10.0)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "rollouts C")
     ax.set_title(title)
-    style.name_sizes(ax, ends, look)
+    style.name_sizes(ax, ends)
     return ax
 
 
@@ -163,8 +161,7 @@ def coverage(runs: RunSet, *, k: int | None = None, eval_set: str | None = None,
         )
     axes = [ax] if ax is not None else style.panels(len(wanted))
     found = {metric: runs.series(metric, eval_set) for metric in wanted}
-    look = style.by_size(one.group_size for series in found.values() for one in series)
     for panel, metric in zip(axes, wanted, strict=False):
-        _draw(panel, found[metric], metric, look)
+        _draw(panel, found[metric], metric)
         panel.set_title(f"{metric}: {'coverage' if metric.startswith('best') else 'sharpening'}")
     return axes[0]

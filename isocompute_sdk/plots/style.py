@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -27,7 +27,9 @@ RAMP = ("#08083a", "#4f24b4", "#b0188a", "#e3424a", "#c98600")
 """Colours of n from small to large. Lightness rises, so the order survives any colour vision and grey printing; the
 lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
 MARKERS = "os^DvPX"
-"""Marks of n in its order: colour is never the only difference."""
+"""Marks of n, octave by octave: colour is never the only difference."""
+SMALLEST, LARGEST = 2, 512
+"""Between these n every octave has its own colour; smaller and larger n have those of the ends."""
 WIDTH, HEIGHT = 7.2, 4.4
 """Inches of a figure with one panel: the text width of a paper."""
 PANEL_WIDTH, PANEL_HEIGHT = 4.6, 3.5
@@ -71,8 +73,6 @@ SAVING: Any = {"pdf.fonttype": 42, "svg.hashsalt": "isocompute"}
 """Embedded TrueType fonts, which publishers ask for, and files that are equal for equal figures."""
 METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
-Look = Mapping[int, tuple[str, str]]
-"""Colour and mark of every n."""
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 
@@ -131,18 +131,21 @@ def _in_notebook() -> bool:
 
 def colours(count: int) -> list[str]:
     """`count` ordered colours, dark to light."""
+    return [_colour(place) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
+
+
+def look(n: int) -> tuple[str, str]:
+    """Colour and mark of this n, the same in every figure."""
+    place = math.log2(n / SMALLEST) / math.log2(LARGEST / SMALLEST)
+    return _colour(min(max(place, 0.0), 1.0)), MARKERS[round(math.log2(n)) % len(MARKERS)]
+
+
+@cache
+def _colour(place: float) -> str:
+    """A colour of the ramp, from 0 (dark) to 1 (light)."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    ramp = LinearSegmentedColormap.from_list("n", RAMP)
-    return [to_hex(ramp(place)) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
-
-
-def by_size(sizes: Iterable[int]) -> Look:
-    """Colour and mark of every n."""
-    ordered = sorted(set(sizes))
-    return {
-        n: (c, MARKERS[i % len(MARKERS)]) for i, (n, c) in enumerate(zip(ordered, colours(len(ordered)), strict=True))
-    }
+    return to_hex(LinearSegmentedColormap.from_list("n", RAMP)(place))
 
 
 def log_axis(ax: Axes, low: float, high: float, label: str) -> None:
@@ -193,11 +196,9 @@ def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK,
         ax.plot(x[rest], y[rest], **dashes)
 
 
-def name_sizes(
-    ax: Axes, ends: Mapping[int, Sequence[float]], look: Look, last: Mapping[int, float] | None = None
-) -> None:
+def name_sizes(ax: Axes, ends: Mapping[int, Sequence[float]], last: Mapping[int, float] | None = None) -> None:
     """Each n beside the mean end of its lines; call it last."""
-    labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
+    labels = [(float(np.mean(y)), f"n = {n}", look(n)[0]) for n, y in ends.items()]
     end_labels(ax, labels, [last[n] for n in ends] if last else ())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk import upward
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records.columns import (
@@ -169,9 +170,8 @@ class RunSet:
             format: see `isocompute_sdk.read`, as for the options.
             **options: its other arguments.
         """
-        from isocompute_sdk.ingest import read
-
-        return read(source, format, **options)
+        runs: RunSet = upward.call("read", source, format, **options)
+        return runs
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> RunSet:

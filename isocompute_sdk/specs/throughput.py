@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from isocompute_sdk import upward
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem
@@ -107,9 +108,8 @@ class Throughput(Spec):
     @classmethod
     def measure(cls, runs: RunSet, **options: Any) -> Throughput:
         """Fit a throughput to logged seconds per step; arguments as in `isocompute_sdk.timing.measuring.measure`."""
-        from isocompute_sdk.timing.measuring import measure
-
-        return measure(runs, **options)
+        measured: Throughput = upward.call("measure", runs, **options)
+        return measured
 
     @property
     def system_batch_size(self) -> float | None:

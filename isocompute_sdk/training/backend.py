@@ -214,12 +214,6 @@ def speed_options_of(backend: Backend) -> frozenset[str] | None:
     return getattr(backend, "speed_options", None)
 
 
-def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
-    """Devices on this machine of a run on Ray; the GPUs may all be elsewhere if it joins a cluster."""
-    elsewhere = nodes > 1 or bool(os.environ.get("RAY_ADDRESS"))
-    return Needs(gpus_per_node, or_cpu=elsewhere, source=source, nodes=nodes, ray=True)
-
-
 def follow(backend: Backend, folder: str | Path) -> RunWatch:
     """A `RunWatch` that reads progress by `backend.progress(folder)`, which must be cheap; else from metrics.jsonl."""
     progress = getattr(backend, "progress", None)

@@ -232,11 +232,11 @@ def gpus_fill_nodes(case: Case[Any]) -> Iterator[Note]:
         yield unsupported("options.nodes", message, gpus=gpus, nodes=stated)
 
 
-def several_gpu_counts(case: Case[Any], advice: str = "Name one number of GPUs.") -> Iterator[Note]:
+def several_gpu_counts(case: Case[Any]) -> Iterator[Note]:
     """A refusal of several numbers of GPUs: a script is for one."""
     counts = case.run.hardware.gpu_counts
     if len(counts) > 1:
-        message = f"hardware.gpus lists {', '.join(map(str, counts))}; a script is for one number. {advice}"
+        message = f"hardware.gpus lists {', '.join(map(str, counts))}; a script is for one number. Name one."
         yield unsupported("hardware.gpus", message, hardware=list(counts))
 
 

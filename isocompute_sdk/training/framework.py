@@ -6,6 +6,7 @@ options, to which a framework adds what it derives from them as properties.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from isocompute_sdk.training.backend import (
     BackendInfo,
     FrameworkOptions,
     Launch,
+    Needs,
     Requires,
     describe_options,
     raise_if_refused,
@@ -392,6 +394,12 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on a run before it starts."""
         return checked(run, self.OPTIONS, self.CASE, self.CHECKS)
+
+    def needs(self, run: RunSpec) -> Needs:
+        """The GPUs of one node of a framework on Ray; they may all be elsewhere if it joins a cluster."""
+        case = self.case(run)
+        elsewhere = case.nodes > 1 or bool(os.environ.get("RAY_ADDRESS"))
+        return Needs(case.gpus_per_node, or_cpu=elsewhere, nodes=case.nodes, ray=True)
 
     def case(self, run: RunSpec) -> C:
         """An accepted run with its options.

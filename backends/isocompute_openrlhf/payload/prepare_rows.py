@@ -1,4 +1,4 @@
-"""Write the rows of one OpenRLHF run and try the reward function on them.
+"""Write the rows of one OpenRLHF run, once the reward function is tried.
 
     python3 prepare_rows.py RUN_FOLDER        (after claim_folder.py)
 
@@ -26,12 +26,5 @@ def row(problem: problem_rows.Problem, split: str, _: dict[str, Any]) -> dict[st
     return {"input": problem.prompt, "label": label, "datasource": split}
 
 
-def asked(line: dict[str, Any]) -> tuple[str, str, Any]:
-    """Id, prompt as text and answer of a row."""
-    label = json.loads(line["label"])
-    prompt = line["input"] if isinstance(line["input"], str) else line["input"][-1]["content"]
-    return label["id"], prompt, label["answer"]
-
-
 if __name__ == "__main__":
-    sys.exit(problem_rows.main(sys.argv[1:], row, asked))
+    sys.exit(problem_rows.main(sys.argv[1:], row))

@@ -1,4 +1,4 @@
-"""Write the rows of one TRL run and try the reward function on them.
+"""Write the rows of one TRL run, once the reward function is tried.
 
     python3 prepare_rows.py RUN_FOLDER        (after claim_folder.py)
 
@@ -26,10 +26,5 @@ def row(problem: problem_rows.Problem, split: str, request: dict[str, Any]) -> d
     }
 
 
-def asked(line: dict[str, Any]) -> tuple[str, str, Any]:
-    """Id, question and answer of a row."""
-    return line["problem"], line["question"], json.loads(line["answer"])
-
-
 if __name__ == "__main__":
-    sys.exit(problem_rows.main(sys.argv[1:], row, asked))
+    sys.exit(problem_rows.main(sys.argv[1:], row))

@@ -1,4 +1,4 @@
-"""Write the rows of one veRL run and try the reward function on them.
+"""Write the rows of one veRL run, once the reward function is tried.
 
     python3 prepare_rows.py RUN_FOLDER        (after claim_folder.py)
 
@@ -25,11 +25,5 @@ def row(problem: problem_rows.Problem, split: str, _: dict[str, Any]) -> dict[st
     }
 
 
-def asked(line: dict[str, Any]) -> tuple[str, str, Any]:
-    """Id, question and answer of a row."""
-    extra = line["extra_info"]
-    return extra["index"], extra["question"], json.loads(line["reward_model"]["ground_truth"])
-
-
 if __name__ == "__main__":
-    sys.exit(problem_rows.main(sys.argv[1:], row, asked))
+    sys.exit(problem_rows.main(sys.argv[1:], row))

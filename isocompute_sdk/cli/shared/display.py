@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
-from isocompute_sdk.phrases import short, small
+from isocompute_sdk.phrases import short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +123,7 @@ def _briefly(run: NextRun, unit: str) -> str:
 
     which = f", continue {run.continues}" if run.continues else f", seed {run.seed}" if run.seed else ""
     what = f"n = {run.group_size}, M = {run.update_steps:,}{which}"
-    return f"{what}: {amount_text(run.cost, unit)}, saves {small(run.saves)}"
+    return f"{what}: {amount_text(run.cost, unit)}" + (f", saves {run.gain}" if run.gain else "")
 
 
 def _about_steps(note: Note) -> bool:
@@ -165,10 +165,10 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
         train = f"isocompute launch {quote(saved)}{model}{gpus}"
     else:
         train = typed.saving()
-    commands = [f"next: {train}"]
     if _measure(plan):
-        commands = [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
-    return commands
+        return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
+    refused = plan.approval is not None and plan.approval.kind == "do-not" and plan.verdict.kind != "borrowed"
+    return [f"{'to train it as it is' if refused else 'next'}: {train}"]
 
 
 def _measure(plan: Plan) -> bool:

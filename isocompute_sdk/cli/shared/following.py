@@ -16,8 +16,8 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.campaigns.carrying_out import Cost
     from isocompute_sdk.campaigns.overview import BestSoFar, Overview
+    from isocompute_sdk.campaigns.study_runs import Cost
     from isocompute_sdk.health.alerts import Alert
     from isocompute_sdk.specs import Study
 

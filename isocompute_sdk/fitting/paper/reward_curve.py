@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -195,7 +196,7 @@ class RewardCurve:
         """Compute of the first evaluation after step 0; below it the curve is an extrapolation."""
         return float(self.compute_T[self.compute_T > 0][0]) if self.observed is None else self.observed[0]
 
-    @property
+    @cached_property
     def last_compute(self) -> float:
         """Compute of the last evaluation; above it the curve is an extrapolation."""
         return float(self.compute_T[-1]) if self.observed is None else self.observed[1]

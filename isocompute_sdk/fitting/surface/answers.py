@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.arrays import Array, mean_and_interval
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import Mask
-from isocompute_sdk.fitting.surface.surface import Surface
-from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
+from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval
+from isocompute_sdk.tolerances import MIN_UPDATES
 
 STEPS_PER_OCTAVE = 4
 MIN_TRAINED = 5
@@ -70,7 +70,7 @@ def best_size_interval(
     affordable = grid * surface.layout.problems_reference * MIN_TRAINED <= compute
     grid = grid[affordable] if affordable.any() else grid[:1]
     drawn_DN = surface.draws(compute, grid)
-    close = Tolerances(surface.layout.top - surface.layout.floor).nothing
+    close = surface.tolerances.nothing
     good_DN = drawn_DN.max(axis=1, keepdims=True) - drawn_DN <= close
     seen_DN = np.concatenate([np.zeros((len(drawn_DN), 1)), np.cumsum(good_DN, axis=1)], axis=1)
     expected = int(np.argmax(drawn_DN.mean(axis=0)))
@@ -117,7 +117,7 @@ def odds_of_draws(
     on_grid = sizes <= largest_on_grid
     asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
     best_D = reward_DN.max(axis=1, keepdims=True)
-    equal = Tolerances(surface.layout.top - surface.layout.floor).equal
+    equal = surface.tolerances.equal
     above_N = asked_N > largest_on_grid
     ahead_D = reward_DN[:, above_N].max(axis=1, initial=-np.inf) - reward_DN[:, ~above_N].max(axis=1, initial=-np.inf)
     chance_N = np.bincount(np.argmax(reward_DN, axis=1), minlength=len(asked_N)) / len(drawn_DN)

@@ -15,8 +15,9 @@ from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.model import Prior
-from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, RISEN, Surface, fit_surface
+from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
+from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
+from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR

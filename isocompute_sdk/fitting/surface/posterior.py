@@ -17,7 +17,16 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import BatchedFit, Indices, least_squares_batch
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.prior import (
+    DEFAULT_PRIOR,
+    OPEN,
+    Onsets,
+    Prior,
+    best_rises,
+    sample_declines,
+    sample_second_rise,
+)
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve, curve_and_slopes, logistic
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
@@ -34,6 +43,48 @@ prior whose centre follows them there. With .3, intervals of recorded Easy (.91 
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
+DEFAULT_DRAWS = 200
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
+
+
+def fit_surface(
+    runs: Sequence[PreparedRun],
+    bounds: tuple[float, float],
+    draws: int,
+    rng: np.random.Generator,
+    prior: Prior = DEFAULT_PRIOR,
+) -> Surface:
+    """Fit every run of a sweep together."""
+    usable = [run for run in runs if len(run.log_compute_J)]
+    data = Data.of(runs, bounds)
+    onsets = Onsets.of(usable, data.layout)
+    posterior = sample_posterior(data, prior, draws, rng)
+    surface = Surface(
+        layout=posterior.layout,
+        shape_D=tuple(posterior.members[i].shape for i in posterior.member_D),
+        parameters_DP=posterior.parameters_DP,
+        noise=float(np.sqrt(np.mean([run.noise**2 for run in usable]))),
+        run_share=prior.run_share,
+        run_midpoint=prior.run_midpoint,
+        largest_compute=max(run.last_compute for run in usable),
+        declines=sample_declines(onsets, usable, draws, rng),
+        outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
+    )
+    rising_M = np.array([prior.kinds[member.kind].second_rise for member in posterior.members])
+    found = best_rises(usable, data.layout.top - data.layout.floor)
+    probability, metric = (float(posterior.weight_M @ rising_M), None) if found is None else found
+    # A plateau that was seen mostly goes on.
+    probability *= float(np.clip((1.0 - _seen(surface)) / (1.0 - OPEN), 0.0, 1.0))
+    return replace(surface, second_rise=sample_second_rise(prior, probability, metric, draws, rng))
+
+
+def _seen(surface: Surface) -> float:
+    """Largest share, over n, of a rise up to `RISEN` times the runs that was seen."""
+    sizes, base = 2.0**surface.layout.knots_K, float(np.mean(surface.parameters_DP[:, 0]))
+    end_K = surface.predict(surface.largest_compute, sizes)
+    limit_K = surface.predict(surface.largest_compute * RISEN, sizes)
+    return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -189,7 +240,7 @@ class _Problem:
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
         end = float(data.log_compute_RJ.max())
-        rows = [data.layout.prior_rows(prior, end, data.base, member.kind) for member in members]
+        rows = [prior.rows(data.layout, end, data.base, member.kind) for member in members]
         # What the prior's rows leave of one another is no evidence against a member.
         left = np.array([np.sum((w @ np.linalg.lstsq(w, v)[0] - v) ** 2) for w, v in rows])
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2 + left / 2

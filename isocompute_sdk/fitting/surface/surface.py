@@ -1,42 +1,257 @@
-"""`Surface`: the fitted joint model, ready to be asked for rewards, best group sizes and what is lost by others."""
+"""`Surface`: the fitted joint model R(C, n, B_p, D), ready to be asked.
+
+Unit shapes of a reward curve in log compute are 0 at no compute, 1/2 at z = 0 and 1 in the limit. Beyond a rise rewards
+may begin to fall, and a second rise may come beyond the data:
+
+    ln C_on = u + g (log2 n - centre) + s log2(B_p / B_p,min) + ln(D / D_usual)
+
+    R -> R + w H(u) (top - R),    H(u) = (s(h (u - m)) - s(-h m)) / (1 - s(-h m)),    u = ln(C / C_seen) > 0
+
+w is the share of the remaining room that a second rise wins in the end, m the distance at which half of it is won, s
+the logistic function. What is believed about all of them before a sweep is in `prior.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.errors import FieldError
-from isocompute_sdk.fitting.arrays import Array, FitStatus, Matrix, NotNegative, Positive, mean_and_interval
+from isocompute_sdk.fitting.arrays import (
+    Array,
+    FitStatus,
+    Matrix,
+    NotNegative,
+    Number,
+    Positive,
+    Vector,
+)
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun
-from isocompute_sdk.fitting.surface.model import (
-    CURVE_PARAMETERS,
-    LEARNED,
-    NEVER,
-    OPEN,
-    UNIT_SHAPES,
-    Declines,
-    Layout,
-    Onsets,
-    Prior,
-    SecondRise,
-    best_rises,
-    curve,
-    logistic,
-    sample_declines,
-    shift,
-)
-from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
+from isocompute_sdk.tolerances import Tolerances
 
-DEFAULT_PRIOR = Prior.learned()
-DEFAULT_DRAWS = 200
+LN2 = float(np.log(2.0))
+LARGEST = 60.0
+"""Beyond this |z| every shape is flat to the last digit."""
+
+
+def hill(z: Array) -> tuple[Array, Array]:
+    """1 / (1 + e^-z), the form of ScaleRL (arXiv 2510.13786), and its derivative."""
+    value = 1.0 / (1.0 + np.exp(-np.clip(z, -LARGEST, LARGEST)))
+    return value, value * (1.0 - value)
+
+
+def weibull(z: Array) -> tuple[Array, Array]:
+    """1 - exp(-ln 2 e^z), a saturating exponential for slope 1 (what fig. 6 of the paper draws), and its derivative."""
+    power = LN2 * np.exp(np.clip(z, -LARGEST, 6.0))
+    left = np.exp(-power)
+    return 1.0 - left, power * left
+
+
+def gompertz(z: Array) -> tuple[Array, Array]:
+    """exp(-ln 2 e^-z), late to start and slow to end, and its derivative."""
+    power = LN2 * np.exp(-np.clip(z, -6.0, LARGEST))
+    value = np.exp(-power)
+    return value, power * value
+
+
+UNIT_SHAPES: dict[str, Callable[[Array], tuple[Array, Array]]] = {
+    "hill": hill,
+    "weibull": weibull,
+    "gompertz": gompertz,
+}
+"""The ensemble; a sweep weighs its members by how well they explain it."""
+
+
+CURVE_PARAMETERS = 4
+"""R0, a, m and ln h: what one configuration's curve depends on."""
+LARGEST_SLOPE = 4.0
+"""Largest |ln h|: at e^4 a curve is a step on any grid of evaluations."""
+OCTAVES_ABOVE = 1
+"""Knots above the largest n that was run: a plan may go that far and no further."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter stands, and what configurations are measured against."""
+
+    knots_K: Vector
+    """log2 n of the knots, one octave apart."""
+    centre: Number
+    """log2 n at which the slope's intercept is defined."""
+    problems_reference: Positive
+    """B_p at which a and m are defined."""
+    set_reference: Positive | None
+    """D at which a is defined; None if all runs have the same D."""
+    top: Number
+    """Upper bound of the metric."""
+    floor: Number
+    """Lower bound of the metric."""
+
+    def __post_init__(self) -> None:
+        knots = self.knots_K
+        if not knots.size or knots[0] < 0 or knots[-1] > 64 or np.any(np.diff(knots) != 1):
+            raise FieldError("knots_K", knots, "log2 of group sizes, one octave apart")
+        if self.floor >= self.top:
+            raise FieldError("floor", self.floor, f"below top = {self.top}")
+
+    @classmethod
+    def of(cls, runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Layout:
+        """The layout of a sweep: knots from its smallest n to `OCTAVES_ABOVE` its largest."""
+        octaves = np.log2([run.group_size for run in runs])
+        low, high = float(np.floor(octaves.min())), float(np.ceil(octaves.max())) + OCTAVES_ABOVE
+        problems = [run.problems_per_batch for run in runs if run.problems_per_batch is not None]
+        sets = [run.n_problems for run in runs if run.n_problems is not None]
+        return cls(
+            knots_K=np.asarray(np.arange(low, high + 1.0), dtype=np.float64),
+            centre=float(np.mean([octaves.min(), octaves.max()])),
+            problems_reference=float(min(problems, default=1)),
+            set_reference=float(np.median(sets)) if len(set(sets)) > 1 else None,
+            top=bounds[1],
+            floor=bounds[0],
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of parameters P."""
+        return 1 + 2 * len(self.knots_K) + 4 + (2 if self.set_reference is not None else 0)
+
+    def design(self, log2_n_Q: Array, problems_Q: Array, set_Q: Array) -> Array:
+        """Linear map from parameters to each configuration's (R0, a, m, ln h), shape (Q, 4, P).
+
+        NaN for B_p or D stands for the reference. Beyond the outermost knots the curve of the knot is used.
+        """
+        knots, count = self.knots_K, len(self.knots_K)
+        x = np.clip(log2_n_Q, knots[0], knots[-1])
+        hats_QK = self.hats(log2_n_Q)
+        octaves = np.nan_to_num(np.log2(problems_Q / self.problems_reference))
+        out = np.zeros((len(x), CURVE_PARAMETERS, self.size))
+        out[:, 0, 0] = 1.0
+        out[:, 1, 1 : 1 + count] = hats_QK
+        out[:, 2, 1 + count : 1 + 2 * count] = hats_QK
+        after = 1 + 2 * count
+        out[:, 3, after] = 1.0
+        out[:, 3, after + 1] = x - self.centre
+        out[:, 1, after + 2] = octaves
+        out[:, 2, after + 3] = octaves
+        if self.set_reference is not None:
+            sets = np.nan_to_num(np.log2(set_Q / self.set_reference))
+            out[:, 1, after + 4] = sets
+            out[:, 1, after + 5] = sets * (x - self.centre)
+        return out
+
+    def hats(self, log2_n_Q: Array) -> Array:
+        """Weights of the knots at each n, shape (Q, K)."""
+        x = np.clip(log2_n_Q, self.knots_K[0], self.knots_K[-1])
+        return np.maximum(1.0 - np.abs(x[:, None] - self.knots_K[None, :]), 0.0)
+
+
+def curve(shape: str, curves_4: Array, log_compute: Array, top: float) -> Array:
+    """Reward of curves (R0, a, m, ln h), whose last axis is 4 and whose other axes broadcast with `log_compute`."""
+    base, share, midpoint, slope = (curves_4[..., i] for i in range(CURVE_PARAMETERS))
+    unit, _ = UNIT_SHAPES[shape](_steepness(slope) * (log_compute - midpoint))
+    return base + (top - base) * logistic(share) * unit
+
+
+def curve_and_slopes(shape: str, curves_4: Array, log_compute: Array, top: float) -> tuple[Array, Array]:
+    """Reward, and its derivatives by (R0, a, m, ln h) stacked on a new axis before the last."""
+    base, share, midpoint, slope = (curves_4[..., i] for i in range(CURVE_PARAMETERS))
+    steepness = _steepness(slope)
+    z = steepness * (log_compute - midpoint)
+    unit, unit_slope = UNIT_SHAPES[shape](z)
+    won = logistic(share)
+    room = (top - base) * won
+    by_slope = room * unit_slope * z * (np.abs(slope) < LARGEST_SLOPE)
+    slopes = np.stack([1.0 - won * unit, room * (1.0 - won) * unit, -room * unit_slope * steepness, by_slope], axis=-2)
+    return base + room * unit, slopes
+
+
+def _steepness(slope: Array) -> Array:
+    """e^slope within limits: of constant rewards it is determined by nothing, and may run off to a step."""
+    return np.exp(np.clip(slope, -LARGEST_SLOPE, LARGEST_SLOPE))
+
+
+def logistic(value: Array) -> Array:
+    """1 / (1 + e^-v), without overflow."""
+    return 1.0 / (1.0 + np.exp(-np.clip(value, -60.0, 60.0)))
+
+
+NEVER = 1e3
+"""ln C of an onset that no run reaches."""
+PER_PROBLEMS_OCTAVE = 0.25
+"""s: change of the onset's ln C per octave of B_p."""
+
+
+@dataclass(frozen=True)
+class SecondRise:
+    """Draws of the second rise."""
+
+    share_D: Annotated[Vector, Field(alias="share")]
+    """w; 0 in draws without one."""
+    midpoint_D: Annotated[Vector, Field(alias="midpoint")]
+    """m."""
+    slope: float
+    """h."""
+    probability: Annotated[float, Field(ge=0, le=1)]
+    metric: str | None = None
+    """best@k that decided about the probability; None without one."""
+
+    def __post_init__(self) -> None:
+        if len(self.share_D) != len(self.midpoint_D):
+            raise FieldError("midpoint", len(self.midpoint_D), f"{len(self.share_D)}, one for each draw")
+
+    def added(self, reward_DQ: Array, beyond_DQ: Array, top: float) -> Array:
+        """Rewards with the second rise.
+
+        Args:
+            reward_DQ: rewards without it.
+            beyond_DQ: u, at least 0.
+            top: upper bound of the metric.
+        """
+        start_D1 = logistic(-self.slope * self.midpoint_D)[:, None]
+        won_DQ = (logistic(self.slope * (beyond_DQ - self.midpoint_D[:, None])) - start_D1) / (1.0 - start_D1)
+        return reward_DQ + self.share_D[:, None] * won_DQ * (top - reward_DQ)
+
+
+@dataclass(frozen=True)
+class Declines:
+    """Draws of the onset and the rate of the decline."""
+
+    onset_D: Annotated[Vector, Field(alias="onset")]
+    """ln C of the onset at the layout's centre and smallest B_p; `NEVER` in draws without a decline."""
+    step_D: Annotated[Vector, Field(alias="step")]
+    """Its change per octave of n."""
+    rate_D: Annotated[Vector, Field(alias="rate")]
+    """Share of the gain lost per unit of ln C after it."""
+    probability: Annotated[float, Field(ge=0, le=1)]
+    """Posterior probability that the recipe declines."""
+
+    def __post_init__(self) -> None:
+        if not len(self.onset_D) == len(self.step_D) == len(self.rate_D):
+            lengths = (len(self.onset_D), len(self.step_D), len(self.rate_D))
+            raise FieldError("onset", lengths, "as many onsets as steps and rates")
+
+
+def shift(problems_Q: Array, set_Q: Array, layout: Layout) -> Array:
+    """Change of the onset's ln C with B_p and D; NaN for either stands for the reference."""
+    by_problems = PER_PROBLEMS_OCTAVE * np.nan_to_num(np.log2(problems_Q / layout.problems_reference))
+    if layout.set_reference is None:
+        return by_problems
+    return by_problems + np.nan_to_num(np.log(set_Q / layout.set_reference))
+
+
+LEARNED_FILE = Path(__file__).parent / "learned.json"
+LEARNED: dict[str, Any] = json.loads(LEARNED_FILE.read_text(encoding="utf-8"))
+"""What `scripts/learn_prior.py` found in the recorded sweeps, with its evidence."""
 DEPARTURE = float(LEARNED["departure"])
 """Standard deviation of the departure at one unit of ln C beyond the data, as a share of the gain: real
 curves leave the family of the fits, and the further the more. Learned by `scripts/learn_prior.py`."""
@@ -44,8 +259,6 @@ MIN_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
-RISEN = 1e3
-"""Multiple of the largest compute at which a rise counts as complete."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -90,6 +303,11 @@ class Surface:
         largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
+
+    @cached_property
+    def tolerances(self) -> Tolerances:
+        """What counts as equal on the scale of the metric."""
+        return Tolerances(self.layout.top - self.layout.floor)
 
     def draws(
         self,
@@ -216,43 +434,11 @@ def _curves(parameters_DP: Array, design_Q4P: Array) -> Array:
     return flat_DQ.reshape(len(flat_DQ), len(design_Q4P), CURVE_PARAMETERS)
 
 
-def fit_surface(
-    runs: Sequence[PreparedRun],
-    bounds: tuple[float, float],
-    draws: int,
-    rng: np.random.Generator,
-    prior: Prior = DEFAULT_PRIOR,
-) -> Surface:
-    """Fit every run of a sweep together."""
-    usable = [run for run in runs if len(run.log_compute_J)]
-    data = Data.of(runs, bounds)
-    onsets = Onsets.of(usable, data.layout)
-    posterior = sample_posterior(data, prior, draws, rng)
-    surface = Surface(
-        layout=posterior.layout,
-        shape_D=tuple(posterior.members[i].shape for i in posterior.member_D),
-        parameters_DP=posterior.parameters_DP,
-        noise=float(np.sqrt(np.mean([run.noise**2 for run in usable]))),
-        run_share=prior.run_share,
-        run_midpoint=prior.run_midpoint,
-        largest_compute=max(run.last_compute for run in usable),
-        declines=sample_declines(onsets, usable, draws, rng),
-        outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
-    )
-    rising_M = np.array([prior.kinds[member.kind].second_rise for member in posterior.members])
-    found = best_rises(usable, data.layout.top - data.layout.floor)
-    probability, metric = (float(posterior.weight_M @ rising_M), None) if found is None else found
-    # A plateau that was seen mostly goes on.
-    probability *= float(np.clip((1.0 - _seen(surface)) / (1.0 - OPEN), 0.0, 1.0))
-    return replace(surface, second_rise=SecondRise.sample(prior, probability, metric, draws, rng))
-
-
-def _seen(surface: Surface) -> float:
-    """Largest share, over n, of a rise up to `RISEN` times the runs that was seen."""
-    sizes, base = 2.0**surface.layout.knots_K, float(np.mean(surface.parameters_DP[:, 0]))
-    end_K = surface.predict(surface.largest_compute, sizes)
-    limit_K = surface.predict(surface.largest_compute * RISEN, sizes)
-    return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
+def mean_and_interval(drawn_DQ: Array, level: float) -> tuple[Array, Array, Array]:
+    """Mean, lower and upper ends of draws, shape (D, ...): of skewed draws the mean may lie outside their quantiles."""
+    mean_Q = drawn_DQ.mean(axis=0)
+    low_Q, high_Q = np.quantile(drawn_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return mean_Q, np.minimum(low_Q, mean_Q), np.maximum(high_Q, mean_Q)
 
 
 def with_departure(

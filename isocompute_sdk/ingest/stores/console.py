@@ -2,8 +2,7 @@
 
 How a framework prints its steps is part of its `LogFormat`; Ray and loggers put their own words in front. The Trainer
 prints a Python dict for every row that it logs, amid progress bars, and no step: rows stand `logging_steps` updates
-apart. A framework may print its configuration when it starts: veRL as one dict over many lines, SkyRL as YAML, Megatron
-as a table of dots, scripts as a `Namespace`, a dataclass or JSON, and a shell echoes the command with its arguments.
+apart. A shell may echo the command with its arguments, and veRL prints its configuration as one dict over many lines.
 """
 
 from __future__ import annotations
@@ -11,19 +10,17 @@ from __future__ import annotations
 import ast
 import math
 import re
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps
 from isocompute_sdk.ingest.formats.log_format import Console
 from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.stores.saved_config import document, find_config, flags, flat, translate
+from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
 from isocompute_sdk.ingest.tables import open_bytes
 
 Steps = dict[int, dict[str, float]]
@@ -53,7 +50,7 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
         RecordError: it shows no step of a known framework, or rows without a step and nothing says how far they are
             apart.
     """
-    settings = _settings(path)
+    settings = printed_configurations(path)
     printing = [form for form in formats() if form.console is not None and read_console(path, form.console)]
     if printing and printing[0].console is not None:
         steps = read_console(path, printing[0].console)
@@ -107,25 +104,6 @@ def _groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
             begun = first
         found[-1].append(one)
     return found
-
-
-def _settings(path: Path) -> Settings:
-    """The configurations that a console shows, each once: every process may print it."""
-    found: list[tuple[Path, Mapping[str, Any]]] = []
-    before: dict[str, Any] | None = None
-    for raw in printed_configurations(path):
-        config = translate(path, raw)
-        said = None if config is None else {key: one.value for key, one in config.fields.items()}
-        if said is None or said == before:
-            continue
-        # A command and what the program printed of it are one configuration.
-        if before is not None and all(before.get(key, value) == value for key, value in said.items()):
-            if len(said) > len(before):
-                found[-1], before = (path, raw), said
-            continue
-        found.append((path, raw))
-        before = said
-    return tuple(found)
 
 
 def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) -> int | None:
@@ -186,7 +164,6 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
-_IN_ROWS = ("'loss'", "'reward'", "'epoch'", "'eval_", "'train_runtime'")
 _PAIR = re.compile(r"'([^']+)': '?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))'?(?=[,}])")
 _BAR = re.compile(r"\| *(\d+)/(\d+) \[")
 _BANNER = re.compile(r"Total optimization steps = ([\d,]+)")
@@ -194,17 +171,9 @@ _CONTINUES = re.compile(r"Continuing training from global step (\d+)")
 _STARTED = "***** Running training *****"
 _ENDED = "train_runtime"
 _EVALUATION = "eval_"
-_ARGUMENTS = re.compile(r"^\w*(Config|TrainingArguments)\($")
-"""Begins the arguments of a trainer as Python prints them."""
-_OBJECT = re.compile(r"\b(?:Namespace|\w*(?:Config|Arguments|Args))\(\w+=")
-_FIELD = re.compile(r"[(,]\s*(\w+)=('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[-+]?[\d.][\w.+-]*|True|False|None)(?=[,)])")
-"""An object on one line as Python prints it, and its plain values."""
-_DOTTED = re.compile(r"^\s*(\w+) \.{3,} (.*)$")
-"""One argument in Megatron's table."""
-_YAML_BEGINS = re.compile(r"^(?:actor_rollout_ref|algorithm|data|generator|orchestrator|trainer|environment):\s*$")
-_YAML_LINE = re.compile(r"^\s*(?:- .*|-|[\w.@/-]+:(?: .*)?|\]|\})?$")
-_MAX_ARGUMENTS, _MAX_BETWEEN = 1000, 20_000
-_LARGEST_CONFIGURATION = 1 << 20
+_BEGINS = re.compile(r"\{'(?!.*\}$)")
+"""Begins a dict over many lines as pprint writes it."""
+_MAX_LINES = 10_000
 _PROGRAMS = re.compile(
     r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo"
     r"|\b(?:python[\d.]*|accelerate launch|torchrun|deepspeed|uv run)\b.*(?:\.py|-m [\w.]+) "
@@ -279,123 +248,46 @@ def printed_runs(path: Path) -> list[PrintedRun]:
     return [one for one in (*found, now) if one.rows or one.evaluations]
 
 
-def printed_configurations(path: Path) -> Iterator[dict[str, Any]]:
-    """Configurations that a console shows: blocks of many lines, objects on one, and arguments of an echoed command.
+def printed_configurations(path: Path) -> tuple[tuple[Path, dict[str, Any]], ...]:
+    """What a training was configured with, and the console: echoed commands, and dicts over many lines as veRL's.
 
-    Yields nested or flat mappings, in the order of the console.
+    What says the same one after the other, as every process may print it, is one; so are a command and what the program
+    printed of it.
     """
-    block: _Block | None = None
+    found: list[tuple[Path, dict[str, Any]]] = []
+    before: dict[str, Any] = {}
+    for raw in _configurations(path):
+        config = translate(path, raw)
+        said = {} if config is None else {key: one.value for key, one in config.fields.items()}
+        if not said or said == before:
+            continue
+        if found and all(before.get(key, value) == value for key, value in said.items()):
+            if len(said) <= len(before):
+                continue
+            found.pop()
+        found.append((path, raw))
+        before = said
+    return tuple(found)
+
+
+def _configurations(path: Path) -> Iterator[dict[str, Any]]:
+    block, worker, depth = list[str](), "", 0
     for line in _lines(path, leave_out=_STEP_LINE):
         text = _PREFIX.sub("", line)
-        worker = line[: len(line) - len(text)]
-        if block is not None:
-            block.passed += 1
-            if worker != block.worker and block.passed < _MAX_BETWEEN:
-                # Another worker printed in between.
-                continue
-            if worker == block.worker and block.goes_on(text):
-                block.add(text)
-                continue
-            yield from block.content()
-            block = None
-        kind = next((kind for kind, begins in _BEGINS.items() if begins(text)), None)
-        if kind is not None:
-            block = _Block(kind, worker)
-            block.add(text)
-        elif (start := _OBJECT.search(text)) is not None:
-            yield _fields(text[start.start() :])
-        elif _PROGRAMS.search(text) and ("=" in text or "--" in text):
-            yield _words(text)
-    if block is not None:
-        yield from block.content()
-
-
-def _begins_dict(text: str) -> bool:
-    begins = text.lstrip().startswith(("{'", '{"')) or text.strip() == "{"
-    row = _ROW.fullmatch(text.strip()) and any(mark in text for mark in _IN_ROWS)
-    return begins and not row
-
-
-_BEGINS: dict[str, Callable[[str], object]] = {
-    "table": _DOTTED.match,
-    "yaml": _YAML_BEGINS.match,
-    "dict": _begins_dict,
-    "arguments": _ARGUMENTS.search,
-}
-
-
-@dataclass
-class _Block:
-    """A configuration over several lines of one worker."""
-
-    kind: str
-    worker: str
-    lines: list[str] = field(default_factory=list[str])
-    depth: int = 0
-    size: int = 0
-    passed: int = 0
-    """Lines of the console since it began."""
-
-    def add(self, text: str) -> None:
-        """Append a line."""
-        self.lines.append(text)
-        self.depth += text.count("{") - text.count("}")
-        self.size += len(text)
-
-    def goes_on(self, text: str) -> bool:
-        """Whether the next line of the worker belongs to it."""
-        if self.size > _LARGEST_CONFIGURATION:
-            return False
-        if self.kind == "table":
-            return _DOTTED.match(text) is not None
-        if self.kind == "yaml":
-            return bool(text.strip()) and _YAML_LINE.match(text) is not None
-        if self.kind == "dict":
-            return self.depth > 0
-        # One argument on each line, up to the closing bracket.
-        return self.lines[-1].strip() != ")" and len(self.lines) <= _MAX_ARGUMENTS
-
-    def content(self) -> Iterator[dict[str, Any]]:
-        """The configuration, if it can be read."""
-        text = "\n".join(self.lines)
-        found: Any = None
-        if self.kind == "table":
-            matches = (match for line in self.lines if (match := _DOTTED.match(line)) is not None)
-            found = {match[1]: _value(match[2].strip()) for match in matches}
-        elif self.kind == "yaml":
+        if block and line[: len(line) - len(text)] != worker:
+            # Another worker printed in between.
+            continue
+        if block or _BEGINS.match(text) is not None:
+            worker = line[: len(line) - len(text)]
+            block.append(text)
+            depth += text.count("{") - text.count("}")
+            if depth <= 0 or len(block) > _MAX_LINES:
+                with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                    yield from [found] if isinstance(found := ast.literal_eval("\n".join(block)), dict) else []
+                block, depth = [], 0
+        elif _PROGRAMS.search(text) is not None and ("=" in text or "--" in text):
             with suppress(ValueError):
-                found = document(Path("printed.yaml"), text)
-        elif self.kind == "dict":
-            found = _value(text.strip())
-            with suppress(ValueError, RecursionError):
-                found = found if isinstance(found, dict) else parse_json(text)
-        else:
-            words = (line.strip().rstrip(",") for line in self.lines[1:] if line.strip() != ")")
-            found = _words(" ".join(map(shlex.quote, words)))
-        if isinstance(found, dict) and found:
-            yield cast("dict[str, Any]", found)
-
-
-def _fields(text: str) -> dict[str, Any]:
-    """The plain values of an object as Python prints it; of a name that occurs twice the first, outer one."""
-    found: dict[str, Any] = {}
-    for name, value in _FIELD.findall(text):
-        found.setdefault(name, _value(value))
-    return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-
-
-def _words(text: str) -> dict[str, Any]:
-    try:
-        return flags(text)
-    except ValueError:
-        return {}
+                yield flags(text)
 
 
 _STEP_LINE = re.compile(rb"\bstep:\d+ - \S|\bGlobal step \d+: \{")

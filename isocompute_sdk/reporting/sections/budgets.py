@@ -82,7 +82,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",
         say.costs(plan.costs),
-        "unknown" if "learning_rate" in plan.decision.assumed else f"{plan.learning_rate:.3g}",
+        "unknown" if "learning_rate" in plan.assumed else f"{plan.learning_rate:.3g}",
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
         f"{VERDICTS[plan.verdict.kind]}: {plan.verdict.sentence}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isocompute_sdk import plots
 from isocompute_sdk.notes import unique
-from isocompute_sdk.phrases import short, small
+from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
@@ -123,7 +123,7 @@ def _first(plan: Plan) -> list[Block]:
             f"{run.update_steps:,}",
             say.amount(run.cost, first.unit),
             f"{run.share:.1%}",
-            small(run.saves),
+            run.gain or "with the others",
             run.settles,
         )
         for run in first.runs

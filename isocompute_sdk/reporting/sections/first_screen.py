@@ -47,7 +47,7 @@ def answer(material: Material) -> Answer:
 
 
 def _of_plan(material: Material, plan: Plan) -> Answer:
-    approval, outcome = plan.decision.approval, material.comparison
+    approval, outcome = plan.approval, material.comparison
     more = _going_on(material)
     before = "" if outcome is None else "Before it was trained: "
     more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
@@ -211,9 +211,8 @@ def _lost(plan: Plan) -> list[Fact]:
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
     texts: list[str] = []
-    assumed = plan.decision.assumed
     settings = [text for text in (assumed_values(plan),) if text]
-    if "learning_rate" in assumed:
+    if "learning_rate" in plan.assumed:
         settings.insert(0, f"learning rate {learning_rate(plan)}")
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {'; '.join(settings)}.")

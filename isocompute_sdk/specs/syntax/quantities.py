@@ -110,21 +110,23 @@ class Number:
 
     def read(self, value: object) -> int | float:
         """The number, or an error for pydantic to collect."""
-        received = f"received {show(value)}; accepted: {self.accepted}"
         try:
             exact = parse_number(value) if isinstance(value, str) else _exact(value)
         except SpecError as error:
-            raise problem(message=f"{received} (forms read: {FORMS})", hint=error.hint) from None
+            raise self._refused(value, f" (forms read: {FORMS})", error.hint) from None
         if exact is not None and abs(exact) > LARGEST_COUNT:
-            raise problem(message=f"{received}, at most {LARGEST_COUNT:g}")
+            raise self._refused(value, f", at most {LARGEST_COUNT:g}")
         if exact is None or (self.whole and exact.denominator != 1):
-            raise problem(message=received)
+            raise self._refused(value)
         as_int = self.whole or (self.keep_whole and exact.denominator == 1)
         number = int(exact) if as_int else float(exact)
         # Compared after rounding to a float: 1e-400 is above 0, but the value kept would be 0.
         if not self._holds(number):
-            raise problem(message=received)
+            raise self._refused(value)
         return number
+
+    def _refused(self, value: object, more: str = "", hint: str | None = None) -> PydanticCustomError:
+        return problem(message=f"received {show(value)}; accepted: {self.accepted}{more}", hint=hint)
 
     def parse(self, value: object) -> int | float:
         """The number, outside pydantic."""

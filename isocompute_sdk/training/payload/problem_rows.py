@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,10 @@ from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, writ
 Row = Callable[[Problem, str, dict[str, Any]], dict[str, Any]]
 """Makes the framework's row from a problem, its split (train or validation) and the request; refuses what the framework
 cannot use."""
-Asked = Callable[[dict[str, Any]], tuple[str, str, Any]]
-"""Id, prompt as text and answer of a row."""
 
 
-def main(argv: list[str], row: Row, asked: Asked) -> int:
-    """Write the rows of the run folder named on the command line and try the reward function on them.
+def main(argv: list[str], row: Row) -> int:
+    """Try the reward function on problems of the run folder named on the command line, and write its rows.
 
     Returns:
         0 on success, 2 on bad input.
@@ -42,7 +41,6 @@ def main(argv: list[str], row: Row, asked: Asked) -> int:
         return 2
     try:
         prepare(Path(argv[0]), row)
-        reward_calls.check(Path(argv[0]), reward_calls.function_of(Path(argv[0])), asked)
     except (InputError, ProblemFileError, reward_calls.RewardFileError) as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
@@ -54,17 +52,20 @@ def prepare(folder: Path, row: Row) -> None:
 
     Raises:
         ProblemFileError: a problem file is malformed or ambiguous.
+        RewardFileError: the reward function cannot be used.
         InputError: the rows of the earlier start were changed.
     """
     record = folder / STARTED
-    if record.exists():
-        check_rows(folder, read_json(record)["outputs"])
-        return
     request, inputs = read_json(folder / "request.json"), read_json(folder / "inputs.json")
     run = request["run"]
     keys = run["data"]["prompt_key"], run["data"]["answer_key"]
     train = uniform_prompts(read_problems(Path(inputs["train"]["path"]), "train", *keys))
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
+    # Before anything is recorded, so that a reward function that fails may be corrected.
+    check_reward(reward_calls.function_of(folder), (train[0], validation[0]))
+    if record.exists():
+        check_rows(folder, read_json(record)["outputs"])
+        return
     # The first ones, so that every run of a sweep is evaluated on the same problems, independent of its seed.
     validation = uniform_prompts(validation[: run["evaluation"]["n_problems"]])
     if not request.get("chat_template", True):
@@ -78,6 +79,26 @@ def prepare(folder: Path, row: Row) -> None:
     outputs = {file: write_lines(folder / file, rows[kind]) for kind, file in ROW_FILES.items()}
     counts = {"train": len(train), "validation": len(validation)}
     write_json(record, {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts})
+
+
+def check_reward(function: Callable[..., Any], problems: Iterable[Problem]) -> None:
+    """Score these problems with the right answer and with nothing as the response.
+
+    Raises:
+        RewardFileError: the function fails on both responses to a problem.
+    """
+    for problem in problems:
+        errors: list[str] = []
+        for response in (str(problem.answer), ""):
+            try:
+                reward_calls.as_float(function(problem.messages[-1]["content"], response, problem.answer))
+            except Exception:
+                errors.append(traceback.format_exc())
+        if len(errors) == 2:
+            raise reward_calls.RewardFileError(
+                f"the reward function fails on problem {problem.id!r}, whether the response is its answer or empty; "
+                f"every sample would score 0.0. {errors[0]}"
+            )
 
 
 def check_rows(folder: Path, outputs: dict[str, str]) -> None:

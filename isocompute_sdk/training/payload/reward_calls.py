@@ -3,15 +3,12 @@
 The user's file defines `reward(prompt, response, answer) -> float`, or another function named `file.py:function`:
 `prompt` is the text the model saw, `response` its answer text, `answer` the JSON value of the problem file. An
 exception or a value that is not a finite number scores 0.0 and is counted.
-
-`check` scores one problem of each row file, so that a wrong signature is found before any GPU is used.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
-import json
 import math
 import sys
 import threading
@@ -20,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from run_files import ROW_FILES, read_json
+from run_files import read_json
 
 ARGUMENTS = "(prompt, response, answer)"
 PROGRAMS = ("reward_calls.py", "reward_worker.py")
@@ -75,7 +72,11 @@ def as_float(value: Any) -> float:
 
 
 def load_function(path: Path, name: str | None) -> Callable[..., Any]:
-    """The user's function in a file; see `function_in`."""
+    """A function of a file, `reward` without a name.
+
+    Raises:
+        RewardFileError: the file does not run, or has no such function that takes three arguments.
+    """
     # Its neighbours are importable, as they are when the file is run by hand.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
@@ -88,20 +89,15 @@ def load_function(path: Path, name: str | None) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise RewardFileError(f"{path.name} does not run: {described(error)}") from error
-    return function_in(module, path.name, name)
-
-
-def function_in(module: Any, where: str, name: str | None) -> Callable[..., Any]:
-    """A function of a module, `reward` without a name."""
     chosen = "reward" if name is None else name
     function = getattr(module, chosen, None)
     if not callable(function):
         defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         raise RewardFileError(
-            f"{where} defines no function {chosen!r}; its functions are {', '.join(defined) or 'none'}. "
+            f"{path.name} defines no function {chosen!r}; its functions are {', '.join(defined) or 'none'}. "
             "Define reward(prompt, response, answer), or name another function as file.py:function"
         )
-    check_signature(where, chosen, function)
+    check_signature(path.name, chosen, function)
     return function
 
 
@@ -133,29 +129,3 @@ def function_of(folder: Path) -> Callable[..., Any]:
     """
     reward = read_json(folder / "inputs.json")["reward"]
     return load_function(Path(reward["path"]), reward["function"])
-
-
-def check(
-    folder: Path, function: Callable[..., Any], problem: Callable[[dict[str, Any]], tuple[str, str, Any]]
-) -> None:
-    """Score the first row of each file with the right answer and with nothing as the response.
-
-    Args:
-        folder: a run folder whose rows were prepared.
-        function: `reward(prompt, response, answer)`.
-        problem: id, prompt as text and answer of a row.
-    """
-    for file in ROW_FILES.values():
-        with (folder / file).open(encoding="utf-8") as lines:
-            name, prompt, answer = problem(json.loads(next(lines)))
-        errors: list[str] = []
-        for response in (str(answer), ""):
-            try:
-                as_float(function(prompt, response, answer))
-            except Exception:
-                errors.append(traceback.format_exc())
-        if len(errors) == 2:
-            raise RewardFileError(
-                f"the reward function fails on problem {name!r}, whether the response is its answer or empty; every "
-                f"sample would score 0.0. {errors[0]}"
-            )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -45,22 +43,6 @@ class LoggedRun:
             lines.append(f"{head} Evaluation completed in 0:00:01, global_step {step}, eval_metrics: {dict(values)}\n")
         attempt = run_files.attempt_of(self.folder)
         (self.folder / f"console.{attempt}.log").write_text("".join(lines))
-
-    def samples(
-        self,
-        attempt: int,
-        split: str,
-        scores: Mapping[str, Iterable[float]],
-        *,
-        process: int = 1,
-        error: str | None = None,
-    ) -> None:
-        """Records of samples, one after the other, by the reward wrapper of one process."""
-        with (self.folder / f"samples.{process}.jsonl").open("a") as file:
-            for problem, values in scores.items():
-                for score in values:
-                    record = {"id": problem, "split": split, "score": score, "error": error, "attempt": attempt}
-                    file.write(json.dumps({**record, "time": time.time()}) + "\n")
 
 
 def updates(steps: Iterable[int], **values: float) -> dict[int, dict[str, float]]:

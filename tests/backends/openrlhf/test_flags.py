@@ -45,7 +45,7 @@ def generated_runs(count: int, seed: int) -> list[RunSpec]:
             "max_response_tokens": draw.choice([1024, 8192]),
             "value_clip": draw.choice([0.2, 0.5]),
         }
-        options: dict[str, Any] = {"nodes": nodes, "gpus_per_node": gpus_per_node, "tensor_parallel": parallel}
+        options: dict[str, Any] = {"nodes": nodes, "tensor_parallel": parallel}
         if micro > 1:
             options["dynamic_batch"] = False
         runs.append(

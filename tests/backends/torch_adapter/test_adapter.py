@@ -46,7 +46,7 @@ def start(run: RunSpec, folder: Path) -> Path:
             options={"threads": 2, "dtype": "float64"},
             seed=2**32 - 1,
         ),
-        make_run(output_dir="here/small", options={"n_train": 2, "eval_sets": "hard=hard.jsonl", "probe_problems": 0}),
+        make_run(output_dir="here/small", options={"stop": "=", "eval_sets": "hard=hard.jsonl", "probe_problems": 0}),
     ],
 )
 def test_the_runner_reads_back_exactly_the_run_that_was_asked_for(tmp_path: Path, run: RunSpec) -> None:

@@ -127,24 +127,6 @@ def test_importance_weights_are_capped_and_detached() -> None:
     assert torch.equal(truncated_importance(rows, torch.ones(1, 4), None), torch.ones(1, 4))
 
 
-def test_the_decoupled_gradient_averages_to_that_of_the_whole_group() -> None:
-    """Over the cyclic orders of a group every rollout trains equally often, so the mean is the coupled gradient."""
-    theta_V = torch.tensor([0.1, -0.4, 0.9], dtype=torch.float64, requires_grad=True)
-    arm_N = torch.tensor([0, 1, 2, 2, 0, 1, 1, 2])
-    reward_V = torch.tensor([0.0, 1.0, 0.3], dtype=torch.float64)
-
-    def gradient(arm_N: torch.Tensor, n_train: int | None) -> torch.Tensor:
-        group = group_advantages(reward_V[arm_N], 8, n_train=n_train)
-        mean = Mean.of_batch(torch.ones(8, 1), "token-mean", group.row_weight(zero_variance_filter=False))
-        assert mean.normaliser == (n_train or 8)
-        value = policy_loss(seen(bandit(theta_V, arm_N), advantage=group.advantage_R), mean, tis_cap=None).value
-        return torch.autograd.grad(value, theta_V)[0]
-
-    shifted = torch.stack([gradient(arm_N.roll(shift), 3) for shift in range(8)])
-    torch.testing.assert_close(shifted.mean(0), gradient(arm_N, None), rtol=1e-12, atol=1e-14)
-    assert (shifted - shifted.mean(0)).abs().max() > 1e-2
-
-
 NAN = math.nan
 tenths = st.integers(-20, 20).map(lambda tenth: tenth / 10)
 groups_of_rewards = hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 9)), elements=tenths)
@@ -193,13 +175,6 @@ def test_each_term_of_the_loss_has_its_own_zero_variance_filter() -> None:
     group = group_advantages(torch.tensor([1.0, 0.0, 1.0, 1.0, NAN, 0.0]), 2)
     assert group.row_weight(zero_variance_filter=False).tolist() == [1, 1, 1, 1, 0, 1]
     assert group.row_weight(zero_variance_filter=True).tolist() == [1, 1, 0, 0, 0, 0]
-
-
-def test_a_decoupled_baseline_uses_all_rollouts_and_trains_on_the_first_ones_with_a_reward() -> None:
-    reward_R = torch.tensor([NAN, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, NAN])
-    decoupled, coupled = group_advantages(reward_R, 4, n_train=2), group_advantages(reward_R, 4)
-    assert torch.equal(decoupled.advantage_R, coupled.advantage_R)
-    assert decoupled.train_R.tolist() == [False, True, True, False, True, True, False, False]
 
 
 def policies(seed: int, vocab: int = 6) -> tuple[torch.Tensor, torch.Tensor]:

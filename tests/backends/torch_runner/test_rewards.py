@@ -45,11 +45,11 @@ def test_it_is_called_with_prompt_response_and_answer_in_order(reward: Make) -> 
         assert function.score([]).rewards == []
 
 
-@pytest.mark.parametrize("target", ["reward.py:score", "grader.py:score", "grader:score", "package.grader:score"])
-def test_it_is_named_by_file_or_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+@pytest.mark.parametrize("target", ["reward.py:score", "package/grader.py:score"])
+def test_it_is_named_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "package").mkdir()
-    for file in ("reward.py", "grader.py", "package/grader.py"):
+    for file in ("reward.py", "package/grader.py"):
         (tmp_path / file).write_text("def score(prompt, response, answer):\n    return 3\n")
     with RewardFunction(target) as function:
         assert function.score(CALLS[:1]).rewards == [3.0]

@@ -18,7 +18,7 @@ from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
-PASTED = ("  isocompute ", "next: isocompute ", "or train it as it is: isocompute ")
+PASTED = tuple(f"{label}isocompute " for label in ("  ", "next: ", "or train it as it is: ", "to train it as it is: "))
 
 
 @pytest.fixture

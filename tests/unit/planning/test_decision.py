@@ -24,27 +24,25 @@ def check_sweep(seed: int) -> None:
     assert fits.largest_compute is not None
     planner, budget = Planner(fits), 3.0 * fits.largest_compute
     plan = planner.allocate(budget)
-    decision = plan.decision
-    assert planner.allocate(budget).decision == decision
-    assert Plan.from_dict(plan.to_dict()).decision == decision
-    assert planner.next_runs(budget) == decision.first
+    assert planner.allocate(budget) == plan
+    assert Plan.from_dict(plan.to_dict()) == plan
+    assert planner.next_runs(budget) == plan.next_runs
     page = gather(fits, Asked(budget=iso.Budget(rollouts=budget)))
-    assert page.plan is not None
-    assert page.plan.decision == decision
+    assert page.plan == plan
     check_consistent(plan)
 
 
 def check_consistent(plan: Plan) -> None:
     """No field of a decision contradicts another."""
-    decision, first = plan.decision, plan.next_runs
-    assert decision.predicted_reward is not None
-    rewards = [one.predicted_reward for one in decision.alternatives if one.predicted_reward is not None]
-    assert shown(decision.predicted_reward) >= shown(max(rewards, default=0.0))
+    first = plan.next_runs
+    assert plan.predicted_reward is not None
+    rewards = [one.predicted_reward for one in plan.alternatives if one.predicted_reward is not None]
+    assert shown(plan.predicted_reward) >= shown(max(rewards, default=0.0))
     assert first is not None
-    assert decision.odds is not None
-    assert first.regret_now == pytest.approx(decision.odds.expected_loss)
+    assert plan.odds is not None
+    assert first.regret_now == pytest.approx(plan.odds.expected_loss)
     assert (plan.verdict.kind == "measure-first") == bool(first.runs)
-    assert (first.group_size_now, first.problems_per_batch_now) == decision.allocation[:2]
+    assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -74,7 +72,7 @@ def test_names_of_runs_decide_nothing(make_runs: Make) -> None:
         Planner(iso.fit(RunSet.from_frame(one))).allocate("2M")
         for one in (table, table.with_columns(run_id=table["run_id"].replace(other)))
     ]
-    assert plans[0].decision.allocation == plans[1].decision.allocation
+    assert len({(plan.group_size, plan.problems_per_batch, plan.update_steps) for plan in plans}) == 1
     assert plans[0].predicted_reward == plans[1].predicted_reward
 
 

@@ -186,12 +186,12 @@ def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
         printed = re.search(r"([\d,.]+ rollouts)", caught.value.hint)
         assert printed is not None
         assert Planner(fitted, machine).allocate(printed[1]).cost >= caught.value.smallest_budget  # type: ignore[operator]
-    for unit, word in (("usd", "usd"), ("gpu_hours", "gpu-hours"), ("tokens", "tokens")):
+    for unit in ("usd", "gpu_hours", "tokens"):
         planner = Planner(fitted, throughput=SPEED)
         with pytest.raises(PlanError) as caught:
             planner.allocate(Budget.model_validate({unit: 1e-3}))
         assert caught.value.hint is not None
-        printed = re.search(rf"([\d,.]+ {word})", caught.value.hint)
+        printed = re.search(r" is ([^;]+);", caught.value.hint)
         assert printed is not None
         assert planner.allocate(printed[1]).update_steps >= 20
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.next_runs import runs_of
-from isocompute_sdk.planning.trials import prospects
+from isocompute_sdk.planning.trials import prospects, runs_of
 from tests.unit.sweeps import Make, later_and_higher, noisy
 
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)

@@ -132,7 +132,6 @@ ELSEWHERE = {"changed-by-hand"}
 ON_RUNS_IN_TROUBLE = {
     "checkpoint-needs-converting",
     "no-healthy-checkpoint",
-    "old-fit-is-a-prior",
     "forecast-uncertain",
 }
 """Notes of a replan, which test_replan.py covers."""

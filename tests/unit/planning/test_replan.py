@@ -81,7 +81,7 @@ def test_every_option_has_a_reward_in_its_interval_and_a_basis(fallen: Replan) -
 
 
 def test_after_a_change_of_recipe_the_old_curve_is_said_to_be_a_prior(fallen: Replan) -> None:
-    (note,) = [note for note in fallen.notes if note.code == "old-fit-is-a-prior"]
+    (note,) = [note for note in fallen.notes if "options" in note.data]
     assert set(note.data["options"]) == {"roll-back-terms-on", "halve-learning-rate"}
 
 

@@ -170,7 +170,6 @@ def run_for(backend: str, gpus: int = 1, **options: object) -> RunSpec:
         (run_for("verl", 8), (8, False)),
         (run_for("verl", 16), (8, True)),
         (run_for("openrlhf", 8), (8, False)),
-        (run_for("openrlhf", gpus_per_node=4), (4, False)),
         (run_for("openrlhf", 16), (8, True)),
     ],
 )

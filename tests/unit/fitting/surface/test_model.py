@@ -10,7 +10,8 @@ from hypothesis.extra.numpy import arrays
 
 import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import pilots
-from isocompute_sdk.fitting.surface.model import LEARNED, UNIT_SHAPES, Layout, Prior, curve, curve_and_slopes
+from isocompute_sdk.fitting.surface.prior import Prior
+from isocompute_sdk.fitting.surface.surface import LEARNED, UNIT_SHAPES, Layout, curve, curve_and_slopes
 
 shapes = pytest.mark.parametrize("shape", UNIT_SHAPES)
 
@@ -82,7 +83,7 @@ def test_b_p_and_d_count_in_octaves_from_their_references() -> None:
 @pytest.mark.parametrize("kind", [0, 1])
 def test_the_prior_determines_every_parameter(varies_sets: bool, kind: int) -> None:
     one = layout(varies_sets)
-    weights, wanted = one.prior_rows(Prior.learned(), midpoint=11.0, base=(0.3, 0.01), kind=kind)
+    weights, wanted = Prior.learned().rows(one, midpoint=11.0, base=(0.3, 0.01), kind=kind)
     assert weights.shape == (len(wanted), one.size)
     assert np.linalg.matrix_rank(weights) == one.size
     mean = np.linalg.lstsq(weights, wanted, rcond=None)[0]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.fitting.surface.answers import best_size_interval, group_size_odds
-from isocompute_sdk.fitting.surface.model import Layout
-from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.fitting.surface.surface import Layout, Surface
 from isocompute_sdk.tolerances import EQUAL, Tolerances
 
 SIZES = np.array([4, 8, 16, 32, 64])

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.model import UNIT_SHAPES, Layout, Prior, curve
-from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.posterior import Data, fit_surface, sample_posterior
+from isocompute_sdk.fitting.surface.prior import Prior
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = (4, 16, 64, 256)
@@ -32,7 +32,7 @@ class Truth:
     def __init__(self, layout: Layout, rng: np.random.Generator) -> None:
         prior = Prior.learned()
         midpoint, base = float(np.log(1e5)), (0.35, 0.05)
-        weights, wanted = layout.prior_rows(prior, midpoint, base, 0)
+        weights, wanted = prior.rows(layout, midpoint, base, 0)
         # A prior in least-squares form is drawn from by solving for noise.
         self.theta = np.linalg.lstsq(weights, wanted + rng.standard_normal(len(wanted)), rcond=None)[0]
         self.layout, self.shape = layout, str(rng.choice(list(UNIT_SHAPES)))

@@ -13,7 +13,8 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import backtest
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.posterior import fit_surface
+from isocompute_sdk.fitting.surface.surface import Surface
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = np.array([4.0, 16.0, 64.0, 256.0])

@@ -240,4 +240,4 @@ def test_the_console_of_one_run_configures_no_other(tmp_path: Path) -> None:
         write_verl(tmp_path / f"{name}.jsonl", range(1, 11))
         command = f"python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n={n} data.train_batch_size=16\n"
         (tmp_path / f"{name}.log").write_text(command)
-    assert sizes(tmp_path) == [("4", "16", 640.0), ("8", "16", 1280.0)]
+    assert sizes(tmp_path) == [("?", "?", None), ("?", "?", None)]

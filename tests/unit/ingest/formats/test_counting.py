@@ -56,14 +56,6 @@ def test_what_is_lost_is_counted_once_where_a_resume_logs_nothing() -> None:
     assert wasted_before(attempts, [counter] * 5).tolist() == [0, 32, 32, 32 + 72, 32 + 72]
 
 
-def test_samples_of_an_update_that_was_never_logged_are_lost_too() -> None:
-    counter = constant(8)
-    # 3 of 8 samples of the fifth update; the second attempt's log is gone, and it had reached update 6.
-    for sampled, lost in ((0.0, 3), (16.0, 3), (20.0, 7)):
-        attempts = [Extent(0, 4, 35), Extent(4, 4, sampled), Extent(6, 7)]
-        assert wasted_before(attempts, [counter] * 3).tolist() == [0, 3, lost]
-
-
 @given(st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=12))
 def test_a_sum_along_the_updates_is_unknown_from_the_first_gap_on(amounts: list[float | None]) -> None:
     known = [(step, amount) for step, amount in enumerate(amounts, start=1) if amount is not None]
@@ -82,8 +74,8 @@ def test_an_attempt_that_logged_nothing_begins_where_the_one_before_it_ended() -
         attempt_of_steps(Path("a"), {step: {"train/reward": 0.5} for step in steps})
         for steps in (range(1, 10), range(10, 13))
     )
-    between = Attempt(Path("a"), {}, 1.0, None, (), sampled=5.0)
-    resumed = replace(between, from_step=6.0, sampled=0.0)
+    between = Attempt(Path("a"), {}, 1.0, None, ())
+    resumed = replace(between, from_step=6.0)
     log = RunLog("a", Path("a"), "tensorboard", (first, between, resumed, last))
-    assert log.extents == (Extent(0, 9), Extent(9, 9, 5.0), Extent(6, 6), Extent(9, 12))
+    assert log.extents == (Extent(0, 9), Extent(9, 9), Extent(6, 6), Extent(9, 12))
     assert log.series("train/reward").step_T.tolist() == [*range(1, 7), 10, 11, 12]

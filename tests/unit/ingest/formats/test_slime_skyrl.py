@@ -62,25 +62,6 @@ def test_slimes_processes_write_one_run_offline(tmp_path: Path) -> None:
     assert diagnose(tmp_path).runs[0].context["kl_coef"] == 0.001
 
 
-def test_slimes_console_alone_with_the_arguments_that_megatron_prints(tmp_path: Path) -> None:
-    said = "\x1b[36m(RolloutManager pid=5, ip=10.0.0.2)\x1b[0m [2026-04-15 07:57:53] rollout.py:1193 - "
-    arguments = {name: str(value) for name, value in log_as_slime.ARGUMENTS.items()}
-    lines = ["------------------------ arguments ------------------------"]
-    lines += [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in arguments.items()]
-    lines += ["-------------------- end of arguments ---------------------"]
-    for rollout in range(log_as_slime.ROLLOUTS):
-        for kind, step, values in log_as_slime.rows(rollout):
-            lines.append(f"{said}{'step' if kind == 'train' else kind} {step}: {values}")
-    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
-    (found,) = diagnose(tmp_path).runs
-    assert (found.group_size, found.problems_per_batch) == ("8", "16")
-    runs = RunSet.read(tmp_path)
-    (training,) = runs.series("train_reward")
-    assert training.rollouts_T.tolist() == [128 * (i + 1) for i in range(9)]
-    (series,) = runs.series("avg@12")
-    assert series.rollouts_T.tolist() == [0, 3 * 128, 6 * 128, 9 * 128]
-
-
 def test_groups_that_slime_filtered_are_counted(tmp_path: Path) -> None:
     tags = {
         "rollout/raw_reward": lambda step: 0.5,

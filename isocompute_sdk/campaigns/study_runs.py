@@ -1,0 +1,156 @@
+"""`StudyRuns`: where the runs of a study lie, what they have cost, and which of their measurements are fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk import api
+from isocompute_sdk.errors import IsoComputeError, PlanError
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planning import Planner
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.rewards import with_leading
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders.store import RunStatus
+from isocompute_sdk.specs import RunSpec, Study, Throughput
+from isocompute_sdk.timing.spending import spending
+from isocompute_sdk.training.backend import Backend, follow, run_folder
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What runs have cost. Amounts are None if neither logged nor known from a throughput."""
+
+    rollouts: float = 0.0
+    tokens: float | None = None
+    gpu_hours: float | None = None
+    usd: float | None = None
+
+    def __add__(self, other: Cost) -> Cost:
+        def both(one: float | None, two: float | None) -> float | None:
+            return None if one is None and two is None else (one or 0.0) + (two or 0.0)
+
+        return Cost(
+            self.rollouts + other.rollouts,
+            both(self.tokens, other.tokens),
+            both(self.gpu_hours, other.gpu_hours),
+            both(self.usd, other.usd),
+        )
+
+    def part(self, share: float) -> Cost:
+        """A share of it."""
+        amounts = (self.tokens, self.gpu_hours, self.usd)
+        return Cost(share * self.rollouts, *(None if one is None else share * one for one in amounts))
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """The runs of one study."""
+
+    study: Study
+    backend: Backend
+    origin: Path
+    """Folder to which the paths of the runs are relative."""
+    metric: str
+    eval_set: str | None = "validation"
+    fit_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of `fit`."""
+
+    def place(self, run: RunSpec) -> Path:
+        """The folder of a run."""
+        return self.origin / run_folder(run)
+
+    def kept(self, runs: Sequence[RunSpec]) -> list[RunSpec]:
+        """Those that were not given up."""
+        return [run for run in runs if not store.read_abandoned(self.place(run))]
+
+    def records(self, runs: Sequence[RunSpec]) -> RunSet:
+        """All measurements of these runs, with the leading metric chosen."""
+        return self.leading(self._read(runs))
+
+    def _read(self, runs: Sequence[RunSpec]) -> RunSet:
+        first, *others = (self.backend.read_records(self.place(run)) for run in runs)
+        return first.concat(*others)
+
+    def leading(self, records: RunSet) -> RunSet:
+        """These measurements with the leading metric chosen."""
+        return with_leading(records, self.metric, self.eval_set)
+
+    def fit(self, records: RunSet) -> Fits:
+        """A fit of these measurements; all follow the study's recipe."""
+        # Also where too few batches show the rule of its learning rate, unless the sweep states that rule.
+        swept = self.study.sweep is not None and self.study.sweep.learning_rate_anchor is not None
+        pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
+        return api.fit(records, self.metric, self.eval_set, **{**pooled, **self.fit_options})
+
+    def planner(self, fits: Fits, runs: Sequence[RunSpec]) -> Planner:
+        """The planner of the study, with the speed of these runs where the study needs one."""
+        return Planner.for_study(fits, self.study, self.throughput(runs))
+
+    def throughput(self, runs: Sequence[RunSpec]) -> Throughput | None:
+        """The study's throughput; for a budget in time without one, measured from the logs of these runs.
+
+        Raises:
+            PlanError: it has to be measured, and none of the runs has begun.
+        """
+        study = self.study
+        if study.throughput is not None or study.budget is None or not study.budget.timed:
+            return study.throughput
+        begun = [run for run in self.kept(runs) if store.has_begun(self.place(run))]
+        if not begun:
+            raise PlanError(
+                f"a budget of {study.budget} needs the speed of the machines, and nothing has run yet",
+                "Add throughput: to the study (isocompute run --probe measures it).",
+            )
+        return Throughput.measure(self._read(begun), gpus=max(study.hardware.gpu_counts))
+
+    def cost(self, run: RunSpec) -> float:
+        """What a run has cost, in the unit of the study's budget; 0 if nothing tells. Rollouts without a budget."""
+        status, budget = follow(self.backend, self.place(run)).status(), self.study.budget
+        if budget is None or budget.unit == "rollouts":
+            return float(status.rollouts)
+        training, evaluation = self.costs(status)
+        return getattr(training + evaluation, budget.unit) or 0.0
+
+    def costs(self, status: RunStatus) -> tuple[Cost, Cost]:
+        """What a run has cost: its training with start and lost attempts, and its evaluations.
+
+        Hours on the CPU count against a budget in hours only.
+        """
+        study = self.study
+        spent, gpus, throughput = spending([status.folder]), max(study.hardware.gpu_counts), study.throughput
+        evaluation = Cost(spent.evaluation_rollouts)
+        if not status.rollouts:
+            return Cost(0.0, 0.0, 0.0, 0.0), evaluation
+        tokens, seconds = self._logged(status.folder)
+        if tokens is None and throughput is not None and throughput.tokens_per_rollout is not None:
+            tokens = throughput.tokens(status.rollouts)
+        hours = seconds / 3600 if seconds is not None else spent.hours * gpus if spent.hours else None
+        if hours is None and throughput is not None and status.step:
+            with suppress(IsoComputeError):
+                batch = (status.group_size or 1) * (status.problems_per_batch or 1)
+                hours = throughput.gpu_hours(batch, status.step)
+        timed = study.budget is not None and study.budget.timed
+        if hours is None or (spent.cpu_hours and not timed):
+            return Cost(float(status.rollouts), tokens), evaluation
+        price = None if throughput is None else throughput.usd_per_gpu_hour
+        evaluating = min(spent.evaluation_hours * gpus, hours)
+
+        def priced(rollouts: float, tokens: float | None, hours: float) -> Cost:
+            return Cost(rollouts, tokens, hours, None if price is None else price * hours)
+
+        training = priced(float(status.rollouts), tokens, hours - evaluating)
+        return training, priced(spent.evaluation_rollouts, None, evaluating)
+
+    def _logged(self, folder: Path) -> tuple[float | None, float | None]:
+        """Tokens and GPU-seconds by the run's own records."""
+        try:
+            table = self.backend.read_records(folder).to_polars()
+        except IsoComputeError:
+            return None, None
+        tokens, seconds = (table[name].max() if name in table.columns else None for name in ("tokens", "gpu_seconds"))
+        return (None if tokens is None else float(str(tokens))), (None if seconds is None else float(str(seconds)))
