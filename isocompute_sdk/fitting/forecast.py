@@ -277,12 +277,7 @@ class Forecast(Saved):
             "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         )
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        lines = [
-            title,
-            f"  {self._basis()}",
-            f"  {self.card.action}: {self.card.reason}",
-            f"  keep: {_kept(self.card.keep)}",
-        ]
+        lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
         for one in self.ahead:
             lines.append(
                 f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "

@@ -265,9 +265,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    made = [
-        _until(run, going[run.continues], question.pricing) for run in ran if run.continues and run.continues in going
-    ]
+    made = [_until(run, going[run.continues], question.pricing) for run in ran if run.continues and run.continues in going]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
@@ -339,9 +337,7 @@ def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps
 
 def _until(run: Trial, steps: int, pricing: Pricing) -> Trial:
     """A run up to so many steps, at the cost of what is added."""
-    return replace(
-        run, update_steps=steps, cost=pricing.added(run.group_size * run.problems_per_batch, run.begins, steps)
-    )
+    return replace(run, update_steps=steps, cost=pricing.added(run.group_size * run.problems_per_batch, run.begins, steps))
 
 
 @dataclass(frozen=True)
