@@ -135,7 +135,7 @@ def _scripts(
         names = ", ".join(option.removeprefix("--set ").partition("=")[0] for option in unknown)
         yield (
             f"unknown: the runs do not record {names}. The scripts below assume values, and runs with another recipe "
-            f"cannot be compared with yours. State the values of your runs once, and the scripts use them:"
+            f"cannot be compared with yours. Fill in the words in capitals once, and the scripts use them:"
         )
         fill_in = f"isocompute fit RUNS {' '.join(unknown)} --output fits.json"
         yield fill_in if is_saved else typed.asking("next", *unknown)

@@ -11,15 +11,14 @@ import numpy.typing as npt
 from pydantic import Field
 
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.arrays import Array, FitStatus, NotNegative, Number
+from isocompute_sdk.fitting.arguments import positive
+from isocompute_sdk.fitting.arrays import Array, ComputeAxis, FitStatus, NotNegative, Number
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch, project
 from isocompute_sdk.notebook import frame_of
 
 if TYPE_CHECKING:
     from isocompute_sdk.notebook import Frame
 
-ComputeAxis = Literal["log10_rollouts", "log10_tokens"]
-"""Decimal logarithm of compute, in rollouts or in tokens."""
 LawVariable = ComputeAxis | Literal["update_steps"]
 """The law's x: the decimal logarithm of compute, or the number of update steps M itself."""
 
@@ -155,19 +154,13 @@ class AllocationLaw:
             >>> law.rising, 200 < law.upper_plateau < 300
             (True, True)
         """
-        raw, sizes = _numbers("x values", x_values).ravel(), _numbers("group sizes", group_sizes).ravel()
-        if raw.shape != sizes.shape:
+        at = to_x(x_values, x).ravel()
+        octaves = np.log2(positive(group_sizes, "group sizes").ravel())
+        if at.shape != octaves.shape:
             raise FitError(
-                f"{raw.size} x values and {sizes.size} group sizes; accepted: one group size for each x value",
+                f"{at.size} x values and {octaves.size} group sizes; accepted: one group size for each x value",
                 "Give one best group size for each x value.",
             )
-        if not np.all(np.isfinite(sizes) & (sizes > 0)):
-            bad = sizes[~(np.isfinite(sizes) & (sizes > 0))][:3].tolist()
-            raise FitError(
-                f"group sizes must be positive and finite; received {bad}",
-                "Drop points without a best group size.",
-            )
-        at, octaves = to_x(raw, x), np.log2(sizes)
         if len(np.unique(at)) < 2:
             raise FitError(
                 f"{len(at)} point(s) at {len(np.unique(at))} value(s) of {x}; a law needs at least two",
@@ -206,30 +199,13 @@ class AllocationLaw:
 
 def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
     """The x of a law: log10 of raw compute, or M unchanged."""
-    raw = _numbers("compute or steps", value)
     if x == "update_steps":
-        if not np.all(np.isfinite(raw) & (raw >= 0)):
-            raise FitError(
-                f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}", "Give M itself."
-            )
-        return raw
+        return positive(value, "update steps", zero=True)
     if x not in ("log10_rollouts", "log10_tokens"):
         raise FitError(
             f"unknown law variable {x!r}; accepted: log10_rollouts, log10_tokens, update_steps", "Use one of the three."
         )
-    if not np.all(np.isfinite(raw) & (raw > 0)):
-        bad = raw.ravel()[~(np.isfinite(raw) & (raw > 0)).ravel()][:3].tolist()
-        raise FitError(f"compute must be positive and finite; received {bad}", "Give raw C, not its logarithm.")
-    return np.log10(raw)
-
-
-def _numbers(what: str, values: npt.ArrayLike) -> Array:
-    try:
-        if np.iscomplexobj(values):
-            raise TypeError("complex numbers")
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise FitError(f"{what} must be numbers; received {values!r:.60}", "Give plain numbers such as 3e6.") from error
+    return np.log10(positive(value, "compute (raw C, not its logarithm)"))
 
 
 def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Array | float, b: Array | float) -> Array:

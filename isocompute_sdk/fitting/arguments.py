@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import ComputeAxis
-from isocompute_sdk.fitting.arrays import LARGEST, Array
+from isocompute_sdk.fitting.arrays import LARGEST, Array, ComputeAxis
 
 LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 
@@ -63,8 +62,8 @@ def check_problems(problems_per_batch: object) -> None:
         )
 
 
-def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Array:
-    """Compute or group sizes as floats, in the shape given."""
+def positive(value: npt.ArrayLike, what: str = "compute and group sizes", *, zero: bool = False) -> Array:
+    """Compute or group sizes as floats, in the shape given; `zero` takes 0 too."""
     try:
         if np.asarray(value).dtype.kind in "cmM":
             raise TypeError("complex numbers, times")
@@ -74,9 +73,13 @@ def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Arr
             f"{what} must be numbers; received {value!r:.60}",
             "Give plain numbers such as 3e6; text such as '3M' is for budgets.",
         ) from None
-    if not np.all(np.isfinite(at) & (at > 0)):
-        bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
-        raise FitError(f"{what} must be positive and finite; received {bad}", "Give numbers above 0.")
+    good = np.isfinite(at) & ((at >= 0) if zero else (at > 0))
+    if not np.all(good):
+        least = "at least 0" if zero else "positive"
+        raise FitError(
+            f"{what} must be {least} and finite; received {at.ravel()[~good.ravel()][:3].tolist()}",
+            f"Give numbers {'from 0 up' if zero else 'above 0'}.",
+        )
     return at
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ LARGEST = 1e100
 """Largest size of a number: larger ones overflow once they are squared and added up."""
 MAX_COUNT = 2**40
 """Largest accepted count: group size, problems per batch, problems of a set."""
+
+ComputeAxis = Literal["log10_rollouts", "log10_tokens"]
+"""Decimal logarithm of compute, in rollouts or in tokens."""
 
 Array = npt.NDArray[np.float64]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
-from isocompute_sdk.fitting.arrays import Array, Count, Vector
+from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.arguments import (
     check_kind,
     check_law_name,
@@ -25,7 +25,7 @@ from isocompute_sdk.fitting.arguments import (
     positive,
     together,
 )
-from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number
+from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
     Configuration,
     Frontier,

@@ -273,11 +273,11 @@ class Forecast(Saved):
 
     def summary(self) -> str:
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
-        where = f"n = {self.group_size}" + (
-            "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        )
+        where = f"n = {self.group_size}"
+        where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}", f"  keep: {_kept(self.card.keep)}"]
+        lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}"]
+        lines.append(f"  keep: {_kept(self.card.keep)}")
         for one in self.ahead:
             lines.append(
                 f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
@@ -291,9 +291,8 @@ class Forecast(Saved):
     def _basis(self) -> str:
         """What the numbers rest on."""
         if not self.borrowed:
-            return "rests on this run alone: no other n, no later rise or fall; --fits FILE adds its sweep, and moves numbers"
-        others = len(self.borrowed)
-        return f"rests on this run and {others} other(s) of its sweep: its own reward, not the mean over runs that plans show"
+            return "rests on this run alone: no other n, no later rise or fall; --fits FILE adds its sweep"
+        return f"rests on this run and {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
 
     def _flat_words(self) -> str:
         flat, reach = self.flat, f"{self.flat.reach:,.0f}"
@@ -594,7 +593,7 @@ def _caveats(furthest: float, evaluations: int) -> list[Note]:
     notes: list[Note] = []
     doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
     if furthest > BELIEVED:
-        doubts.append(f"{furthest:g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
+        doubts.append(f"{furthest:.3g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
     if doubts:
         numbers = {"factor": furthest, "evaluations": evaluations}
         notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError, did_you_mean
-from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
-from isocompute_sdk.fitting.arrays import FitStatus
+from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.arrays import ComputeAxis, FitStatus
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, fit_curve

@@ -1,6 +1,6 @@
 """What to run before a budget is spent: the runs that lower expected regret most for their cost.
 
-Once there are runs, `ask` finds them from the draws of their surface; before that, `design_pilot` from those of a prior.
+With runs, `ask` finds them from the draws of their surface; without, `design_pilot` from those of a prior.
 """
 
 from __future__ import annotations
@@ -265,7 +265,14 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    made = [_until(run, going[run.continues], question.pricing) for run in ran if run.continues and run.continues in going]
+    added = question.pricing.added
+    made = [
+        replace(
+            run, update_steps=(end := going[name]), cost=added(run.group_size * run.problems_per_batch, run.begins, end)
+        )
+        for run in ran
+        if (name := run.continues) and name in going
+    ]
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
@@ -333,11 +340,6 @@ def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps
     batch = run.group_size * run.problems_per_batch
     found = question.pricing.lengths(batch, run.begins, amounts, min_steps)
     return [replace(run, update_steps=steps, cost=cost) for steps, cost in found.items()]
-
-
-def _until(run: Trial, steps: int, pricing: Pricing) -> Trial:
-    """A run up to so many steps, at the cost of what is added."""
-    return replace(run, update_steps=steps, cost=pricing.added(run.group_size * run.problems_per_batch, run.begins, steps))
 
 
 @dataclass(frozen=True)

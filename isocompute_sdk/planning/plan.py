@@ -406,9 +406,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         found.insert(1, ("but", plan.approval.reason))
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
-    if plan.group_size_interval is not None:
-        low, high = plan.group_size_interval
-        sizes = f"one of {low} to {high}" if low < high else f"{low}"
+    if sizes := best_sizes(plan):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     close: dict[str, list[str]] = {}
@@ -417,6 +415,14 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
             close.setdefault(describe(one), []).append(ALTERNATIVES.get(one.kind, one.kind))
     texts = [", ".join([text, *kinds]) for text, kinds in close.items()]
     return found + [("also close" if i == 0 else "", text) for i, text in enumerate(texts)]
+
+
+def best_sizes(plan: Plan) -> str:
+    """Group sizes of which one is about the best with 80 % probability, in words; empty without draws."""
+    if plan.group_size_interval is None:
+        return ""
+    low, high = plan.group_size_interval
+    return f"one of {low} to {high}" if low < high else str(low)
 
 
 def learning_rate(plan: Plan) -> str:

@@ -10,7 +10,7 @@ from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.plots import style
-from isocompute_sdk.plots.curves import MANY, axis_name
+from isocompute_sdk.plots.curves import axis_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,8 +83,8 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         key = (run.group_size, run.problems_per_batch)
         end = run.fault_rollouts if run.fault == "collapse" and run.fault_rollouts else run.rollouts
         last[key] = max(last.get(key, 0.0), end)
-    many = sum(len(curve.compute_T) for curve in curves) > MANY
-    labels: dict[int, tuple[float, str, str]] = {}
+    many = sum(len(curve.compute_T) for curve in curves) > style.MANY
+    last_value: dict[int, list[float]] = {}
     ends: dict[int, float] = {}
     for curve in curves:
         n = curve.group_size
@@ -95,7 +95,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         values = curve.predict(grid)
         ax.plot(grid, values, color=colour, linewidth=1.6, zorder=3)
         ends[n] = float(grid[-1])
-        labels[n] = (float(values[-1]), f"n = {n}", colour)
+        last_value[n] = [float(values[-1])]
     grid = np.geomspace(low, high, 240)
     ax.plot(grid, fits.frontier(grid).reward, color=style.INK, linewidth=8, alpha=0.16, label="frontier", zorder=1.5)
     judged = [run for run in group.runs if run.expected is not None]
@@ -108,7 +108,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     ax.set_ylabel(metric)
     ax.set_title("Where each run ended (frontier in grey)")
     style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
-    style.end_labels(ax, list(labels.values()), list(ends.values()))
+    style.name_sizes(ax, last_value, ends)
     return ax
 
 

@@ -18,9 +18,6 @@ from isocompute_sdk.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DENSE = 200
-"""Evaluations from which their marks are small and pale."""
-
 
 @style.styled
 def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
@@ -32,7 +29,7 @@ def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
     """
     ax = style.canvas(ax)
     trained = source.evaluated > 0
-    many = int(trained.sum()) > DENSE
+    many = int(trained.sum()) > style.MANY
     style.points(ax, source.evaluated[trained], source.measured[trained], style.INK, "o", many=many)
     curve = source.curve
     seen, ahead = curve.rollouts <= source.rollouts * 1.0001, curve.rollouts >= source.rollouts * 0.9999
@@ -57,8 +54,6 @@ def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
 
 POINTS = 240
 """Computes at which a curve is drawn."""
-MANY = 300
-"""Evaluations from which their marks are small and pale."""
 
 
 def split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
@@ -126,14 +121,14 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     low, last = span(curves)
     high = max(last, plan.compute) if plan is not None else last
     grid = np.geomspace(low, high * 1.001, POINTS)
-    many = sum(len(curve.compute_T) for curve in curves) > MANY
+    many = sum(len(curve.compute_T) for curve in curves) > style.MANY
     every: list[Array] = []
     ends: dict[int, float] = {}
     for curve in curves:
         colour, mark = style.look(curve.group_size)
         seen = curve.compute_T > 0
         style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
-        values = rewards(fits, grid, curve.group_size, exact) if exact != level else curve.predict(grid)
+        values = fits.expected_reward(grid, curve.group_size, exact) if exact != level else curve.predict(grid)
         inside = (grid >= curve.first_compute * 0.999) & (grid <= curve.last_compute * 1.02)
         beyond = grid >= curve.last_compute
         ax.plot(grid[inside], values[inside], color=colour, linewidth=1.9, label=f"n = {curve.group_size}", zorder=3)
@@ -144,7 +139,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     ax.plot(grid, best, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
     if plan is not None and at_plan and plan.group_size not in ends:
         colour, _ = style.look(plan.group_size)
-        values = rewards(fits, grid, plan.group_size, exact)
+        values = fits.expected_reward(grid, plan.group_size, exact)
         ax.plot(
             grid, values, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3, label=f"n = {plan.group_size}"
         )
@@ -170,8 +165,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
         text += "" if interval is None else f"\n80 %: {interval[0]:.3f} to {interval[1]:.3f}"
         style.star(ax, plan.compute, plan.predicted_reward, text, interval)
     _label_frontier(ax, grid, best)
-    labels = [(y, f"n = {n}", style.look(n)[0]) for n, y in ends.items()]
-    style.end_labels(ax, labels)
+    style.name_sizes(ax, {n: [y] for n, y in ends.items()})
 
 
 def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
@@ -187,11 +181,6 @@ def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
         color=style.MUTED,
         fontsize=9,
     )
-
-
-def rewards(fits: Fits, compute: Array, n: int, problems: int | None) -> Array:
-    """Predicted mean reward of one configuration."""
-    return fits.expected_reward(compute, n, problems)
 
 
 def whose(fits: Fits) -> str:

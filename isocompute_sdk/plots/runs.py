@@ -11,7 +11,6 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.plots import style
-from isocompute_sdk.plots.curves import MANY
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.records.rewards import headline, measured_in
 
@@ -81,7 +80,7 @@ def _axes(ax: Axes, measured: Sequence[tuple[RunSeries, Array, Array]], metric: 
 
 def _draw(ax: Axes, series: Sequence[RunSeries], metric: str) -> None:
     """Points and lines of every run, with a label for every n at its mean end."""
-    many = sum(len(one.value_T) for one in series) > MANY
+    many = sum(len(one.value_T) for one in series) > style.MANY
     measured = _measured(series, metric)
     ends: dict[int, list[float]] = {}
     last: dict[int, float] = {}

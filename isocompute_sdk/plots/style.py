@@ -42,6 +42,8 @@ LINE = 11.5
 """Points of height of one line of a label."""
 HIGHEST = 0.8
 """Share of the axes' height above which a star leaves no room for its label."""
+MANY = 300
+"""Evaluations of a picture from which their marks are small and pale."""
 DENSE = 4000
 """Points from which they are stored as an image inside PDF and SVG."""
 RC: Any = {

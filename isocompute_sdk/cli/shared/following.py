@@ -189,6 +189,8 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 
 
 def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
+    from isocompute_sdk.planning.pricing import amount_text
+
     who = "no controller is running" if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:
@@ -202,7 +204,8 @@ def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
         yield "spent: " + "; ".join(spent)
     budget = found.study.budget
     if budget is not None and found.left is not None:
-        yield f"left: {found.left:,.6g} of {budget}" + ("" if found.study.designed is not None else " for the plan")
+        left, _, _ = amount_text(found.left, budget.unit).partition(" ")
+        yield f"left: {left} of {budget}" + ("" if found.study.designed is not None else " for the plan")
     if found.seconds_left is not None:
         whole = found.seconds_of_budget
         more = "" if whole is None else f"; whole budget at this speed {duration(whole)}"

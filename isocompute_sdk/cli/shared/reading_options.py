@@ -47,8 +47,8 @@ class TableOptions:
         renamed = {name: str(new) for name, new in opt.assignments(self.rename, "--rename").items()}
         constants = opt.assignments(self.set_, "--set")
         for name, value in constants.items():
-            if value in (*PLACEHOLDERS.values(), "...", "?"):
-                raise SpecError(f"--set {name}={value}; accepted: {name} with its number", "Fill in the number.")
+            if value in (*PLACEHOLDERS.values(), "...", "?", name.upper()):
+                raise SpecError(f"--set {name}={value}; accepted: {name} with its value", "Fill in the value.")
         return {"rename": renamed, "ignore": tuple(self.ignore or ()), "set": constants}
 
     def words(self) -> list[str]:

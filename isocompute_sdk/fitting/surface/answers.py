@@ -27,8 +27,6 @@ class GroupSizeOdds:
     group_size: npt.NDArray[np.int64]
     reward: Array
     """Expected reward."""
-    spread: Array
-    """Its posterior standard deviation."""
     probability_best: Array
     """Share of the draws in which this n is the best, one octave above the grid included where the budget leaves it
     enough updates: the sum may be less than 1."""
@@ -38,20 +36,12 @@ class GroupSizeOdds:
     """Share of the draws in which this n is equal to the best n (`Tolerances.equal`)."""
     on_grid: npt.NDArray[np.bool_]
     """False above the largest n that was run."""
-    probability_above: float
-    """Share of the draws in which the octave above the grid is the best."""
     above_ahead: float
     """Share of the draws in which it is ahead of all others by more than equal."""
 
-    def best(self, *, conservative: bool = False) -> int:
-        """Position of the n with the largest expected reward.
-
-        Conservative: no n above the grid, unless all are.
-        """
-        score = np.round(self.reward, 12)
-        if conservative and self.on_grid.any():
-            score[~self.on_grid] = -np.inf
-        return int(np.argmax(score))
+    def best(self) -> int:
+        """Position of the n with the largest expected reward."""
+        return int(np.argmax(np.round(self.reward, 12)))
 
 
 def best_size_interval(
@@ -125,11 +115,9 @@ def odds_of_draws(
         compute=compute,
         group_size=sizes,
         reward=reward,
-        spread=drawn_DN.std(axis=0),
         near_best=np.mean(best_D - drawn_DN <= equal, axis=0),
         on_grid=on_grid,
         probability_best=chance_N[: len(sizes)],
-        probability_above=float(chance_N[above_N].sum()),
         above_ahead=float(np.mean(ahead_D > equal)) if above_N.any() else 0.0,
         expected_regret=(best_D - drawn_DN).mean(axis=0),
     )

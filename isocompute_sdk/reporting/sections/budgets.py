@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from isocompute_sdk import plots
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS
+from isocompute_sdk.planning.plan import VERDICTS, best_sizes
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
@@ -18,7 +18,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIT_FIRST = "isocompute allocate RUNS --budget 3M --output plan.json"
 LABELS = (
     "Group size n",
-    "Best n (80 %)",
+    "About the best n (80 %)",
     "Problems per batch B_p",
     "Update steps M",
     "Rollouts C",
@@ -74,10 +74,9 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
 
 def numbers(plan: Plan) -> tuple[str, ...]:
     """The numbers of a plan in the order of `LABELS`, as the page writes them."""
-    band = plan.group_size_interval
     return (
         str(plan.group_size),
-        "" if band is None else f"{band[0]} to {band[1]}",
+        best_sizes(plan),
         str(plan.problems_per_batch),
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",

@@ -28,15 +28,17 @@ def launch_script(material: Material) -> Section:
             (Missing("There is no plan to launch.", "isocompute allocate RUNS --budget 3M --output plan.json"),),
         )
     backend, options = _options(material)
+    file = material.source if material.plan_file and material.source else "plan.json"
+    saved = "" if file == material.source else "save the plan (isocompute allocate ... --output plan.json), then "
     try:
         script = api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
-        text = f"No script: {error.message}."
         model = "" if plan.model is not None else " --model NAME_OR_FOLDER"
-        return Section(name, title, (Missing(text, f"isocompute launch plan.json --backend {backend}{model}"),))
+        missing = Missing(f"No script: {error.message}.", f"isocompute launch {file} --backend {backend}{model}")
+        return Section(name, title, (missing,))
     told = Paragraph(
-        "It starts training when run with bash in a folder that holds the named files. For another framework: "
-        "isocompute launch plan.json --backend verl (or trl, torch).",
+        "It starts training when run with bash in a folder that holds the named files. For another framework (verl, "
+        f"trl or torch): {saved}isocompute launch {file} --backend verl.",
         quiet=True,
     )
     return Section(name, title, (told, Script(script, f"{backend}, {len(script.splitlines())} lines")))

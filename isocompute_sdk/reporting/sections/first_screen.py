@@ -5,7 +5,7 @@ from __future__ import annotations
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, best_sizes, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
@@ -202,9 +202,8 @@ def _lost(plan: Plan) -> list[Fact]:
     equal = Tolerances(plan.span).equal
     detail = f"expected, against the best n; more than {equal:g} with probability {wrong}"
     facts = [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
-    if (band := plan.group_size_interval) is not None:
-        known = str(band[0]) if band[0] == band[1] else f"{band[0]} to {band[1]}"
-        facts.append(Fact("Best n", known, "with 80 % probability"))
+    if sizes := best_sizes(plan):
+        facts.append(Fact("About the best n", sizes, "with 80 % probability"))
     return facts
 
 

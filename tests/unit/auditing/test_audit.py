@@ -79,15 +79,6 @@ def test_each_run_is_held_against_the_best_n_and_priced(found: Audit) -> None:
     assert {one.group_size for one in only(found).sizes} == {8, 16, 32, 64}
 
 
-def test_the_text_begins_with_the_finding_and_shows_every_run(found: Audit) -> None:
-    group, lines = only(found), found.summary().splitlines()
-    findings = list(group.findings())
-    assert findings[0].lower().startswith(group.sentence.lower())
-    assert [line.strip() for line in lines[3 : 3 + len(findings)]] == findings
-    table = [line.split() for line in lines[3 + len(findings) :]]
-    assert [row[0] for row in table[1 : 1 + len(group.runs)]] == [run.run_id for run in group.runs]
-
-
 def test_a_saved_audit_loads_with_everything_but_the_fits(found: Audit, tmp_path: Path) -> None:
     document = json.loads(found.save(tmp_path / "audit.json").read_text())
     assert (document["kind"], document["schema_version"]) == ("audit", 1)

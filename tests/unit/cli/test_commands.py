@@ -12,6 +12,7 @@ import pytest
 
 from isocompute_sdk.laws import digitised
 from isocompute_sdk.records import RunSet
+from tests.processes import ok
 
 PAPER = ("--method", "paper", "--points", "all")
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -27,11 +28,6 @@ def curves_csv(tmp_path: Path) -> Path:
     return path
 
 
-def succeeded(result: subprocess.CompletedProcess[str]) -> str:
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 def refused(result: subprocess.CompletedProcess[str]) -> str:
     assert result.returncode != 0
     assert "Traceback" not in result.stderr, result.stderr
@@ -39,7 +35,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Command, tmp_path: Path) -> None:
-    text = succeeded(isocompute("quickstart", "--paper", "--output", "out"))
+    text = ok(isocompute("quickstart", "--paper", "--output", "out")).stdout
     assert "2,998,272 = 512 x 32 x 183" in text
     assert text.splitlines()[0].startswith("verdict")
     assert len(text.splitlines()) < 24
@@ -48,14 +44,14 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocomp
         assert (tmp_path / "out" / name).stat().st_size > 1000, name
     subprocess.run(["bash", "-n", tmp_path / "out" / "launch.sh"], check=True)
     # What it leaves is what the other commands take.
-    again = json.loads(succeeded(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")))
+    again = json.loads(ok(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")).stdout)
     assert again["group_size"] == 512
     assert len(RunSet.read(tmp_path / "out" / "runs.csv").run_ids) >= 6
 
 
 def test_the_readme_shows_what_its_first_command_prints(isocompute: Command, repository: Path) -> None:
     readme = (repository / "README.md").read_text(encoding="utf-8")
-    text = succeeded(isocompute("allocate", repository / "docs/examples/runs.csv", "--budget", "900k"))
+    text = ok(isocompute("allocate", repository / "docs/examples/runs.csv", "--budget", "900k")).stdout
     shown = readme[readme.index("\nverdict ") :]
     for line in shown[1 : shown.index("```")].split("\n\n")[0].splitlines():
         assert set(line.split()) <= set(text.split()), line
@@ -63,32 +59,32 @@ def test_the_readme_shows_what_its_first_command_prints(isocompute: Command, rep
 
 def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:
     arguments = ("allocate", curves_csv, "--budget", "3M", "--output", "plan.json", "--plot", "pics", "--verbose")
-    text = succeeded(isocompute(*arguments))
+    text = ok(isocompute(*arguments)).stdout
     assert "512" in text
     assert "passport" in text
     assert "backtest: everything beyond C = " in text
     assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]
-    script = succeeded(isocompute("launch", "plan.json", "--model", "org/model", "--dry-run"))
+    script = ok(isocompute("launch", "plan.json", "--model", "org/model", "--dry-run")).stdout
     assert script.startswith("#!/usr/bin/env bash")
     assert "openrlhf.cli.train_ppo_ray" in script
     assert not (tmp_path / "launch.sh").exists()
-    succeeded(isocompute("launch", "plan.json", "--model", "org/model"))
+    ok(isocompute("launch", "plan.json", "--model", "org/model"))
     assert (tmp_path / "launch.sh").read_text().rstrip() == script.rstrip()
     assert (tmp_path / "launch.sh").stat().st_mode & 0o100
 
 
 def test_the_command_to_give_next_can_be_pasted_whatever_the_file_is_called(isocompute: Command) -> None:
     odd = "my 'plan' ü.json"
-    said = succeeded(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", odd))
+    said = ok(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", odd)).stdout
     program, *arguments = shlex.split(said.splitlines()[-1].partition(": ")[2])
     assert (program, arguments) == ("isocompute", ["launch", odd])
-    assert "train_ppo_ray" in succeeded(isocompute(*arguments, "--dry-run"))
+    assert "train_ppo_ray" in ok(isocompute(*arguments, "--dry-run")).stdout
 
 
 def test_another_model_needs_an_explicit_flag(isocompute: Command) -> None:
     arguments = ["plan", "--published", "qwen2.5-7b-instruct/guru-math-hard", "--budget", "2M", "--model", "org/other"]
     assert "--allow-other-model" in refused(isocompute(*arguments))
-    assert "constants-of-another-model" in succeeded(isocompute(*arguments, "--allow-other-model"))
+    assert "constants-of-another-model" in ok(isocompute(*arguments, "--allow-other-model")).stdout
 
 
 @pytest.mark.parametrize(
@@ -110,6 +106,6 @@ def test_a_wrong_number_is_refused_under_the_name_of_its_option(
 
 @pytest.mark.slow  # As long as the one above, which shows all but the form.
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
-    document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
+    document = json.loads(ok(isocompute("quickstart", "--paper", "--json")).stdout)
     assert document["group_size"] == 512
     assert document["schema_version"] == 3

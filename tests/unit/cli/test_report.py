@@ -13,7 +13,7 @@ import pytest
 
 from isocompute_sdk.cli.listing import DOCUMENTS, SCHEMAS, schema_of
 from tests.processes import ok
-from tests.unit.cli.test_commands import Command, succeeded
+from tests.unit.cli.test_commands import Command
 
 
 def table(path: Path) -> Path:
@@ -30,10 +30,10 @@ def table(path: Path) -> Path:
 
 def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: Path) -> None:
     runs = table(tmp_path / "runs.csv")
-    succeeded(isocompute("report", runs, "--figure", "coverage", "-o", "a.svg"))
+    ok(isocompute("report", runs, "--figure", "coverage", "-o", "a.svg"))
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
-    succeeded(isocompute("allocate", runs, "--budget", "2M", "--output", "plan.json"))
-    said = json.loads(succeeded(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")))
+    ok(isocompute("allocate", runs, "--budget", "2M", "--output", "plan.json"))
+    said = json.loads(ok(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")).stdout)
     assert said["file"] == "b.pdf"
     assert (tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
 

@@ -61,26 +61,6 @@ def test_fewer_steps_than_twice_the_warm_up_need_consent() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {"budget": -5},
-        {"budget": "3 bananas"},
-        {"budget": float("nan")},
-        {"budget": "3M", "beyond_grid": None},
-        {"budget": "3M", "evaluation_share": "a"},
-        {"budget": "3M", "evaluation_share": float("nan")},
-        {"budget": "1e30"},
-        {"budget": None},
-    ],
-)
-def test_bad_arguments_are_typed_errors(arguments: dict[str, object]) -> None:
-    budget = arguments.pop("budget")
-    with pytest.raises(iso.IsoComputeError) as caught:
-        iso.Planner(iso.published(EASY)).allocate(budget, **arguments)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(
     "argument",
     [
         {"fits": None},

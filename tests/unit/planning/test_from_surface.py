@@ -55,22 +55,6 @@ def test_metrics_stand_side_by_side_and_far_ones_are_named(both: FitsSet) -> Non
     assert alone.group_size == plan.other_metrics["best@4"]
 
 
-def test_the_passport_travels_with_the_plan_and_is_printed_backtest_first(both: FitsSet, tmp_path: Path) -> None:
-    fits = both.first
-    plan = Planner(fits).allocate("2M")
-    assert plan.passport is not None
-    assert plan.passport == fits.passport
-    lines = plan.passport.lines()
-    assert lines[0].startswith("backtest: ")
-    for text in (plan.summary(), fits.summary()):
-        places = [text.index(line) for line in lines]
-        assert places == sorted(places)
-    html = plan._repr_html_()
-    assert "backtest: everything beyond" in html
-    assert Plan.load(plan.save(tmp_path / "plan.json")).passport == plan.passport
-    assert plan.to_dict(with_fits=False)["passport"] == fits.to_dict()["passport"]
-
-
 def test_the_surface_decides_whatever_its_law_says(both: FitsSet) -> None:
     fits: Fits = both.first
     without = replace(fits, laws={}, unsupported={"group_size": "left out"})

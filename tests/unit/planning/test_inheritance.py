@@ -74,6 +74,7 @@ def test_learning_rates_keep_the_rule_of_the_runs(rule: str, power: float) -> No
     fits = fits_of(learning_rate=lambda n, bp: 3e-6 * (n * bp / 2048) ** power)
     plan = Planner(fits).allocate("30M", problems_per_batch=256)
     assert plan.recipe.learning_rate_rule == rule
+    assert row(plan, "learning_rate_rule").source == "runs"
     assert plan.learning_rate == pytest.approx(3e-6 * (plan.rollouts_per_batch / 2048) ** power)
     assert not row(plan, "learning_rate").differs
 
@@ -82,6 +83,7 @@ def test_one_batch_leaves_the_rule_to_the_preset_and_its_rate_to_the_runs() -> N
     fits = fits_of([(8, 256), (32, 64), (128, 16)], learning_rate=4e-6)
     plan = Planner(fits).allocate("1M", problems_per_batch=128)
     assert plan.recipe.learning_rate_rule == "sqrt"
+    assert row(plan, "learning_rate_rule").source == "assumed"
     assert plan.learning_rate == pytest.approx(4e-6 * (plan.rollouts_per_batch / 2048) ** 0.5)
 
 
@@ -209,12 +211,6 @@ def test_a_rate_that_nobody_gave_is_unknown_on_every_screen_and_marked_in_the_sc
         assert (row(changed, "learning_rate").plan, row(changed, "learning_rate").source) == (5e-6, "given")
         assert "(unknown" not in changed.launch_script("verl", model="m")
         assert "max_tokens" in changed.summary().split("cost")[0]
-
-
-def test_a_rule_that_one_batch_does_not_show_is_assumed() -> None:
-    one = Planner(fits_of([(8, 256), (32, 64), (128, 16)], learning_rate=4e-6)).allocate("1M")
-    several = Planner(fits_of(learning_rate=4e-6)).allocate("1M")
-    assert [row(plan, "learning_rate_rule").source for plan in (one, several)] == ["assumed", "runs"]
 
 
 # Flags of the framework's own examples, examples/scripts/train_dapo_ray_hybrid_engine.sh and

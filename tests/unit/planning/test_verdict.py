@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -106,13 +104,6 @@ def test_runs_that_contradict_each_other_leave_n_undecided() -> None:
     assert contradicted.verdict.kind not in ("clear", "tie", "stop-spending")
 
 
-def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:
-    told = clear.verdict.sentence
-    assert clear.summary().splitlines()[0].endswith(told)
-    assert clear._repr_html_().index(told) < clear._repr_html_().index("rollouts for each")
-    assert list(clear.to_dict())[2] == "verdict"
-
-
 def test_a_pilot_that_is_too_short_cannot_decide() -> None:
     plan = plan_of(unseen, "60M", end=4e5, noise=0.02)
     assert plan.verdict.kind in ("likely", "undecided", "measure-first")
@@ -179,12 +170,6 @@ def test_no_stop_where_the_rise_was_not_seen(stopping: Plan) -> None:
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
     assert Planner(published_prior()).allocate("3M").verdict.kind == "borrowed"
-
-
-def test_the_verdict_survives_without_fits(clear: Plan, tmp_path: Path) -> None:
-    bare = clear.to_dict(with_fits=False)
-    (tmp_path / "bare.json").write_text(json.dumps(bare))
-    assert Plan.load(tmp_path / "bare.json").verdict == clear.verdict
 
 
 def test_a_difference_that_is_decided_is_no_near_tie() -> None:

@@ -39,13 +39,12 @@ def test_without_doubt_the_best_n_is_certain_and_costs_nothing() -> None:
     assert odds.expected_regret[2] == 0
     assert np.all(odds.expected_regret[[0, 1, 3, 4]] > 0)
     assert best_size_interval(surface(0.0), 1e9, (4, 64), 0.8) == (16, 16)
-    np.testing.assert_allclose(odds.spread, 0, atol=1e-12)
 
 
 def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     odds = group_size_odds(surface(0.5), 1e9, SIZES, None, 64)
-    assert odds.probability_best.sum() + odds.probability_above == pytest.approx(1)
-    assert 0 < odds.probability_above < 0.1
+    # The rest is that of the octave above.
+    assert 0.9 < odds.probability_best.sum() < 1
     assert np.count_nonzero(odds.probability_best) > 2
     assert np.all(odds.expected_regret > 0)
     # What is lost in expectation is least for what is best in expectation.
@@ -58,17 +57,16 @@ def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_
     certain = group_size_odds(surface(0.05), 1e9, SIZES[:3], None, 8)
     assert certain.group_size[certain.best()] == 16
     assert certain.on_grid.tolist() == [True, True, False]
-    assert certain.group_size[certain.best(conservative=True)] == 8
     # On the grid alone nothing would be lost by 8; the octave above it says otherwise.
     on_grid = group_size_odds(surface(0.05), 1e9, SIZES[:2], None, 8)
     assert on_grid.expected_regret[1] == pytest.approx(certain.expected_regret[1])
     assert on_grid.expected_regret[1] > 0.01
     drawn = surface(0.05).draws(np.full(3, 1e9), SIZES[:3])
-    assert on_grid.probability_above == pytest.approx(certain.probability_best[2])
+    assert on_grid.probability_best.sum() == pytest.approx(1 - certain.probability_best[2])
     assert on_grid.above_ahead == np.mean(drawn[:, 2] - drawn[:, :2].max(axis=1) > EQUAL)
     # Too few updates: no candidate, and nothing is lost by leaving it out.
     short = group_size_odds(surface(0.05), 4.9 * 16 * 32, SIZES[:2], 32, 8)
-    assert short.probability_above == 0
+    assert short.probability_best.sum() == pytest.approx(1)
     falling = group_size_odds(surface(0.05), 1e9, SIZES, None, 32)
     assert falling.group_size[falling.best()] == 16
 
