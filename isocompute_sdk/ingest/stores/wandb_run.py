@@ -166,7 +166,7 @@ class _Found:
             elif number == _JSON and isinstance(value, bytes):
                 self._value(".".join(keys), value)
             elif number == _INTEGER and isinstance(value, int):
-                self._add(".".join(keys), float(value - (1 << 64) if value >> 63 else value))
+                self._add(".".join(keys), float(value >> 1 ^ -(value & 1)))  # sint64: the sign is the lowest bit
             elif number == _NUMBER and isinstance(value, bytes):
                 self._add(".".join(keys), float(_FLOAT64.unpack(value)[0]))
 

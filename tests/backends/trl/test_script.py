@@ -104,6 +104,24 @@ def test_the_cispo_cap_is_the_ratio_itself_and_the_default_of_one_fifth_is_never
     assert settings(make_run())["epsilon_high"] == 0.2
 
 
+@pytest.mark.parametrize("sharding", ["zero3", "zero2", "ddp"])
+def test_vllm_gets_the_memory_that_the_states_of_the_trainer_leave(make_run: MakeRun, sharding: str) -> None:
+    def share(gpus: int) -> float:
+        options = {"sharding": sharding, "sampler": "vllm"}
+        run = make_run(model="org/model-2B", hardware=Hardware(gpus=gpus), options=options)
+        return settings(run)["vllm_gpu_memory_utilization"]
+
+    # 2 billion parameters of 16 bytes and 12 GB in reserve, of 80 GB; one GPU shares nothing.
+    assert share(1) == pytest.approx(1 - (32 + 12) / 80)
+    assert share(2) == pytest.approx({"zero3": 0.6, "zero2": 0.6, "ddp": 0.45}[sharding])
+
+
+def test_the_checkpoint_that_is_kept_as_best_has_the_largest_validation_reward(make_run: MakeRun) -> None:
+    found = settings(make_run())
+    assert found["metric_for_best_model"] == "eval_reward"
+    assert found["greater_is_better"] is True
+
+
 train = load("train", own)
 
 

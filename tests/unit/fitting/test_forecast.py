@@ -48,6 +48,27 @@ def test_a_saturated_run_is_flat_and_stops() -> None:
     assert found.at(2).low <= 0.70 <= found.at(2).high
 
 
+def test_a_doubling_gains_more_than_a_tie_until_the_run_is_flat() -> None:
+    runs = run_of(noisy(0.3 + 0.5 / (1 + (100 / np.maximum(STEPS, 1e-9)) ** 0.8), 0.001), STEPS)
+    flat = iso.forecast(runs).flat.rollouts
+    assert flat is not None
+    factor = flat / (1000 * 256)
+
+    def doubling(at: float) -> float:
+        return iso.forecast(runs, to=2 * at).at(2 * at).best - iso.forecast(runs, to=at).at(at).best
+
+    # A place of the grid is 15 % further than the last.
+    assert doubling(factor) < 0.011
+    assert doubling(factor / 1.25) > 0.0095
+
+
+def test_the_picture_spans_run_and_forecast_and_other_multiples_are_refused() -> None:
+    found = iso.forecast(run_of(noisy(saturating(STEPS)), STEPS))
+    assert (found.curve.rollouts.min(), found.curve.rollouts.max()) == pytest.approx((20 * 256, 4 * 1000 * 256))
+    with pytest.raises(iso.FitError):
+        found.at(3)
+
+
 def test_a_rising_run_goes_on_and_reaches_what_its_curve_says() -> None:
     steps = STEPS[STEPS <= 400]
     found = iso.forecast(run_of(noisy(saturating(steps)), steps))

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from isocompute_sdk import Budget, Fits, PlanError, Planner
+from isocompute_sdk import Budget, Fits, PlanError, Planner, fit
 from isocompute_sdk.planning.comparing import COMPARISON, EQUALS
+from tests.unit.sweeps import Make, noisy
 
 TOLERANCE = 0.01
 """Between a printed number and the same one computed here: a tie, which the estimator may move by."""
@@ -93,6 +95,22 @@ def test_without_an_interval_no_number_stands_in_its_place(fitted: Fits) -> None
     found = Planner(fitted).compare((8, 32), "3M")
     assert math.isnan(found.difference.low)
     assert "nan" not in found.summary()
+
+
+def test_a_difference_that_is_known_to_be_small_is_a_tie_and_a_wide_one_is_undecided(make_runs: Make) -> None:
+    compute = np.concatenate([[0.0], np.geomspace(2e3, 2e6, 40)])
+
+    def verdict(spread: float) -> str:
+        level = noisy(lambda n, bp, c: 0.3 + 0.4 * float(-np.expm1(-c / 2e4)), spread)
+        planner = Planner(fit(make_runs(level, [(n, 32) for n in (8, 16, 32)], compute), draws=100))
+        found = planner.compare((8, 32), "1M", reference=(16, 32), equal="rollouts")
+        assert found.difference.low < 0 < found.difference.high
+        return found.verdict
+
+    small, wide = verdict(0.002), verdict(0.08)
+    assert "0.01" in small
+    assert "+" not in small
+    assert "+" in wide
 
 
 def test_against_the_best_plan_the_budget_is_the_default(simulated: Planner) -> None:

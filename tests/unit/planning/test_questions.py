@@ -52,6 +52,19 @@ def test_the_budget_for_a_reward_is_the_inverse_of_the_reward_of_a_budget(planne
     assert (found.optimistic or 0.0) <= found.expected <= (found.conservative or math.inf)
 
 
+@pytest.mark.parametrize("factor", [1.05, 1.2, 1.4, 1.8])
+def test_the_budget_for_little_is_enough_for_it(planner: Planner, factor: float) -> None:
+    base = planner.budget_for(0.0).base_reward
+    least = planner.budget_for(base + 1e-6).expected
+    assert least is not None
+    reward = planner.allocate(factor * least, spend="all").predicted_reward
+    assert reward is not None
+    found = planner.budget_for(reward)
+    assert found.plan is not None
+    assert found.plan.predicted_reward is not None
+    assert found.plan.predicted_reward >= reward
+
+
 def test_the_true_cost_of_a_reward_lies_between_optimistic_and_conservative(planner: Planner) -> None:
     found = planner.budget_for(0.5, level=0.9)
     grid = np.geomspace(2e4, 8e6, 2000)

@@ -95,6 +95,17 @@ def test_a_command_that_ignores_the_request_is_killed_after_its_grace(start: Sta
     assert ended(tmp_path) == (-9, 1, True)
 
 
+def test_what_outlives_an_obedient_command_is_killed_after_its_grace(start: Start, tmp_path: Path) -> None:
+    process = start(f"({STUBBORN}) & echo $! > child; wait", grace_seconds=0.5)
+    wait_for((tmp_path / "ready").exists, process)
+    child = wrapper.process_ref(int((tmp_path / "child").read_text()))
+    assert child is not None
+    process.terminate()
+    process.wait(HANG_SECONDS)
+    wait_for(lambda: not wrapper.is_process(child))
+    assert ended(tmp_path)[2]
+
+
 def test_quit_kills_at_once(start: Start, tmp_path: Path) -> None:
     process = start(STUBBORN, grace_seconds=10 * HANG_SECONDS)
     wait_for((tmp_path / "ready").exists, process)

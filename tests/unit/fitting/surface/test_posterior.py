@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.posterior import Data, fit_surface, sample_posterior
+from isocompute_sdk.fitting.surface.posterior import Data, bin_covariance, fit_surface, sample_posterior
 from isocompute_sdk.fitting.surface.prior import Prior
 from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve
 
@@ -84,6 +84,17 @@ def test_without_noise_or_run_effects_the_curves_are_found(make_sweep: MakeSweep
         at = run.compute_T[1:]
         found = surface.predict(at, float(run.group_size))
         assert np.sqrt(np.mean((found - run.reward_T[1:]) ** 2)) < 0.01
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.8])
+def test_the_noise_of_bins_is_that_of_the_means_of_their_evaluations(make_sweep: MakeSweep, rho: float) -> None:
+    (run, *_) = prepare(make_sweep(LEVELS))
+    run = replace(run, correlation=rho, noise=0.02)
+    place = np.arange(int(run.first_J[-1] + run.count_J[-1]))
+    evaluations = 0.02**2 * rho ** np.abs(place[:, None] - place[None, :])
+    first, count = run.first_J[:, None], run.count_J[:, None]
+    means = ((place >= first) & (place < first + count)) / count
+    np.testing.assert_allclose(bin_covariance(run), means @ evaluations @ means.T, rtol=1e-9)
 
 
 def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:

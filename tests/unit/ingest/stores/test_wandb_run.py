@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +79,22 @@ def test_one_file_says_what_was_logged_and_configured(logged: Path) -> None:
     assert np.isnan(first.columns["nan"].value_T).all()
     assert "text" not in first.columns
     assert first.started <= second.started
+
+
+def test_numbers_that_are_not_written_as_json_are_read(logged: Path, tmp_path: Path) -> None:
+    from wandb.proto import wandb_internal_pb2 as written
+
+    records = [written.Record(run=written.RunRecord(run_id="typed"))]
+    for count, share in ((-3, 0.25), (2**40, 0.5)):
+        items = [written.HistoryItem(key="count", integer=count), written.HistoryItem(key="share", number=share)]
+        records.append(written.Record(history=written.HistoryRecord(item=items)))
+    content = run_files(logged)[0].read_bytes()[:7]  # what every file of W&B begins with
+    for data in (record.SerializeToString() for record in records):
+        content += struct.pack("<IHB", zlib.crc32(data, zlib.crc32(b"\1")), len(data), 1) + data
+    (tmp_path / "run-typed.wandb").write_bytes(content)
+    found = read_wandb_run(tmp_path / "run-typed.wandb")
+    assert found.columns["count"].value_T.tolist() == [-3, 2**40]
+    assert found.columns["share"].value_T.tolist() == [0.25, 0.5]
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
