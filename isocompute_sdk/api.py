@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.comparable import (
     check_pool,
     common_context,
@@ -40,7 +41,6 @@ from isocompute_sdk.records.rewards import (
     no_rise,
     no_rise_note,
     training_reward_note,
-    unasked,
 )
 from isocompute_sdk.records.runset import check_runs
 

@@ -221,7 +221,7 @@ class Audit(Saved):
                 by_reason.setdefault(why, []).append(name)
             lines += ["Left out:", *(f"  {listed(names, MAX_LEFT_OUT)}: {why}" for why, names in by_reason.items())]
         runs = [run for group in self.groups for run in group.runs]
-        if any(run.expected is not None for run in runs):
+        if any(run.behind is not None and run.compared for run in runs):
             lines.append(
                 "Behind by: how far the run's fitted reward lies below that of the best known n x B_p at the same "
                 "rollouts. Equal at: rollouts with which that n reaches the run's fitted reward, as a share of the "

@@ -13,7 +13,7 @@ from isocompute_sdk.errors import IsoComputeError, PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import with_leading
+from isocompute_sdk.records.asked import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import RunSpec, Study, Throughput

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -43,6 +44,7 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
+    from isocompute_sdk.ingest.reader import NOT_MEASURED
     from isocompute_sdk.records import RunSet
 
     reading.refuse_both(logs, "`isocompute audit runs/`")
@@ -66,7 +68,9 @@ def audit(
         return
     say(found.summary(terminal().width))
     if any(run.standing in ("undecided", "alone") for group in found.groups for run in group.runs):
-        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", "--budget C")
+        unread = [name.removeprefix("column ") for name, why in left_out.items() if why == NOT_MEASURED]
+        ignored = [f"--ignore {quote(name)}" for name in unread]
+        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", *ignored, "--budget C")
         say(f"which runs would settle open questions: {asked}")
     for path in written:
         say(f"wrote {path}")

@@ -173,7 +173,7 @@ def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> s
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
     from isocompute_sdk.ingest.paths import Listing
-    from isocompute_sdk.records.table import runs_without_sizes
+    from isocompute_sdk.records.asked import runs_without_sizes
 
     if output.suffix in YAML:
         if reading.map is not None:
@@ -272,7 +272,7 @@ def _write(runs: RunSet, output: Path) -> None:
     import polars as pl
 
     from isocompute_sdk.files import saving, write_with
-    from isocompute_sdk.records.table import runs_without_sizes
+    from isocompute_sdk.records.asked import runs_without_sizes
 
     frame = runs.to_polars()
     unsized = runs_without_sizes(runs)

@@ -163,8 +163,8 @@ def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
     """How far each run of a table is: last step, C, and the last value of its reward."""
     import polars as pl
 
+    from isocompute_sdk.records.asked import runs_without_sizes
     from isocompute_sdk.records.rewards import headline
-    from isocompute_sdk.records.table import runs_without_sizes
 
     unsized = runs_without_sizes(runs)
     rows: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.records.rewards import best_beside
+from isocompute_sdk.records.asked import best_beside
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet

@@ -14,13 +14,8 @@ from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.records.rewards import (
-    TRAIN_SET,
-    best_beside,
-    is_training_reward,
-    training_reward_note,
-    unasked,
-)
+from isocompute_sdk.records.asked import best_beside, unasked
+from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward, training_reward_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from isocompute_sdk.ingest.attempts import RunLog
-    from isocompute_sdk.ingest.log_runs import LoadedRun
+    from isocompute_sdk.ingest.stores.saved_config import SavedConfig
 
 MIN_CHANGES = 6
 """Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""
@@ -29,6 +29,14 @@ _NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch
 Key = TypeVar("Key")
 Curves = Mapping[Any, NDArray[np.float64]]
 """Measurement -> step and value, shape (evaluations, 2)."""
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run that logged without saying n and B_p itself."""
+
+    log: RunLog
+    config: SavedConfig | None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.copies import repeated, same_runs
+from isocompute_sdk.ingest.copies import LoadedRun, repeated, same_runs
 from isocompute_sdk.ingest.find import LogSource, find_logs, log_formats
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
@@ -54,14 +54,6 @@ CALLS = (
     "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
     "export again with global_step on the x axis.)"
 )
-
-
-@dataclass(frozen=True)
-class LoadedRun:
-    """A run that logged without saying n and B_p itself."""
-
-    log: RunLog
-    config: SavedConfig | None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pydantic import Field
 from isocompute_sdk.errors import IsoComputeError, RecordError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.copies import once, same_runs, told
+from isocompute_sdk.ingest.copies import LoadedRun, once, same_runs, told
 from isocompute_sdk.ingest.find import (
     REQUEST,
     NoRewardLearning,
@@ -37,7 +37,6 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import (
     N_AND_BP,
-    LoadedRun,
     Resolved,
     add_log,
     ask_for_evaluation,

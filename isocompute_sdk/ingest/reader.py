@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.ingest.formats.log_format import StepUnit
     from isocompute_sdk.ingest.log_runs import FoundLogs
+NOT_MEASURED = "a setting that never changes within a run, or not numbers"
+"""Why an audit leaves a column out, which other readers refuse unless told to ignore it."""
 
 
 def read(
@@ -199,7 +201,8 @@ def _read_logs(
     found: FoundLogs | None, charts: Sequence[_Table], asked: Options, seen: dict[str, None], losses: Losses
 ) -> RunSet:
     """Logs, and tables that are read as logs: charts, and those in a framework's words."""
-    from isocompute_sdk.ingest.log_runs import LoadedRun, add_log, load_logs, read_loaded
+    from isocompute_sdk.ingest.copies import LoadedRun
+    from isocompute_sdk.ingest.log_runs import add_log, load_logs, read_loaded
     from isocompute_sdk.ingest.stores.saved_config import find_config
     from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_several
 
@@ -327,7 +330,7 @@ def _build(file: _Table, options: Options, left_out: dict[str, str] | None) -> t
         except RecordError as error:
             if left_out is None or error.column is None or error.column in options.ignore:
                 raise
-            left_out[f"column {error.column}"] = "a setting that never changes within a run, or not numbers"
+            left_out[f"column {error.column}"] = NOT_MEASURED
             options = replace(options, ignore=(*options.ignore, error.column))
             continue
         if left_out is not None:

@@ -64,10 +64,14 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         setups = enumerate_setups(resolved, sizes)
     choice = score(resolved, setups)
     plan = _plan_of(basis, resolved, choice)
+    flat = resolved.fits.flat_runs is not None
+    if flat:
+        # Without a rise the prior alone would speak.
+        plan = replace(plan, odds=None, group_size_interval=None, alternatives=())
     others, missing = _other_metrics(basis, request)
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
-    verdict, gain = _with_first(verdict, first, is_open=is_open), _gain(plan, choice)
+    verdict, gain = _with_first(verdict, first, is_open=is_open), None if flat else _gain(plan, choice)
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.metrics import LEADING, UNKNOWN_AVERAGE, average_of
+from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import (
     BY_NAME,
@@ -23,7 +23,6 @@ from isocompute_sdk.records.columns import (
     Options,
     Source,
     blank_to_null,
-    check_fields,
     known_names,
     misspelt,
     numbers_in,
@@ -34,8 +33,6 @@ from isocompute_sdk.records.columns import (
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from isocompute_sdk.records.runset import RunSeries, RunSet
 
 
 TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
@@ -192,54 +189,6 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
         "Evaluate on held-out problems.",
         {"metric": metric, "asked": asked},
     )
-
-
-def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
-    """The metric of a question that names none, with a note unless it is avg@4.
-
-    Args:
-        runs: evaluations.
-        eval_set: evaluation set; None for all of them.
-
-    Raises:
-        RecordError: as `choose`.
-    """
-    import polars as pl
-
-    table = runs.to_polars()
-    if eval_set is not None:
-        check_fields([eval_set], runs.eval_sets, "eval_set")
-        table = table.filter(pl.col("eval_set") == eval_set)
-    if (table["metric"] == "avg@4").any():
-        return "avg@4", []
-    name, where = choose(measured_in(table))
-    if where == TRAIN_SET:
-        return name, [training_reward_note(name, asked=False)]
-    message = f"no metric was asked for, and no run has avg@4: {name} was taken."
-    return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
-
-
-def with_leading(runs: RunSet, metric: str, eval_set: str | None) -> RunSet:
-    """The evaluations of a reward and of the best@k beside it, on one evaluation set; None for all sets."""
-    return runs.filter(metric=(metric, *LEADING), **({} if eval_set is None else {"eval_set": eval_set}))
-
-
-def best_beside(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, tuple[str, RunSeries]]:
-    """Name and series of best@k by run, of runs that log it beside avg@k on the same evaluation set.
-
-    Args:
-        runs: the evaluations.
-        metric: the reward; only avg@k has a best@k that leads it.
-        eval_set: its evaluation set; None for the only one.
-    """
-    found: dict[str, tuple[str, RunSeries]] = {}
-    if average_of(metric) is None:
-        return found
-    sets = (eval_set,) if eval_set is not None else tuple(runs.filter(metric=metric).eval_sets)
-    for name in LEADING:
-        if name in runs.metrics and len(sets) == 1 and sets[0] in runs.filter(metric=name).eval_sets:
-            found = {one.run_id: (name, one) for one in runs.series(name, sets[0])} | found
-    return found
 
 
 Array = NDArray[np.float64]

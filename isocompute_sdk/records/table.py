@@ -37,7 +37,6 @@ from isocompute_sdk.records.rewards import headline, measured_in, to_rows
 if TYPE_CHECKING:
     import polars as pl
 
-    from isocompute_sdk.records.runset import RunSet
 
 ROW = "_row"
 """Working column: number of the row that an evaluation came from."""
@@ -104,12 +103,6 @@ def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
         "stands in its place, and rollouts are not known. A fit needs it."
     )
     return Note("sizes-unknown", "warning", message, {"runs": list(runs), "columns": list(unknown)})
-
-
-def runs_without_sizes(runs: RunSet) -> dict[str, list[str]]:
-    """Runs that were read without n or B_p -> what nothing says of them."""
-    unsized = [note.data for note in runs.notes if note.code == "sizes-unknown"]
-    return {run: data["columns"] for data in unsized for run in data["runs"]}
 
 
 SIZES = ("group_size", "problems_per_batch")

@@ -247,7 +247,7 @@ class Watcher:
     def _look_at(self, folder: str, paths: Mapping[Path, Sequence[Path]]) -> None:
         from isocompute_sdk.health.alerts import notes_now
         from isocompute_sdk.health.traces import gather
-        from isocompute_sdk.records.table import runs_without_sizes
+        from isocompute_sdk.records.asked import runs_without_sizes
 
         files = [file for some in paths.values() for file in some]
         state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -17,7 +17,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.rewards import unasked
+from isocompute_sdk.records.asked import unasked
 from tests.processes import ok
 from tests.unit.ingest.log_files import write_hydra, write_verl
 
