@@ -76,6 +76,7 @@ def test_a_clock_that_is_set_and_a_drive_that_answers_late_change_no_record(chan
     check(place, undisturbed(STUDY, tmp_path / "whole"))
 
 
+@pytest.mark.slow
 def test_a_folder_moved_while_its_runs_go_on_ends_the_campaign_and_is_finished_where_it_is_now(tmp_path: Path) -> None:
     place = make(tmp_path / "campaign")
     with place.start() as controller:
