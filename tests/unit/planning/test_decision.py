@@ -39,8 +39,10 @@ def check_consistent(plan: Plan) -> None:
     rewards = [one.predicted_reward for one in plan.alternatives if one.predicted_reward is not None]
     assert shown(plan.predicted_reward) >= shown(max(rewards, default=0.0))
     assert first is not None
-    assert plan.odds is not None
-    assert first.regret_now == pytest.approx(plan.odds.expected_loss)
+    assert plan.fits is not None
+    assert (plan.odds is None) == (plan.fits.flat_runs is not None)
+    if plan.odds is not None:
+        assert first.regret_now == pytest.approx(plan.odds.expected_loss)
     assert (plan.verdict.kind == "measure-first") == bool(first.runs)
     assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
 
