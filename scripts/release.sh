@@ -33,15 +33,22 @@ strangers=$(tool python -m zipfile -l "$wheel" | awk 'NR > 1 {print $1}' |
 caches=$(tool python -m zipfile -l "$wheel" | grep -E '__pycache__|\.pyc|/tests?/' || true)
 [[ -z "$strangers$caches" ]] || { printf 'not of this package:\n%s\n%s\n' "$strangers" "$caches" >&2; exit 1; }
 
+# pip cannot resolve to the oldest versions, so that uv names them; it asks the index that pip was told to use.
+if ! tool uv pip compile -q --resolution lowest-direct pyproject.toml -o "$work/oldest.txt" > "$work/resolved" 2>&1; then
+  cat "$work/resolved" >&2
+  [[ -n "${CI:-}" ]] || exit 1
+  echo "with the oldest dependencies: not checked, they could not be resolved"
+fi
 for which in oldest pinned newest; do
-  tool uv venv -q --python "$(command -v python3)" "$work/$which"
-  install() { tool uv pip install -q --python "$work/$which/bin/python" "$@"; }
+  [[ "$which" != oldest || -s "$work/oldest.txt" ]] || continue
+  python3 -m venv "$work/$which"
+  install() { "$work/$which/bin/pip" install -q "$@"; }
   case $which in
-    oldest) install --resolution lowest-direct -r pyproject.toml ;;
-    pinned) install -c constraints.txt -r pyproject.toml ;;
-    newest) install -r pyproject.toml ;;
+    oldest) install -r "$work/oldest.txt" ;;
+    pinned) install -c constraints.txt "$wheel" ;;
+    newest) install "$wheel" ;;
   esac
-  install --no-deps "$wheel"
+  [[ "$which" != oldest ]] || install --no-deps "$wheel"
   echo "with the $which dependencies:"
   (
     cd "$work"
@@ -54,7 +61,11 @@ for which in oldest pinned newest; do
 done
 
 tool pip-audit --progress-spinner off -r constraints.txt --no-deps --disable-pip > "$work/flaws.txt" 2>&1 || true
-! grep -q '^Found [1-9]' "$work/flaws.txt" || { cat "$work/flaws.txt" >&2; exit 1; }
+if grep -q '^Found [1-9]' "$work/flaws.txt"; then
+  cat "$work/flaws.txt" >&2
+  # A flaw that was found overnight stops a release, not every other change.
+  [[ -n "${CI:-}" ]] || exit 1
+fi
 asked=$(grep -c == constraints.txt) skipped=$(grep -c "could not be audited" "$work/flaws.txt" || true)
 if ! grep -q '^No known' "$work/flaws.txt" || ((skipped >= asked)); then
   echo "known flaws of the pinned dependencies: not looked up, the index that lists them did not answer"
