@@ -203,7 +203,7 @@ def _sentence(fits: Fits, plan: Plan | None) -> str:
     if len(fits.group_sizes) == 1:
         return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
     return (
-        "no n can be compared" if plan is None else f"at {short(plan.budget.amount)} rollouts {plan.verdict.sentence}"
+        "no n can be compared" if plan is None else f"at {short(plan.budget.amount)} rollouts: {plan.verdict.sentence}"
     )
 
 

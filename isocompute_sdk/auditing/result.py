@@ -146,7 +146,7 @@ class GroupAudit:
 
     def findings(self) -> Iterator[str]:
         """The findings, one sentence each: verdict on n, cost of equal reward, faults."""
-        yield f"{_capital(self.sentence)}."
+        yield f"{_capital(self.sentence.rstrip('.'))}."
         if self.equal_reward is not None:
             cost = self.equal_reward
             end = "In a sweep the difference is the price of learning this."
