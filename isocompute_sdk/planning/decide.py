@@ -64,14 +64,10 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         setups = enumerate_setups(resolved, sizes)
     choice = score(resolved, setups)
     plan = _plan_of(basis, resolved, choice)
-    flat = resolved.fits.flat_runs is not None
-    if flat:
-        # Without a rise the prior alone would speak.
-        plan = replace(plan, odds=None, group_size_interval=None, alternatives=())
     others, missing = _other_metrics(basis, request)
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
-    verdict, gain = _with_first(verdict, first, is_open=is_open), None if flat else _gain(plan, choice)
+    verdict, gain = _with_first(verdict, first, is_open=is_open), _gain(plan, choice)
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),
@@ -136,7 +132,7 @@ def plan_for(basis: Basis, candidate: Candidate, request: Request, pricing: Pric
         choice_of(resolved, setup, candidate, resolved.scored([candidate])), pricing=resolved.limits.pricing
     )
     plan, fits, odds = _plan_of(basis, resolved, choice), resolved.fits, None
-    if fits.surface is not None and resolved.can_predict:
+    if fits.surface is not None and resolved.can_predict and fits.flat_runs is None:
         low, high = fits.group_size_range
         sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*fits.group_sizes, plan.group_size}
         odds = fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
@@ -146,7 +142,10 @@ def plan_for(basis: Basis, candidate: Candidate, request: Request, pricing: Pric
 
 
 def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
-    """The plan of one candidate, without what is judged of it and without notes."""
+    """The plan of one candidate, without what is judged of it and without notes.
+
+    Where no run rises it says nothing of other n: the prior alone would speak.
+    """
     fits, pricing, chosen, reward = resolved.fits, choice.pricing, choice.chosen.candidate, choice.chosen.reward
     n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
     n_problems = resolved.request.n_problems
@@ -164,7 +163,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     spent = {purpose: {pricing.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
     name = "group_size" if resolved.by_law is None else resolved.by_law.law
     value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
-    law = fits.laws.get(name)
+    law, flat = fits.laws.get(name), fits.flat_runs is not None
     return Plan(
         verdict=Verdict("undecided", ""),
         group_size=n,
@@ -182,12 +181,12 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         n_problems=n_problems,
         predicted_reward=reward,
         reward_interval=interval,
-        group_size_interval=_band(resolved, n, value, name),
+        group_size_interval=None if flat else _band(resolved, n, value, name),
         law_group_size=None if law is None or fits.method == "prior" else float(law.predict(value)),
         extrapolation=None if seen is None else compute / seen,
         binding=_binding(resolved, choice),
-        alternatives=_alternatives(resolved, choice),
-        odds=_odds_of(choice.odds, n),
+        alternatives=() if flat else _alternatives(resolved, choice),
+        odds=None if flat else _odds_of(choice.odds, n),
         stopping=choice.stopping,
         notes=(),
         passport=fits.passport,
@@ -495,9 +494,9 @@ def _with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> V
 
 
 def _gain(plan: Plan, choice: Choice) -> Gain | None:
-    """What a plan gains over the best run so far; None without reward curves."""
+    """What a plan gains over the best run so far; None without reward curves, or where no run rises."""
     fits, drawn_D = plan.fits, choice.chosen.drawn_D
-    if fits is None or plan.predicted_reward is None or not fits.curves:
+    if fits is None or plan.predicted_reward is None or not fits.curves or fits.flat_runs is not None:
         return None
     curves = fits.select()
     if fits.surface is None:
