@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import LogFormat, Tag, validation
+from isocompute_sdk.ingest.formats.configuration import STEPS_PER_BATCH, Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.log_format import LogFormat, RunLog, Tag, validation
 from isocompute_sdk.ingest.stores import trainer_state
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Configuration, Keys, Said, flat
+from isocompute_sdk.ingest.stores.saved_config import flat
 
 BATCH_KEYS = (
     "num_generations",

@@ -17,8 +17,8 @@ from isocompute_sdk.records.columns import PER_RUN
 if TYPE_CHECKING:
     import polars as pl
 
-    from isocompute_sdk.ingest.attempts import RunLog
-    from isocompute_sdk.ingest.stores.saved_config import SavedConfig
+    from isocompute_sdk.ingest.formats.configuration import SavedConfig
+    from isocompute_sdk.ingest.formats.log_format import RunLog
 
 MIN_CHANGES = 6
 """Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""

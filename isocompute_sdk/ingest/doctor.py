@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.copies import told
+from isocompute_sdk.ingest.formats.log_format import RunLog
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import Collection, RunMap, collect, draft, told_of

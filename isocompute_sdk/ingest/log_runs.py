@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.copies import LoadedRun, repeated, same_runs
-from isocompute_sdk.ingest.find import LogSource, find_logs, log_formats
+from isocompute_sdk.ingest.find import LogSource, find_logs
+from isocompute_sdk.ingest.formats.configuration import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
     TRAIN_REWARD,
     TRAIN_SET,
     VALIDATION,
+    RunLog,
 )
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
@@ -29,9 +30,9 @@ from isocompute_sdk.ingest.paths import (
     closed_note,
     closed_tables,
     holds_journals,
+    log_formats,
     tables_among,
 )
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet

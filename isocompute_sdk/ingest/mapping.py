@@ -19,7 +19,6 @@ from pydantic import Field
 
 from isocompute_sdk.errors import IsoComputeError, RecordError, did_you_mean
 from isocompute_sdk.files import saving, write_text
-from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.copies import LoadedRun, once, same_runs, told
 from isocompute_sdk.ingest.find import (
     REQUEST,
@@ -32,6 +31,7 @@ from isocompute_sdk.ingest.find import (
 from isocompute_sdk.ingest.formats.log_format import (
     TRAIN_REWARD,
     TRAIN_SET,
+    RunLog,
     StepUnit,
 )
 from isocompute_sdk.ingest.formats.registry import broken

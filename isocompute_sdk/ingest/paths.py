@@ -14,16 +14,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, NothingMeasured, holds_rows, is_sealed
 from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.formats.log_format import LogStore
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
 _ACCEPTED = f"accepted: {', '.join(TABLE_SUFFIXES)}"
 
 
+TENSORBOARD, CONSOLE = "tensorboard", "console"
+"""Stores of event files, which every format may be read from, and of captured consoles."""
+EVENT_MARK = "tfevents"
+"""What the name of every event file contains."""
 NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
 """Endings of tables that no log has: nothing that knows logs is loaded for them."""
 
@@ -34,10 +41,23 @@ def accepted_formats() -> tuple[str, ...]:
     `auto` goes by the end of the file's name, W&B exports by their header, journals, such as that of the built-in
     runner (`isocompute`), by their first line, and logs of frameworks by their contents.
     """
-    from isocompute_sdk.ingest.find import log_formats
     from isocompute_sdk.ingest.formats.registry import journals
 
     return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
+
+
+def log_stores() -> dict[str, LogStore]:
+    """Stores of frameworks' own, and those that runs of any framework log to."""
+    from isocompute_sdk.ingest.formats.registry import formats
+    from isocompute_sdk.ingest.stores import mlflow, wandb_run
+
+    own = {one.store.name: one.store for one in formats() if one.store is not None}
+    return own | {one.name: one for one in (wandb_run.STORE, mlflow.STORE)}
+
+
+def log_formats() -> tuple[str, ...]:
+    """Formats of logs that say nothing about n and B_p themselves, as `format=` takes them."""
+    return (TENSORBOARD, CONSOLE, *log_stores())
 
 
 def may_be_log(file: Path) -> bool:
@@ -46,12 +66,13 @@ def may_be_log(file: Path) -> bool:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file is part of a framework's log."""
+    """Whether a file is part of a framework's log, by its name and content, or holds responses that one dumped."""
     if not may_be_log(path):
         return False
-    from isocompute_sdk.ingest.find import holds_log
+    from isocompute_sdk.ingest.formats.registry import formats
 
-    return holds_log(path)
+    of_store = EVENT_MARK in path.name or any(store.holds(path) for store in log_stores().values())
+    return of_store or any(one.is_dump(path) for one in formats())
 
 
 def is_path(source: object) -> bool:
@@ -83,10 +104,6 @@ def readable() -> Generator[None]:
             f"{error.filename or 'a file'!s:.200} cannot be read: {error.strerror or error}",
             "Check the path and its permissions.",
         ) from error
-
-
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet; it keeps no other from being read."""
 
 
 class UnknownName(RecordError):

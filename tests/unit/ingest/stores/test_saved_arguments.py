@@ -15,8 +15,9 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
+from isocompute_sdk.ingest.formats.configuration import STEPS_PER_BATCH
 from isocompute_sdk.ingest.stores.event_files import read_event_file
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
+from isocompute_sdk.ingest.stores.saved_config import find_config, translate
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 
