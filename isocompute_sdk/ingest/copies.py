@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -37,6 +38,8 @@ class LoadedRun:
 
     log: RunLog
     config: SavedConfig | None
+    place: Path
+    """What it was read from, as errors name it."""
 
 
 @dataclass(frozen=True)

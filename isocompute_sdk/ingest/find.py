@@ -23,7 +23,16 @@ from isocompute_sdk.ingest.attempts import counted_from_one
 from isocompute_sdk.ingest.formats.configuration import Said, SavedConfig
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder, RunLog
 from isocompute_sdk.ingest.formats.registry import formats, journals, recognised
-from isocompute_sdk.ingest.paths import CONSOLE, EVENT_MARK, TENSORBOARD, Listing, log_stores, may_be_log
+from isocompute_sdk.ingest.paths import (
+    CONSOLE,
+    EVENT_MARK,
+    TENSORBOARD,
+    Listing,
+    is_log,
+    log_stores,
+    may_be_log,
+    tables_among,
+)
 from isocompute_sdk.ingest.stores.console import is_console_log, launches, printed_configurations, read_console_log
 from isocompute_sdk.ingest.stores.event_files import EventFile, event_files, read_event_file, read_events
 from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices
@@ -333,6 +342,24 @@ def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str
 def is_run_folder(folder: Path) -> bool:
     """Whether a launch script made the folder."""
     return all((folder / name).is_file() for name in MARKS)
+
+
+def started_folders(files: Iterable[Path]) -> set[Path]:
+    """Folders of launch scripts without the journal of a run."""
+    folders = {file.parent for file in files if file.name == REQUEST}
+    return {folder for folder in folders if is_run_folder(folder) and not has_journal(folder)}
+
+
+def free_tables(listing: Listing) -> list[Path]:
+    """Files that may be tables: of a folder those with the ending of one, and whatever was named itself."""
+    tables: list[Path] = []
+    for root, files in listing.below.items():
+        if root.is_dir():
+            free = [file for file in tables_among(files) if run_folder_of(file.parent, root) is None]
+            tables += [file for file in free if not belongs_to_journal(file, root)]
+        elif not is_log(root):
+            tables.append(root)
+    return tables
 
 
 def run_folder_of(path: Path, root: Path) -> Path | None:

@@ -150,6 +150,14 @@ def repeated_reward(log: RunLog) -> str | None:
     return None
 
 
+def beyond_asking(log: RunLog) -> bool:
+    """Whether asking for n and B_p would mend nothing, as of a table that says them, or has two rewards at one step."""
+    steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
+    counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
+    sized = "group_size" in log.said and (counted or "problems_per_batch" in log.said)
+    return sized or repeated_reward(log) is not None
+
+
 def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
     """One run in two charts of W&B, which exports a metric a file; None unless that is certain."""
     charts = one.format == other.format == "wandb" and one.step_name == other.step_name
