@@ -83,7 +83,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     found = _batches(keys)
     problems = None if found is None else found.problems(n)
     updates = None if found is None else max(1.0, found.updates)
-    whole = updates is None or updates == int(updates)
+    whole = updates is None or updates.is_integer()
     shown = ", ".join(f"{name} = {keys.flat[name]}" for name in BATCH_KEYS if name in keys.flat)
     return {
         "group_size": get("num_generations"),

@@ -75,7 +75,7 @@ class Keys:
 
     def derived(self, value: float | None, *names: str) -> Said | None:
         """A whole number >= 1 that was computed from these keys; None for any other number."""
-        if value is None or value != int(value) or value < 1:
+        if value is None or not float(value).is_integer() or value < 1:
             return None
         shown = ", ".join(f"{name} = {self.flat.get(name)}" for name in names if name in self.flat)
         return Said(int(value), f"{self.path}: {shown}")

@@ -131,6 +131,13 @@ def test_every_release_of_trl_counts_its_own_way(name: str) -> None:
     assert (found.batch is not None) == (expected["problems_per_batch"] is None)
 
 
+def test_sizes_that_no_number_holds_are_not_known() -> None:
+    huge = {**EVERY, "num_generations": 8, "gradient_accumulation_steps": 1e308, "steps_per_generation": 1}
+    found = translate(Path("args"), {**huge, "per_device_train_batch_size": 4, "num_processes": 1e9})
+    assert found is not None
+    assert "problems_per_batch" not in found.fields
+
+
 @dataclass
 class Launch:
     """As Accelerate's `PartialState` in the arguments."""
