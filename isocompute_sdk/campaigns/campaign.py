@@ -244,9 +244,8 @@ class Campaign:
         if designed is not None:
             plan = designed.plan(fits, self.plan_options)
         else:
-            # __post_init__ refuses a study without a budget.
-            budget = study.budget if study.budget is not None else 0
-            plan = self._planner(fits).allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
+            assert study.budget is not None, "__post_init__ refuses a study without a budget"
+            plan = self._planner(fits).allocate(study.budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
 

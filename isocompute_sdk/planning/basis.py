@@ -70,7 +70,7 @@ class Basis:
             plan.throughput,
             evaluation=plan.evaluation if plan.evaluation_counted else None,
             model=plan.model,
-            allow_other_model=plan.fits.method not in FITTED,
+            allow_other_model=True,
             allow_off_policy=True,
         )
 

@@ -307,10 +307,8 @@ def _smallest(enough: Callable[[float], bool], least: float, most: float) -> flo
     count = max(math.ceil(math.log10(most / least) * PER_DECADE), 1)
     grid = [least * (most / least) ** (i / count) for i in range(count + 1)]
     first = next((i for i, amount in enumerate(grid) if enough(amount)), None)
-    if first is None:
-        return None
-    if first == 0:
-        return grid[0]
+    if not first:
+        return None if first is None else grid[0]
     low, high = grid[first - 1], grid[first]
     while high / low > 1 + BUDGET_PRECISION:
         middle = math.sqrt(low * high)

@@ -189,6 +189,7 @@ def test_other_models_need_the_flag(name: str) -> None:
     assert "allow_other_model=True" in (caught.value.hint or "")
     assert "--allow-other-model" in (caught.value.hint or "")
     plan = easy(model=name, allow_other_model=True).allocate("3M")
+    assert Planner.of(plan).allocate("3M").group_size == plan.group_size
     assert plan.model == name
     assert plan.predicted_reward is None
     assert plan.reward_interval is None

@@ -106,3 +106,6 @@ def test_a_plan_above_its_budget_or_with_the_costs_of_another_cannot_be_made(pla
         replace(plan, budget=plan.budget.replace(rollouts=plan.rollouts - 1))
     with pytest.raises(FieldError, match="rollouts"):
         replace(plan, update_steps=plan.update_steps - 1)
+    timed = plans["timed"]
+    with pytest.raises(FieldError, match="wall_hours"):
+        replace(timed, budget=timed.budget.replace(deadline_hours=timed.costs["wall_hours"] * 0.999))

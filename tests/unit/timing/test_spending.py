@@ -76,8 +76,11 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
             records.append({"kind": "step", "step": step, "seconds": {"training": 1 if step <= 30 else 2}})
         if step in (0, 25, 50):
             records.append({"kind": "evaluation", "step": step, "seconds": {"evaluation": 60}})
-    (tmp_path / "n4" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    log = tmp_path / "n4" / "metrics.jsonl"
+    log.write_text("".join(json.dumps(r) + "\n" for r in records if r["kind"] != "evaluation"))
     statuses[0] = replace(statuses[0], state="running", step=50)
+    assert seconds_left(statuses[:1]) == pytest.approx(50 * 2)
+    log.write_text("".join(json.dumps(r) + "\n" for r in records))
     own = 50 * 2 + 2 * 60
     assert seconds_left(statuses[:1]) == pytest.approx(own)
     # The other one takes as long per rollout, of which it has twice as many, and begins when this one has ended.

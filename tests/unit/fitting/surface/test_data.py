@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.fitting.surface.data import (
     SurfaceRun,
+    pooled_noise,
     prepare,
+    rough_noise,
     without_outliers,
 )
 
@@ -128,3 +130,12 @@ def test_steep_ends_of_a_curve_are_no_outliers() -> None:
     steep = 0.2 + 0.5 * -np.expm1(-np.geomspace(1e4, 1e6, 12) / 3e4)
     np.testing.assert_array_equal(without_outliers(steep, 0.005), steep)
     np.testing.assert_array_equal(without_outliers(steep[::-1], 0.005), steep[::-1])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 0.01])
+def test_noise_scales_with_the_rewards(noise: float) -> None:
+    values = rising(COMPUTE) + noise * np.random.default_rng(4).standard_normal(len(COMPUTE))
+    for series in (values, np.zeros(9), values[:2]):
+        alone, correlation = pooled_noise([series])
+        assert pooled_noise([50 * series], 50.0) == pytest.approx((50 * alone, correlation))
+        assert rough_noise([50 * series], 50.0) == pytest.approx(50 * rough_noise([series]))
