@@ -184,7 +184,8 @@ def _may_be_one(one: RunLog, other: RunLog, mine: Candidate, theirs: Candidate) 
     from isocompute_sdk.ingest.tables import TABLE_SUFFIXES
 
     if one.format != other.format or all(log.source.suffix in TABLE_SUFFIXES for log in (one, other)):
-        return True
+        # Runs of one table have names of their own.
+        return one.source != other.source
     common = mine.curves.keys() & theirs.curves.keys()
     return one.format == trainer_state.STORE.name and len(common) == min(len(mine.curves), len(theirs.curves))
 
