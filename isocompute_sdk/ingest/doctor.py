@@ -419,12 +419,22 @@ def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Map
     sizes_known = all(one.context.get(_RATE) is not None and one.group_size.isdigit() for one in readable)
     infos = [info for one in readable if one.runs is not None for info in one.runs.runs()]
     rule = learning_rate_rule(infos) if sizes_known else None
-    aside = {"eval_samples"} if len({one.context.get("eval_samples") for one in readable}) > 1 else set[str]()
     stated = [{**one.context, **({_RATE: f"follows {rule}"} if rule else {})} for one in readable]
-    contexts = [{name: value for name, value in one.items() if name not in aside} for one in stated]
-    groups = [context for i, context in enumerate(contexts) if context not in contexts[:i]]
-    numbers = {id(one): groups.index(context) + 1 for one, context in zip(readable, contexts, strict=True)}
-    return [replace(one, context_group=numbers.get(id(one))) for one in findings], list[Mapping[str, Any]](groups)
+    groups: list[list[Mapping[str, Any]]] = []
+    numbers: dict[int, int] = {}
+    for one, context in zip(readable, stated, strict=True):
+        same = (i for i, group in enumerate(groups) if _without_samples(group[0]) == _without_samples(context))
+        number = next(same, len(groups))
+        if number == len(groups):
+            groups.append([])
+        groups[number].append(context)
+        numbers[id(one)] = number + 1
+    shown = [_without_samples(one[0]) if any(other != one[0] for other in one) else one[0] for one in groups]
+    return [replace(one, context_group=numbers.get(id(one))) for one in findings], shown
+
+
+def _without_samples(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in context.items() if name != "eval_samples"}
 
 
 def _or_unknown(value: object) -> str:
