@@ -32,7 +32,7 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Question, Search, ask, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
-from isocompute_sdk.planning.pricing import Candidate, Pricing, Rejection, amount_text, ends_batch
+from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, amount_text, candidates, ends_batch
 from isocompute_sdk.records.rewards import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
 
@@ -128,17 +128,25 @@ def plan_for(basis: Basis, candidate: Candidate, request: Request, pricing: Pric
     """
     resolved = resolve(basis, replace(request, spend="all"), pricing)
     setup = Setup(resolved.limits, [candidate], [])
-    choice = replace(
-        choice_of(resolved, setup, candidate, resolved.scored([candidate])), pricing=resolved.limits.pricing
-    )
-    plan, fits, odds = _plan_of(basis, resolved, choice), resolved.fits, None
-    if fits.surface is not None and resolved.can_predict and fits.flat_runs is None:
-        low, high = fits.group_size_range
-        sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*fits.group_sizes, plan.group_size}
-        odds = fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
-    verdict, _ = _verdict(plan, odds)
+    landmarks = resolved.scored(_beside(resolved, candidate))
+    choice = replace(choice_of(resolved, setup, candidate, landmarks), pricing=resolved.limits.pricing)
+    plan = _plan_of(basis, resolved, choice)
+    verdict, _ = _verdict(plan, choice.odds if resolved.can_predict else None)
     notes = unique(caveats.of_plan(basis, resolved, choice, plan))
-    return replace(plan, verdict=verdict, odds=_odds_of(odds, plan.group_size), notes=notes)
+    return replace(plan, verdict=verdict, notes=notes)
+
+
+def _beside(resolved: Resolved, candidate: Candidate) -> list[Candidate]:
+    """The candidate and what its cost buys at every other n, increasing, as `allocate` compares them."""
+    limits, fits = resolved.limits, resolved.fits
+    if fits.surface is None:
+        return [candidate]
+    cost = limits.pricing.cost(candidate.rollouts_per_batch, candidate.update_steps)
+    budget = limits.pricing.budget.replace(spent=None).with_amount(cost)
+    fixed = Fixed(problems_per_batch=candidate.problems_per_batch)
+    same = replace(limits, pricing=replace(limits.pricing, budget=budget), fixed=fixed)
+    sizes = [n for n in resolved.sizes() if n != candidate.group_size and (n in fits.group_sizes or n.bit_count() == 1)]
+    return sorted([candidate, *candidates(sizes, same)[0]], key=lambda one: one.group_size)
 
 
 def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:

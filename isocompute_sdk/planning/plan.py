@@ -41,8 +41,8 @@ VerdictKind = Literal[
     "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
 ]
 """`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
-`likely`: the n with the highest expected reward, though another may well be the best; `measure-first`: best of those that were run,
-but twice the largest may be better; `undecided`: the runs cannot decide, because a wrong choice probably costs more
+`likely`: the n with the highest expected reward, though another may well be the best; `measure-first`: the same, and
+runs made first are worth their cost; `undecided`: the runs cannot decide, because a wrong choice probably costs more
 than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
 on no runs of the user's own."""
 
@@ -442,7 +442,7 @@ def learning_rate(plan: Plan) -> str:
     """The learning rate and where it comes from; that it is unknown where neither the runs nor a person gave one."""
     whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "assumed")
     if whence == "assumed":
-        return "unknown: give that of your runs (--recipe-value learning_rate=RATE)"
+        return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs (--recipe-value learning_rate=RATE)"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     return f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"
 
@@ -508,6 +508,10 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
         return []
     units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
+    if plan.throughput is not None and not {"gpus"} & (
+        plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
+    ):
+        together[0] += " (assumed: --gpus)"
     return [("in total", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units]))]
 
 
