@@ -193,8 +193,8 @@ class Passport:
         if self.least_rise_seen < LITTLE_RISE:
             text = (
                 f"The runs end early: none has shown more than {self.rise_seen[1]:.0%} of the rise that the fit "
-                f"expects of it. How far rewards go, and at which n, is mostly guessed from other "
-                f"sweeps. Longer runs at two levels of n would show it."
+                "expects of it. How far rewards go, and at which n, is mostly guessed from other sweeps. Longer runs "
+                "at two levels of n would show it."
             )
             notes.append(Note("rise-not-seen", "warning", text, {"rise_seen": list(self.rise_seen)}))
         return notes
