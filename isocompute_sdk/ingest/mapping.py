@@ -529,7 +529,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
     strangers = [name for name in found.logs if name not in mapping.runs]
     if strangers:
         message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."
-        notes.append(Note("run-not-in-mapping", "warning", message, {"runs": strangers}))
+        notes.append(Note("run-left-out", "warning", message, {"runs": strangers}))
     for file, runs in found.tables.items():
         tables[str(file)] = runs.to_polars()
         notes += runs.notes

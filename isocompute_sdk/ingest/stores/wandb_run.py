@@ -27,7 +27,7 @@ from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.paths import NothingMeasured
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import Ending, chain_notes, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -73,7 +73,7 @@ class WandbRun:
     gpus: int | None = None
     """GPUs of the machine; the run may have used fewer."""
     notes: tuple[Note, ...] = ()
-    """What could not be read: `log-cut-off`, `log-damaged`."""
+    """What could not be read: `log-damaged`."""
 
 
 def is_run_file(path: Path) -> bool:
@@ -109,8 +109,8 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
         started = float(columns[TIMESTAMP].value_T[0])
     name = str(found.run.get("name") or run_id)
     ends = chain.ends_inside
-    code, kept = "" if ends is None else "log-cut-off", f"{found.rows:,} rows"
-    notes = tuple(chain_notes(path, kept, chain.broken, code, ends or 0, len(content)))
+    ending: Ending = "" if ends is None else "cut"
+    notes = tuple(chain_notes(path, f"{found.rows:,} rows", chain.broken, ending, ends or 0, len(content)))
     return WandbRun(path, str(run_id), name, started, columns, found.config, tuple(found.arguments), found.gpus, notes)
 
 
