@@ -132,7 +132,7 @@ def told(original: str) -> str:
 def repeated(name: str, original: str) -> Note:
     """That a run is left out, since it would count twice."""
     message = f"run {name!r}: {told(original)}. It is left out, since it would count twice."
-    return Note("run-repeated", "warning", message, {"run_id": name, "same_as": original})
+    return Note("run-left-out", "warning", message, {"run_id": name, "same_as": original})
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,7 @@ _FIELDS = {
 }
 """What a question is about, in words."""
 _ADVICE = {
-    "log-cut-off": "nothing if the run is still going; otherwise copy the file again",
-    "log-damaged": "copy the file again",
+    "log-damaged": "copy the file again, unless its run is still writing it",
     "text-not-utf8": "save the file as UTF-8",
     "log-starts-late": "add the log of the earlier part",
     "values-not-finite": "use only what came before, if the run failed there",

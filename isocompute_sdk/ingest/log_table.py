@@ -99,7 +99,7 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
     if scale != 1.0:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
-    notes = [*log.notes, *_about_attempts(log, wasted), *_about_metrics(log, known)]
+    notes = [*log.notes, *_late(log), *_about_metrics(log, known)]
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -244,26 +244,15 @@ def _counter(log: RunLog, reading: Reading, filtered: Filtered | None, scale: fl
     return steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
 
 
-def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
-    found: list[Note] = []
-    name = log.name
-    if log.first_step > 0:
-        message = (
-            f"run {name!r}: its log begins after step {log.first_step:g}, so that its first evaluation is not the base "
-            "model's; rollouts before that are counted as if the configuration had been the same. Add the log of the "
-            "earlier part if there is one."
-        )
-        found.append(Note("log-starts-late", "warning", message, {"run_id": name, "step": log.first_step}))
-    if wasted.max(initial=0.0) > 0:
-        total = float(wasted[-1])
-        message = (
-            f"run {name!r} was started {len(wasted)} times; {total:,.0f} rollouts of attempts that were given up "
-            "are in rollouts_spent and not in rollouts."
-        )
-        found.append(
-            Note("attempts-stitched", "info", message, {"run_id": name, "attempts": len(wasted), "lost": total})
-        )
-    return found
+def _late(log: RunLog) -> list[Note]:
+    if log.first_step == 0:
+        return []
+    message = (
+        f"run {log.name!r}: its log begins after step {log.first_step:g}, so that its first evaluation is not the base "
+        "model's; rollouts before that are counted as if the configuration had been the same. Add the log of the "
+        "earlier part if there is one."
+    )
+    return [Note("log-starts-late", "warning", message, {"run_id": log.name, "step": log.first_step})]
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:

@@ -347,7 +347,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
     strangers = [name for name in found.logs if name not in mapping.runs]
     if strangers:
         message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."
-        found.notes.append(Note("run-not-in-mapping", "warning", message, {"runs": strangers}))
+        found.notes.append(Note("run-left-out", "warning", message, {"runs": strangers}))
     try:
         return found.together(readings)
     except RecordError as error:

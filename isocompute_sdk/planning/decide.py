@@ -64,7 +64,7 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         setups = enumerate_setups(resolved, sizes)
     choice = score(resolved, setups)
     plan = _plan_of(basis, resolved, choice)
-    others, missing = _other_metrics(basis, request)
+    others = _other_metrics(basis, request)
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict, gain = _with_first(verdict, first, is_open=is_open), _gain(plan, choice)
@@ -72,7 +72,6 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         [
             *caveats.of_plan(basis, resolved, choice, plan),
             *caveats.declines(resolved, choice),
-            *missing,
             *caveats.metrics_disagree(plan.group_size, others),
             *_moved(resolved, choice, sizes),
         ]
@@ -83,19 +82,17 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     )
 
 
-def _other_metrics(basis: Basis, request: Request) -> tuple[dict[str, int], list[Note]]:
-    """The best n by other metrics, and those that have no plan."""
-    best, missing = dict[str, int](), list[Note]()
-    if not basis.others:
-        return best, missing
+def _other_metrics(basis: Basis, request: Request) -> dict[str, int | str]:
+    """The best n by other metrics, or why there is no plan."""
+    best = dict[str, int | str]()
     # The whole budget may be worthwhile for another metric although it is not for the first.
     asked = replace(request, n_problems=None, spend="worthwhile", slots=0)
     for metric, fits in basis.others.items():
         try:
             best[metric] = decide(basis.with_fits(fits), asked).group_size
         except PlanError as error:
-            missing.append(caveats.no_answer(metric, error.message))
-    return best, missing
+            best[metric] = f"no plan: {error.message}"
+    return best
 
 
 def pilot(

@@ -193,7 +193,7 @@ class Plan(Sized, Saved):
     """Recipe of the runs and of this plan side by side, each value with its source."""
     odds: Odds | None = None
     """How good its n is with the whole budget; None without a surface."""
-    other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
+    other_metrics: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
     """How far the fits extrapolate; None without a surface."""
@@ -450,7 +450,7 @@ def learning_rate(plan: Plan) -> str:
 def assumed_values(plan: Plan) -> str:
     """Settings of the plan that neither its runs nor a person gave; empty without any."""
     named = [f"{row.name} = {shown((row.plan,))}" for row in assumed(plan.settings) if row.name != "learning_rate"]
-    return ", ".join(named)
+    return f"{', '.join(named)}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}" if named else ""
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.attempts import in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import NothingMeasured, chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import Ending, NothingMeasured, chain_notes, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -82,7 +82,7 @@ class WandbRun:
     gpus: int | None = None
     """GPUs of the machine; the run may have used fewer."""
     notes: tuple[Note, ...] = ()
-    """What could not be read: `log-cut-off`, `log-damaged`."""
+    """What could not be read: `log-damaged`."""
 
     def take(self, record: bytes) -> None:
         """Add one record.
@@ -198,8 +198,8 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
         found.started = found.columns[TIMESTAMP].values[0]
     found.name = found.name or found.run_id
     ends = chain.ends_inside
-    code, kept = "" if ends is None else "log-cut-off", f"{found.rows:,} rows"
-    found.notes = tuple(chain_notes(path, kept, chain.broken, code, ends or 0, len(content)))
+    ending: Ending = "" if ends is None else "cut"
+    found.notes = tuple(chain_notes(path, f"{found.rows:,} rows", chain.broken, ending, ends or 0, len(content)))
     return found
 
 

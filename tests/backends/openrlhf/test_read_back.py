@@ -51,7 +51,7 @@ def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(lo
     }
     assert table(logged.folder, "loss", column="gpu_seconds")[12] == 24.0
     assert table(logged.folder, "loss", column="tokens")[12] == 12 * BATCH * 10.0
-    assert codes(logged.folder) == ["attempts-stitched"]
+    assert codes(logged.folder) == []
 
 
 @pytest.mark.parametrize("before", [0, 2])
@@ -106,7 +106,7 @@ def test_a_killed_and_resumed_run_is_read_back_exactly(resumed_openrlhf: tuple[R
     (info,) = runs.runs()
     assert info.context == {**{k: v for k, v in small.context().items() if k in info.context}, "n_problems": 5}
     assert (info.group_size, info.problems_per_batch, info.seed) == (2, 3, 0)
-    assert {note.code for note in runs.notes} == {"values-not-finite", "attempts-stitched"}
+    assert {note.code for note in runs.notes} == {"values-not-finite"}
     (watch,) = registry.watches([resumed])
     status = watch.status()
     assert (status.run_id, status.state, status.step, status.rollouts) == ("contract", "finished", 7, small.rollouts)

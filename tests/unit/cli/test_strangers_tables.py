@@ -345,7 +345,7 @@ def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Com
     (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
     runs = RunSet.read(tmp_path / "t.csv")
     assert len(runs.filter(metric="avg@4")) == 182 - 2
-    assert {note.code for note in runs.notes} == {"log-cut-off", "values-not-finite"}
+    assert {note.code for note in runs.notes} == {"log-damaged", "values-not-finite"}
     ok(isocompute("allocate", "t.csv", "--budget", "100k"))
 
 

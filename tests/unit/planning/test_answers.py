@@ -38,7 +38,7 @@ def test_without_data_the_answer_is_a_range_over_all_published_pairs_with_a_pilo
     assert 16 <= plan.group_size <= 128
     assert plan.predicted_reward is None
     assert plan.next_runs == iso.Planner(iso.published_prior()).design_pilot("10M").first
-    assert "prior-over-published-models" in codes(plan)
+    assert "constants-of-another-model" in codes(plan)
 
 
 def test_a_law_without_curves_predicts_no_reward_and_names_the_neighbour() -> None:

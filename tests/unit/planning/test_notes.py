@@ -52,7 +52,6 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: easy(model="meta/llama", allow_other_model=True).allocate("3M"),
         lambda s: easy(model="qwen2.5-7b-instruct").allocate("3M"),
     ),
-    "recipe-assumed": (lambda s: easy().allocate("3M"), lambda s: easy(recipe=Recipe.preset("easy")).allocate("3M")),
     "extrapolation-beyond-3x": (
         lambda s: Planner(s["data"]).allocate("70M", spend="all"),
         lambda s: Planner(s["data"]).allocate("59M", spend="all"),
@@ -97,10 +96,6 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: two_metrics(s, with_plateaus_at(s["data"], 3)),
         lambda s: two_metrics(s, s["data"]),
     ),
-    "other-metric-without-plan": (
-        lambda s: two_metrics(s, replace(s["data"], laws={})),
-        lambda s: two_metrics(s, s["data"]),
-    ),
     "kl-entropy-unpaired": (
         lambda s: easy(recipe=Recipe.preset("easy", kl_coef=0.0)).allocate("3M"),
         lambda s: easy(recipe=Recipe.preset("hard")).allocate("3M"),
@@ -130,7 +125,6 @@ ON_RECIPES = {
 ELSEWHERE = {"changed-by-hand"}
 """Notes that test_changes.py and experiment/test_next_runs.py cover."""
 ON_RUNS_IN_TROUBLE = {
-    "checkpoint-needs-converting",
     "no-healthy-checkpoint",
     "forecast-uncertain",
 }
