@@ -46,10 +46,13 @@ claim_folder, run_files = load("claim_folder"), load("run_files")
 def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
     for name in ("r.py", "odd:name.py", "c:d"):
         (tmp_path / name).write_text("")
-    assert claim_folder.reward_target(tmp_path, "r.py") == (tmp_path / "r.py", None)
-    assert claim_folder.reward_target(tmp_path, "r.py:mine") == (tmp_path / "r.py", "mine")
-    assert claim_folder.reward_target(tmp_path, "odd:name.py") == (tmp_path / "odd:name.py", None)
-    assert claim_folder.reward_target(tmp_path, "c:d") == (tmp_path / "c:d", None)
+    for target, found in {
+        "r.py": ("r.py", None),
+        "r.py:mine": ("r.py", "mine"),
+        "odd:name.py": ("odd:name.py", None),
+        "c:d": ("c:d", None),
+    }.items():
+        assert run_files.split_target(target, tmp_path) == found
 
 
 def test_a_folder_in_which_a_process_trains_cannot_be_claimed(
