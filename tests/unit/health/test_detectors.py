@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
+from benchmarks.vitals import FAULTS, healthy_vitals
 from isocompute_sdk import Note, RunSet
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.alerts import ATTEMPTS, Alert, AlertBook
 from isocompute_sdk.health.detectors import findings
-from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
 
