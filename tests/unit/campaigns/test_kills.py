@@ -17,7 +17,7 @@ from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
 STUDY = make_study(
     name="kills",
-    sweep={"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
+    sweep={"group_size": [4, 16, 32, 64], "problems_per_batch": 32, "rollouts": 20_000},
 )
 CONTROLLER = """
 import sys
