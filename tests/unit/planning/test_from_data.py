@@ -135,23 +135,6 @@ def test_plateaus_that_were_not_seen_are_no_reason_to_stop(make_runs: Make) -> N
     assert plan.cost >= 0.97 * 1e9
 
 
-def test_a_plan_is_never_trimmed_below_the_fewest_steps_or_those_that_were_asked_for(fitted: Fits) -> None:
-    assert Planner(fitted).allocate("60M", min_update_steps=3000).update_steps >= 3000
-    fixed = Planner(fitted).allocate("100M", update_steps=2000)
-    assert fixed.update_steps == 2000
-    assert "rest-not-worthwhile" not in codes(fixed)
-
-
-def test_the_first_metric_decides_and_the_others_stand_beside_it(fitted: Fits, fitted_many: Fits) -> None:
-    other = replace(fitted_many, metric="best@4")
-    plan = Planner(FitsSet({"avg@4": fitted, "best@4": other})).allocate("5M")
-    alone, beside = Planner(fitted).allocate("5M"), Planner(other).allocate("5M")
-    assert plan.metric == "avg@4"
-    assert plan.group_size == alone.group_size
-    assert plan.other_metrics == {"best@4": beside.group_size}
-    assert alone.other_metrics == {}
-
-
 def test_a_second_metric_without_a_law_does_not_stop_the_first(fitted: Fits) -> None:
     bare = replace(fitted, metric="best@4", laws={}, unsupported={"group_size": "nothing was observed"})
     plan = Planner(FitsSet({"avg@4": fitted, "best@4": bare})).allocate("5M")
