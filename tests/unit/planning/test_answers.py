@@ -20,13 +20,6 @@ def measured() -> iso.Fits:
     return iso.fit(iso.RunSet.from_columns(columns, metric="avg@4", **context), points="all", method="paper")
 
 
-@pytest.mark.parametrize("source", ["published", "measured"])
-def test_at_3m_on_easy_256_and_512_tie_and_64_does_not(source: str, measured: iso.Fits) -> None:
-    plan = iso.Planner(iso.published(EASY) if source == "published" else measured).allocate("3M")
-    ties = {a.group_size for a in plan.alternatives if a.kind == "near-tie"} | {plan.group_size}
-    assert ties == {256, 512}
-
-
 def test_without_data_the_answer_is_a_range_over_all_published_pairs_with_a_pilot() -> None:
     plan = iso.Planner(iso.published_prior()).allocate("10M")
     assert plan.group_size_interval is not None
