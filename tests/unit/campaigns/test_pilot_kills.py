@@ -17,6 +17,7 @@ from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.pilot import FOLDER
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import load_study
 from isocompute_sdk.specs.study import Pilot
 from tests.killing import PARTS, Place, kill
 from tests.processes import HANG_SECONDS, wait_for
@@ -96,7 +97,8 @@ def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
     """A campaign that nothing disturbs, in this process, and its seconds."""
     place, began = make(folder, **changes), time.monotonic()
     with chdir(place.folder):
-        Campaign(place.study, "out", executor=LocalExecutor(3, poll_seconds=0.02), fit_options={"draws": 20}).run()
+        executor = LocalExecutor(3, poll_seconds=0.02)
+        Campaign(load_study("study.yaml"), "out", executor=executor, fit_options={"draws": 20}).run()
     return place, time.monotonic() - began
 
 
