@@ -145,20 +145,6 @@ def test_a_second_metric_without_a_law_does_not_stop_the_first(fitted: Fits) -> 
         Planner(FitsSet({"best@4": bare, "avg@4": fitted})).allocate("5M")
 
 
-def test_beyond_the_grid_the_on_grid_answer_stands_beside(fitted: Fits) -> None:
-    law = replace(fitted.law(), L=0.0, b=11.0)
-    fits = replace(fitted, laws={"group_size": law}, law_draws={})
-    plan = Planner(fits).allocate("100M", beyond_grid=2)
-    assert plan.group_size == 2048
-    assert plan.predicted_reward is None
-    (on_grid,) = [a for a in plan.alternatives if a.kind == "on-grid"]
-    assert on_grid.group_size == 512
-    assert on_grid.predicted_reward is not None
-    stays = Planner(fits).allocate("100M")
-    assert stays.group_size == 512
-    assert "group_size_grid" in stays.binding
-
-
 def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
     import re
 
@@ -177,23 +163,6 @@ def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
         printed = re.search(r" is ([^;]+);", caught.value.hint)
         assert printed is not None
         assert planner.allocate(printed[1]).update_steps >= 20
-
-
-def test_a_deadline_that_no_budget_can_meet_is_refused_without_a_budget(fitted: Fits) -> None:
-    planner = Planner(fitted, throughput=SPEED)
-    for amount in (1e3, 1e9):
-        with pytest.raises(PlanError, match=r"0.01") as caught:
-            planner.allocate(Budget(rollouts=amount, deadline_hours=0.01))
-        assert caught.value.smallest_budget is None
-
-
-def test_a_batch_limit_is_not_mistaken_for_a_small_budget(fitted: Fits) -> None:
-    planner = Planner(fitted, Hardware(max_rollouts_per_batch=128))
-    cases: tuple[dict[str, Any], ...] = ({}, {"update_steps": 100})
-    for arguments in cases:
-        with pytest.raises(PlanError, match="max_rollouts_per_batch = 128") as caught:
-            planner.allocate("1G", **arguments)
-        assert caught.value.smallest_budget is None
 
 
 @pytest.mark.parametrize(
