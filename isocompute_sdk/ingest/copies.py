@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,8 +18,8 @@ from isocompute_sdk.records.columns import PER_RUN
 if TYPE_CHECKING:
     import polars as pl
 
-    from isocompute_sdk.ingest.attempts import RunLog
-    from isocompute_sdk.ingest.stores.saved_config import SavedConfig
+    from isocompute_sdk.ingest.formats.configuration import SavedConfig
+    from isocompute_sdk.ingest.formats.log_format import RunLog
 
 MIN_CHANGES = 6
 """Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""
@@ -37,6 +38,8 @@ class LoadedRun:
 
     log: RunLog
     config: SavedConfig | None
+    place: Path
+    """What it was read from, as errors name it."""
 
 
 @dataclass(frozen=True)

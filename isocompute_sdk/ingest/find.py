@@ -19,27 +19,28 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.files import read_text as read_document
-from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
-from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
-from isocompute_sdk.ingest.formats.registry import formats, journals
-from isocompute_sdk.ingest.paths import Listing, NothingMeasured, may_be_log
-from isocompute_sdk.ingest.stores import mlflow, wandb_run
-from isocompute_sdk.ingest.stores.console import (
+from isocompute_sdk.ingest.attempts import counted_from_one
+from isocompute_sdk.ingest.formats.configuration import Said, SavedConfig
+from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder, RunLog
+from isocompute_sdk.ingest.formats.registry import formats, journals, recognised
+from isocompute_sdk.ingest.paths import (
     CONSOLE,
-    is_console_log,
-    launches,
-    printed_configurations,
-    read_console_log,
+    EVENT_MARK,
+    TENSORBOARD,
+    Listing,
+    is_log,
+    log_stores,
+    may_be_log,
+    tables_among,
 )
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventFile, event_files, read_event_file, read_events
-from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
+from isocompute_sdk.ingest.stores.console import is_console_log, launches, printed_configurations, read_console_log
+from isocompute_sdk.ingest.stores.event_files import EventFile, event_files, read_event_file, read_events
+from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, NothingMeasured, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import rank
 
-TENSORBOARD = "tensorboard"
-"""Store of event files, which every format may be read from."""
 REQUEST = "request.json"
 MARKS = (REQUEST, "claim_folder.py")
 """Files in every run folder that a launch script of this package made."""
@@ -92,7 +93,7 @@ class LogSource:
         Raises:
             RecordError: it cannot be read.
         """
-        log = counted_from_one(self._read())
+        log = counted_from_one(recognised(self._read()))
         refuse_supervised(log)
         config = None if self.launched is not None else self._configuration(log)
         return with_generations(log, config), config
@@ -117,7 +118,7 @@ class LogSource:
             return read_events(self.name, self.folder, self.paths)
         if self.format == CONSOLE:
             return read_console_log(self.paths[0], self.name, self.launch)
-        log = _stores()[self.format].read(self.paths, self.name)
+        log = log_stores()[self.format].read(self.paths, self.name)
         return self._with_events(log) if self.events else log
 
     def _with_events(self, log: RunLog) -> RunLog:
@@ -258,23 +259,6 @@ def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
         )
 
 
-def log_formats() -> tuple[str, ...]:
-    """Formats of logs that say nothing about n and B_p themselves, as `format=` takes them."""
-    return (TENSORBOARD, CONSOLE, *_stores())
-
-
-def _stores() -> dict[str, LogStore]:
-    """Stores of frameworks' own, and those that runs of any framework log to."""
-    own = {one.store.name: one.store for one in formats() if one.store is not None}
-    return own | {one.name: one for one in (wandb_run.STORE, mlflow.STORE)}
-
-
-def holds_log(path: Path) -> bool:
-    """Whether a file is part of a framework's log, by its name and content."""
-    stores = any(store.holds(path) for store in _stores().values())
-    return EVENT_MARK in path.name or stores or any(one.is_dump(path) for one in formats())
-
-
 def is_console(path: Path) -> bool:
     """Whether a file is named as captured consoles are."""
     return _CONSOLE_NAME.fullmatch(path.name) is not None
@@ -360,6 +344,24 @@ def is_run_folder(folder: Path) -> bool:
     return all((folder / name).is_file() for name in MARKS)
 
 
+def started_folders(files: Iterable[Path]) -> set[Path]:
+    """Folders of launch scripts without the journal of a run."""
+    folders = {file.parent for file in files if file.name == REQUEST}
+    return {folder for folder in folders if is_run_folder(folder) and not has_journal(folder)}
+
+
+def free_tables(listing: Listing) -> list[Path]:
+    """Files that may be tables: of a folder those with the ending of one, and whatever was named itself."""
+    tables: list[Path] = []
+    for root, files in listing.below.items():
+        if root.is_dir():
+            free = [file for file in tables_among(files) if run_folder_of(file.parent, root) is None]
+            tables += [file for file in free if not belongs_to_journal(file, root)]
+        elif not is_log(root):
+            tables.append(root)
+    return tables
+
+
 def run_folder_of(path: Path, root: Path) -> Path | None:
     """The folder of a run that `path` is or lies in, at or below `root`; None if there is none."""
     inside = (here for here in (path, *path.parents) if here == root or root in here.parents)
@@ -415,7 +417,7 @@ class _Parts:
 
 
 def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    stores = {name: store for name, store in _stores().items() if format in ("auto", name)}
+    stores = {name: store for name, store in log_stores().items() if format in ("auto", name)}
     with_events = format in ("auto", TENSORBOARD) or any(store.with_events for store in stores.values())
     parts = _Parts()
     for file in (one for one in files if not is_sealed(one)):

@@ -13,8 +13,6 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import (
     Array,
     Counter,
-    RunLog,
-    ScalarSeries,
     attempt_at,
     by_clock,
     running_total,
@@ -32,6 +30,8 @@ from isocompute_sdk.ingest.formats.log_format import (
     VALIDATION,
     Meaning,
     Measure,
+    RunLog,
+    ScalarSeries,
     StepUnit,
 )
 from isocompute_sdk.metrics import average_of

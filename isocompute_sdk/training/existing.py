@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from isocompute_sdk.errors import BackendError, RecordError
-from isocompute_sdk.ingest.stores.saved_config import SavedConfig, document, flat, read_config, settings_in, translate
+from isocompute_sdk.ingest.formats.configuration import SavedConfig
+from isocompute_sdk.ingest.stores.saved_config import document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.rendering import sh

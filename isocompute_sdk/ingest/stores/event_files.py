@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order
-from isocompute_sdk.ingest.paths import NothingMeasured
-from isocompute_sdk.ingest.tables import chain_notes, open_bytes
+from isocompute_sdk.ingest.attempts import in_order
+from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
+from isocompute_sdk.ingest.paths import EVENT_MARK
+from isocompute_sdk.ingest.tables import NothingMeasured, chain_notes, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
@@ -220,10 +221,6 @@ class _Format:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 if plugin == _PLUGIN_OF_SCALARS:
                     yield value.tag, float(self.make_ndarray(value.tensor).reshape(-1)[0])
-
-
-EVENT_MARK = "tfevents"
-"""What the name of every event file contains."""
 
 
 def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:

@@ -17,11 +17,10 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_yaml
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, scalar_series
-from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
-from isocompute_sdk.ingest.paths import NothingMeasured
+from isocompute_sdk.ingest.attempts import scalar_series
+from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.stores.saved_config import scalar
-from isocompute_sdk.ingest.tables import read_text
+from isocompute_sdk.ingest.tables import NothingMeasured, read_text
 from isocompute_sdk.notes import Note
 
 META, METRICS, PARAMS = "meta.yaml", "metrics", "params"

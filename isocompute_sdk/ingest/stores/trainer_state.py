@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
-from isocompute_sdk.ingest.formats.log_format import LogStore
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
 from isocompute_sdk.ingest.tables import LONGEST_LINE, open_bytes, read_objects, read_text
 from isocompute_sdk.notes import Note
 

@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order, scalar_series
-from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
+from isocompute_sdk.ingest.attempts import in_order, scalar_series
+from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.registry import format_of
-from isocompute_sdk.ingest.paths import NothingMeasured
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import NothingMeasured, chain_notes, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"

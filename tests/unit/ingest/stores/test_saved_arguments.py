@@ -15,8 +15,9 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
+from isocompute_sdk.ingest.formats.configuration import STEPS_PER_BATCH
 from isocompute_sdk.ingest.stores.event_files import read_event_file
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
+from isocompute_sdk.ingest.stores.saved_config import find_config, translate
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 
@@ -128,6 +129,13 @@ def test_every_release_of_trl_counts_its_own_way(name: str) -> None:
     assert found is not None
     assert {key: found.fields[key].value if key in found.fields else None for key in expected} == expected
     assert (found.batch is not None) == (expected["problems_per_batch"] is None)
+
+
+def test_sizes_that_no_number_holds_are_not_known() -> None:
+    huge = {**EVERY, "num_generations": 8, "gradient_accumulation_steps": 1e308, "steps_per_generation": 1}
+    found = translate(Path("args"), {**huge, "per_device_train_batch_size": 4, "num_processes": 1e9})
+    assert found is not None
+    assert "problems_per_batch" not in found.fields
 
 
 @dataclass
