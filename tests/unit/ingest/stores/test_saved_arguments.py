@@ -17,7 +17,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.formats.configuration import SIZES, STEPS_PER_BATCH
 from isocompute_sdk.ingest.stores.event_files import read_event_file
-from isocompute_sdk.ingest.stores.saved_config import find_config, translate
+from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices, translate
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 
@@ -138,6 +138,13 @@ def test_sizes_that_no_run_has_are_not_known(key: str, value: float) -> None:
     found = translate(Path("args"), said)
     assert found is not None
     assert all(abs(float(one.value)) <= 2**53 for name, one in found.fields.items() if name in SIZES)
+
+
+@pytest.mark.parametrize("own", [0, -4])
+def test_a_batch_of_no_rollouts_on_a_device_says_nothing_of_the_number_of_devices(own: int) -> None:
+    found = translate(Path("args"), {**EVERY, "num_generations": 8, "per_device_train_batch_size": own})
+    assert found is not None
+    assert on_devices(found, 16, Path("state")) == found
 
 
 def test_a_step_that_is_no_number_is_refused_and_a_number_beyond_all_is_left_out(tmp_path: Path) -> None:
