@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -468,10 +469,14 @@ def details(plan: Plan) -> list[tuple[str, str]]:
         (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
         for label, amounts in parts.items()
     ]
-    unlike = [row for row in plan.settings if row.differs]
-    found += [("unlike the runs" if i == 0 else "", f"{row.name}: {row.described}") for i, row in enumerate(unlike)]
+    unlike = [f"{row.name}: {row.described}" for row in plan.settings if row.differs]
     lines = () if plan.passport is None else plan.passport.lines()
-    return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
+    return [*found, *_under("unlike the runs", unlike), *_under("passport", lines)]
+
+
+def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Lines, the first of them with the label."""
+    return zip(chain([label], repeat("")), lines, strict=False)
 
 
 def describe(alternative: Alternative) -> str:

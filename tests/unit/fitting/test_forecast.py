@@ -65,8 +65,10 @@ def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
 
 def test_a_doubling_gains_more_than_a_tie_until_the_run_is_flat() -> None:
     runs = run_of(noisy(0.3 + 0.5 / (1 + (100 / np.maximum(STEPS, 1e-9)) ** 0.8), 0.001), STEPS)
-    flat = iso.forecast(runs).flat.rollouts
+    found = iso.forecast(runs)
+    flat = found.flat.rollouts
     assert flat is not None
+    assert f"{flat:,.0f}" in found.summary()
     factor = flat / (1000 * 256)
 
     def doubling(at: float) -> float:

@@ -153,6 +153,15 @@ def test_texts_without_an_amount_above_zero_are_refused(text: str) -> None:
         Budget.parse(text)
 
 
+def test_a_misspelt_unit_is_named_and_a_right_one_after_dollars_is_not() -> None:
+    hints: list[str | None] = []
+    for text in ("3 tokns", "$5 tokens", "lots"):
+        with pytest.raises(SpecError) as refused:
+            Budget.parse(text)
+        hints.append(refused.value.hint)
+    assert hints[0] != hints[1] == hints[2]
+
+
 @pytest.mark.parametrize("value", [0, -1, True, float("nan"), float("inf"), None, [3]])
 def test_values_that_are_no_amount_are_refused(value: object) -> None:
     with pytest.raises(SpecError, match="Budget"):

@@ -212,6 +212,8 @@ def test_unseen_plateaus_are_named_and_seen_ones_are_not(make_runs: Make) -> Non
     fits = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)]), draws=0, method="paper")
     (note,) = [n for n in fits.notes if n.code == "plateau-unidentified"]
     assert note.data["configurations"] == [[512, 32]]
+    marked = [line for line in fits.summary().splitlines() if "plateau" in line and "not identified" in line]
+    assert [line.split()[2] for line in marked] == ["512"]
     longer = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 4e7, 40)), draws=0, method="paper")
     assert "plateau-unidentified" not in codes(longer)
 
