@@ -9,6 +9,7 @@ alike everywhere.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -165,11 +166,14 @@ def scalar_series(steps: Any, values: Any) -> ScalarSeries:
 
 
 def numeric(row: dict[str, Any]) -> dict[str, float]:
-    """The numbers of one logged record; null, which writers use for not-a-number, and texts are left out."""
+    """The numbers of one logged record.
+
+    Left out are null, which writers use for not-a-number, texts, and whole numbers that no float holds.
+    """
     return {
         key: float(value)
         for key, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, float) or (type(value) is int and abs(value) <= sys.float_info.max)
     }
 
 

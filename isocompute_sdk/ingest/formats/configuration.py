@@ -15,6 +15,8 @@ SIZES = ("group_size", "problems_per_batch", "updates_per_batch", STEPS_PER_BATC
 """Fields that decide how many rollouts a run has sampled."""
 _ALGORITHMS = {"gae": "ppo", "group_norm": "grpo", "dr_grpo": "grpo", "dapo": "grpo", "bnpo": "grpo"}
 """Estimators and losses of frameworks -> algorithm."""
+_LARGEST = 2**53
+"""Larger numbers, infinities and not-a-number are damage: nothing that a run counts is so large."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,13 @@ class SavedConfig:
 
 
 class Keys:
-    """The keys of one file, dotted, which remember where each value stands."""
+    """The keys of one file, dotted, which remember where each value stands; numbers beyond `_LARGEST` are left out."""
 
     def __init__(self, path: Path, flat: Mapping[str, Any]) -> None:
         self.path = path
-        self.flat = flat
+        self.flat = {
+            key: value for key, value in flat.items() if not isinstance(value, int | float) or abs(value) <= _LARGEST
+        }
 
     def get(self, *names: str) -> Said | None:
         """The first of these keys that has a value."""
@@ -75,7 +79,7 @@ class Keys:
 
     def derived(self, value: float | None, *names: str) -> Said | None:
         """A whole number >= 1 that was computed from these keys; None for any other number."""
-        if value is None or not float(value).is_integer() or value < 1:
+        if value is None or not float(value).is_integer() or not 1 <= value <= _LARGEST:
             return None
         shown = ", ".join(f"{name} = {self.flat.get(name)}" for name in names if name in self.flat)
         return Said(int(value), f"{self.path}: {shown}")

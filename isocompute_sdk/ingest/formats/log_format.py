@@ -193,7 +193,7 @@ class Attempt:
     purge_step: int | None
     """The step from which the writer declared earlier files void, if it did (`purge_step` of a writer)."""
     notes: tuple[Note, ...]
-    """What could not be read: `log-cut-off`, `log-damaged`."""
+    """What could not be read: `log-damaged`."""
     from_step: float | None = None
     """Logged step whose checkpoint it went on from, 0 for the base model; None if it has to be seen from the log."""
 

@@ -21,7 +21,7 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import in_order
 from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
 from isocompute_sdk.ingest.paths import EVENT_MARK
-from isocompute_sdk.ingest.tables import NothingMeasured, chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import Ending, NothingMeasured, chain_notes, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
@@ -118,14 +118,14 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
             values.append(value)
         if only_beginning and any(not tag.startswith("eval") for tag, _ in scalars):
             break
-    if started is None and not damage.skips and not damage.code:
+    if started is None and not damage.skips and not damage.ending:
         return None
     series = {
         tag: ScalarSeries(np.array(steps, dtype=np.int64), np.array(walls), np.array(values, dtype=np.float64))
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    notes = tuple(chain_notes(path, f"{kept:,} values", damage.skips, damage.code, damage.offset, damage.size))
+    notes = tuple(chain_notes(path, f"{kept:,} values", damage.skips, damage.ending, damage.offset, damage.size))
     return EventFile(Attempt(path, series, started or 0.0, purge_step, notes), arguments)
 
 
@@ -148,15 +148,15 @@ def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple
     while offset < size:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
-            return damage.ends("log-cut-off", offset, size)
+            return damage.ends("cut", offset, size)
         length, checksum = _HEADER.unpack(head)
         start = head[:8]
         if start not in checksum_of:
             checksum_of[start] = format.checksum(start)
         if checksum_of[start] != checksum:
-            return damage.ends("log-damaged", offset, size)
+            return damage.ends("damaged", offset, size)
         if length + _HEADER.size + _FOOTER.size > size - offset:
-            return damage.ends("log-cut-off", offset, size)
+            return damage.ends("cut", offset, size)
         payload = file.read(length)
         yield offset, payload, _FOOTER.unpack(file.read(_FOOTER.size))[0]
         offset += _HEADER.size + length + _FOOTER.size
@@ -169,14 +169,14 @@ class _Damage:
 
     skips: list[int] = field(default_factory=list[int])
     """Where records stand that are unreadable, those behind which may be whole."""
-    code: str = ""
-    """`log-cut-off` if the file ends inside a record, `log-damaged` if the chain is broken."""
+    ending: Ending = ""
+    """`cut` if the file ends inside a record, `damaged` if the chain is broken."""
     offset: int = 0
     size: int = 0
 
-    def ends(self, code: str, offset: int, size: int) -> None:
+    def ends(self, ending: Ending, offset: int, size: int) -> None:
         """Nothing can be read from `offset` on."""
-        self.code, self.offset, self.size = code, offset, size
+        self.ending, self.offset, self.size = ending, offset, size
 
 
 @dataclass(frozen=True)

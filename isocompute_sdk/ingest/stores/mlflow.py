@@ -144,7 +144,7 @@ def _mlflow_folder(folder: Path) -> tuple[dict[str, str], dict[str, _Lines], tup
         lines, broken = _metric_lines(path)
         if broken:
             message = f"{path}: {broken} lines are cut off or damaged and are left out; the rest is kept."
-            notes.append(Note("log-cut-off", "info", message, {"file": str(path), "lines": broken}))
+            notes.append(Note("log-damaged", "info", message, {"file": str(path), "lines": broken}))
         if lines[0]:
             metrics[key] = lines
     return {key: read_text(path)[0] for key, path in _keys(folder / PARAMS)}, metrics, tuple(notes)

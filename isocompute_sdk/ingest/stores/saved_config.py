@@ -130,7 +130,7 @@ def _same(one: Any, other: Any) -> bool:
 def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
     """A trainer's configuration with the batch that its processes had, which one with several GPUs multiplies."""
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
-    if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
+    if not isinstance(own, int) or not isinstance(gpus, int) or not 0 < own * gpus < batch or batch % own:
         return found
     whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
     if whole is None or "problems_per_batch" not in found.fields.keys() & whole.fields.keys():
