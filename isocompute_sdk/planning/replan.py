@@ -217,10 +217,10 @@ def replan(
     runs: RunSet,
     remaining: Budget | float | str,
     *,
-    run_id: str | None = None,
-    checkpoints: Sequence[SavedCheckpoint] = (),
-    level: float = 0.8,
-    rng: np.random.Generator | int | None = None,
+    run_id: str | None,
+    checkpoints: Sequence[SavedCheckpoint],
+    level: float,
+    rng: np.random.Generator | int | None,
 ) -> Replan:
     """Options for the rest of a run's budget; see `Planner.replan`."""
     fits = basis.fits

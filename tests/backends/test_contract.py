@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import BackendError, RecordError
+from isocompute_sdk.ingest.stores.saved_config import read_config
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import write_spec
 from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
@@ -173,6 +174,8 @@ def test_prepare_writes_a_short_executable_script_and_only_the_files_it_names(ba
     assert launch.argv[-1] == str(launch.files[0])
     assert set(launch.folder.iterdir()) == set(launch.files)
     assert len(launch.files[0].read_text().splitlines()) < 200
+    # The request beside it says what the run is.
+    assert read_config(launch.files[0]) is None
 
 
 def test_the_script_that_carries_its_files_and_the_one_beside_them_do_the_same(

@@ -397,7 +397,7 @@ def _halfway(runs: Sequence[PreparedRun], base: float) -> float:
         top = float(np.max(run.reward_J))
         above = np.flatnonzero(run.reward_J >= (base + top) / 2)
         # A run that gained nothing is half-way nowhere in its data.
-        found.append(float(run.log_compute_J[above[0] if above.size and top > base else -1]))
+        found.append(float(run.log_compute_J[above[0] if top > base else -1]))
     return float(np.median(found))
 
 

@@ -207,6 +207,8 @@ def test_a_replan_survives_saving_and_keeps_its_plan(fallen: Replan, tmp_path: P
 def test_too_little_left_and_far_too_much_left_are_told(of_fallen: Planner) -> None:
     with pytest.raises(iso.PlanError, match="less than one update"):
         of_fallen.replan(runs_of(), 100)
+    with pytest.raises(iso.PlanError, match="1,024 rollouts"):
+        of_fallen.replan(runs_of(problems_per_batch=64), 1000)
     far = of_fallen.replan(runs_of(), "100M", checkpoints=saved(600))
     assert "forecast-uncertain" in {note.code for note in far.notes}
 

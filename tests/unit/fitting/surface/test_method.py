@@ -191,6 +191,12 @@ def test_what_was_repaired_or_is_missing_is_said(
     assert code not in codes(fits)
 
 
+def test_how_far_a_curve_misses_is_measured_at_its_evaluations(fits: Fits) -> None:
+    for curve in fits.curves.values():
+        missed = curve.reward_T - curve.predict(curve.compute_T)
+        assert curve.rms == pytest.approx(np.sqrt(np.mean(missed**2)), rel=0.05)
+
+
 def test_draws_are_what_predictions_average(fits: Fits) -> None:
     compute = np.geomspace(1e4, 3e6, 7)
     drawn = fits.draws(compute, 16)
