@@ -87,6 +87,8 @@ def test_hostile_names_reach_the_job_as_one_argument_each(monkeypatch: pytest.Mo
         (Needs(2, nodes=3, ray=True), True),  # Two of them on the node with four.
         (Needs(4, nodes=2, ray=True), False),
         (Needs(5, or_cpu=True, ray=True), False),
+        (Needs(0, nodes=3, ray=True), True),
+        (Needs(0, nodes=4, ray=True), False),
     ],
 )
 def test_what_fits_on_no_node_is_refused(needs: Needs, fits: bool) -> None:
