@@ -7,6 +7,13 @@ a copy of the checkout that holds one of them at a time: first the tests of the 
 then, if those pass, all that `--tests` names. The same tests must pass on the unchanged copy first. It says a line for
 each mutant and at the end how many were killed, how many lived, and how many ran out of time, which proves nothing on
 a busy machine: take a `--limit` far above the seconds that are printed for the unchanged copy. `--seed` draws others.
+
+To ask the whole suite about a mutant, only the tests that ran its lines are needed. They are those of a coverage file:
+
+    PYTHONPATH=scripts COVERAGE_FILE=/tmp/lines coverage run -m pytest -n 0 -p mutants
+    python scripts/mutants.py isocompute_sdk/planning --lines /tmp/lines
+
+What a test ran in another process is not in it.
 """
 
 import argparse
@@ -78,6 +85,33 @@ def nearest(path: Path) -> list[str]:
     return [str(choice.relative_to(ROOT)) for choice in choices if choice.exists() and choice != ROOT / "tests/unit"]
 
 
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """As a plug-in of pytest under coverage: the lines that run from here on are those of this test."""
+    from coverage import Coverage
+
+    if (running := Coverage.current()) is not None:
+        running.switch_context(nodeid.partition("[")[0])
+
+
+def that_ran(path: Path, position: int, lines: str) -> list[str]:
+    """Tests that ran the statement of a mutant; for one that runs at import, all that ran a function of its file."""
+    from coverage import CoverageData
+
+    data = CoverageData(lines)
+    data.read()
+    tests = data.contexts_by_lineno(str(path))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    test = getattr(nodes[position], "test", nodes[position])
+    # The last line that begins a statement above it: a statement of several lines is counted at some of them.
+    first = max(node.lineno for node in nodes if isinstance(node, ast.stmt) and node.lineno <= test.lineno)
+    bodies = [
+        range(one.body[0].lineno, one.body[-1].end_lineno + 1) for one in nodes if isinstance(one, ast.FunctionDef)
+    ]
+    inside = any(first in body for body in bodies)
+    ran = range(first, test.end_lineno + 1) if inside else [line for body in bodies for line in body]
+    return sorted({test for line in ran for test in tests.get(line, []) if test})
+
+
 def outcome(copy: Path, tests: list[str], limit: float) -> str:
     """What the tests say of the copy within `limit` seconds."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
@@ -110,6 +144,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="mutants to draw (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default 0)")
     parser.add_argument("--tests", nargs="*", default=[], help="tests to run as well where the nearest ones pass")
+    parser.add_argument("--lines", help="coverage file: run the tests that ran the changed lines as well")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one run of tests (default 600)")
     options = parser.parse_args()
     files = [
@@ -132,7 +167,8 @@ def main() -> None:
             original = target.read_text(encoding="utf-8")
             target.write_text(source, encoding="utf-8")
             found = "LIVES"
-            for tests in stages[path]:
+            ran = that_ran(path, position, options.lines) if options.lines else []
+            for tests in [*stages[path], *([ran] if ran else [])]:
                 if (found := outcome(copy, tests, options.limit)) != "LIVES":
                     break
             target.write_text(original, encoding="utf-8")
