@@ -401,7 +401,7 @@ class Campaign:
         """Runs that the executor carries out at a time, as far as it can be known."""
         engine = self._engine()
         if isinstance(engine, LocalExecutor):
-            study, problems = self.study, max(self.study.recipe.min_problems_per_batch, 1)
+            study, problems = self.study, self.study.recipe.min_problems_per_batch
             sizes = [n * max(study.hardware.divisor, 2) for n in (8, 4, 2, 1)]
             able = [n for n in sizes if batch_refusal(n, problems, study.hardware, study.recipe) is None]
             if not able:

@@ -20,7 +20,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Study
-from isocompute_sdk.timing.spending import seconds_left, spending
+from isocompute_sdk.timing.spending import seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
 
@@ -105,7 +105,8 @@ def overview(folder: Path) -> Overview | None:
         kinds,
         left,
         next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None),
-        *_seconds_left(statuses, left if budget is not None and budget.unit == "rollouts" else None),
+        seconds_left(statuses),
+        None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
         _stage(folder, study, statuses, taken),
     )
 
@@ -161,19 +162,6 @@ def _by_kind(runs: StudyRuns, statuses: Sequence[RunStatus], taken: Sequence[Dec
         kinds["plan" if of_plan else "pilot"] += training
         kinds["evaluation"] += evaluation
     return kinds
-
-
-def _seconds_left(statuses: Sequence[RunStatus], left: float | None) -> tuple[float | None, float | None]:
-    """Until the runs are done, and until `left` rollouts are, each run that is under way at its mean speed."""
-    speed = 0.0
-    for status in statuses:
-        if status.state != "running" or not status.step or status.update_steps is None:
-            continue
-        hours = spending([status.folder])
-        used = 3600 * (hours.training_hours + hours.evaluation_hours)
-        if used:
-            speed += status.rollouts / used
-    return seconds_left(statuses), left / speed if left is not None and speed else None
 
 
 def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None) -> str:

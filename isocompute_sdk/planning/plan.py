@@ -410,7 +410,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
-    return found + [("also close" if i == 0 else "", text) for i, text in enumerate(_close(plan))]
+    return [*found, *_under("also close", _close(plan))]
 
 
 def _close(plan: Plan) -> list[str]:
@@ -458,7 +458,7 @@ def details(plan: Plan) -> list[tuple[str, str]]:
     """The rest, as (label, text): what limits the plan, evaluations and other costs, recipe, passport."""
     found = [("limited by", ", ".join(LIMITS.get(name, name.replace("_", " ")) for name in plan.binding))]
     same = [one for one in plan.alternatives if one.kind in ("near-tie", "close")]
-    found += [("also close" if i == 0 else "", describe(one)) for i, one in enumerate(same)]
+    found += _under("also close", map(describe, same))
     if plan.law_group_size is not None:
         found.append(("n by the law", f"{plan.law_group_size:.0f}"))
     if plan.epochs is not None:

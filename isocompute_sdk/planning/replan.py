@@ -229,7 +229,7 @@ def replan(
     saved = [(one.step, str(one.path)) for one in checkpoints]
     live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)
     series = live.one
-    problems = series.problems_per_batch or max(basis.recipe.min_problems_per_batch, 1)
+    problems = series.problems_per_batch or basis.recipe.min_problems_per_batch
     batch, budget = series.group_size * problems, Budget.parse(remaining)
     steps, _ = basis.pricing(budget).affordable_steps(batch)
     if steps < 1:

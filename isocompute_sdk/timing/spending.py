@@ -110,6 +110,19 @@ def seconds_left(statuses: Sequence[RunStatus]) -> float | None:
     return max(*left, (sum(left) + waiting * sum(per_rollout) / len(per_rollout)) / going)
 
 
+def seconds_for(rollouts: float, statuses: Sequence[RunStatus]) -> float | None:
+    """Until so many rollouts are done, each run that is under way at its mean speed; None if none of them says it."""
+    speed = 0.0
+    for status in statuses:
+        if status.state != "running" or not status.step or status.update_steps is None:
+            continue
+        hours = spending([status.folder])
+        used = 3600 * (hours.training_hours + hours.evaluation_hours)
+        if used:
+            speed += status.rollouts / used
+    return rollouts / speed if speed else None
+
+
 def _time_of(status: RunStatus) -> tuple[float, float] | None:
     """Seconds that a run has used, and those to come; None before its first update, or without a length."""
     records, spec = _lines(status.folder / METRICS_FILE), read_spec(status.folder)

@@ -12,7 +12,7 @@ import pytest
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.journal_records import START, Start
 from isocompute_sdk.specs.run import Evaluation
-from isocompute_sdk.timing.spending import Spending, seconds_left, spending
+from isocompute_sdk.timing.spending import Spending, seconds_for, seconds_left, spending
 from tests.backends.framework_runs import run_maker
 
 make_run = run_maker(preset="hard")
@@ -85,6 +85,9 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
     assert seconds_left(statuses[:1]) == pytest.approx(own)
     # The other one takes as long per rollout, of which it has twice as many, and begins when this one has ended.
     assert seconds_left(statuses) == pytest.approx(own + 2 * (30 + 40 + 180 + own))
+    done = replace(statuses[0], rollouts=500)
+    assert seconds_for(1000, [done, statuses[1]]) == pytest.approx(2 * (30 + 40 + 180))
+    assert seconds_for(1000, [replace(done, state="finished"), statuses[1]]) is None
 
 
 def test_a_damaged_line_hides_no_other(tmp_path: Path) -> None:

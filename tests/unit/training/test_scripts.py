@@ -14,7 +14,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend, comment, heredoc, render, sh
-from isocompute_sdk.training.backend import BackendInfo
+from isocompute_sdk.training.backend import BackendInfo, extends_runs
 from isocompute_sdk.training.scripts import commands
 from tests.backends.framework_runs import run_maker
 
@@ -168,6 +168,8 @@ def test_a_backend_of_one_template_needs_no_more_than_what_is_particular_to_it(t
     for line in ("#   rollouts per problem   n    4", "#   rollouts in total      C    160", "# - info [small-steps] "):
         assert line in text
     assert launch.env == {}
+    # A framework whose schedule ends with the run would train other updates if a finished run were made longer.
+    assert not extends_runs(Small())
     with pytest.raises(BackendError, match="small-steps"):
         Small().prepare(small_run(update_steps=6), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()

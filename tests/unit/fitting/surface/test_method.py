@@ -101,6 +101,10 @@ def test_problem_set_sizes_that_vary_are_an_input(make_runs: Make) -> None:
     assert found.surface is not None
     by_size = found.surface.predict(1e6, 16.0, 32.0, np.array([500.0, 6000.0]))
     assert by_size[1] - by_size[0] == pytest.approx(0.1, abs=0.04)
+    # If each n has its own set, what looks like n may be the set.
+    apart = [small.filter(group_size=LEVELS[0][0]), large.filter(group_size=LEVELS[1][0])]
+    with pytest.raises(FitError, match="n_problems"):
+        fit(apart[0].concat(apart[1]), draws=2)
 
 
 MESSY_VALUES = ("rising", "constant", "at bounds", "noise", "falling")

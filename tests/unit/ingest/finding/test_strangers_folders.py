@@ -143,6 +143,17 @@ def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice:
     assert said.startswith("its evaluations are those of 'n8_bp32'")
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_the_configuration_of_a_copy_is_taken_where_the_run_itself_has_none(tmp_path: Path, own: bool) -> None:
+    write_verl(tmp_path / "longer" / "log.jsonl", range(81))
+    write_events(tmp_path / "copy", range(61), VERL)
+    for folder in ("longer", "copy") if own else ("copy",):
+        write_hydra(tmp_path / folder, 8, 32)
+    (run,) = (one for one in propose(tmp_path).runs.values() if not one.skip)
+    assert (run.group_size, run.problems_per_batch) == (8, 32)
+    assert ("/longer/" in run.evidence["group_size"]) == own
+
+
 @pytest.mark.parametrize(("n", "problems"), [(16, 32), (8, 64)])
 def test_another_configuration_is_another_run_whatever_it_measured(tmp_path: Path, n: int, problems: int) -> None:
     write_hydra(tmp_path / "a", 8, 32)
