@@ -72,6 +72,14 @@ def test_the_law_follows_the_frontier(make_runs: Make) -> None:
     assert law.x_range == pytest.approx((np.log10(2e4), np.log10(4e6)))
 
 
+def test_a_record_that_stands_to_the_end_of_its_run_counts_there(make_runs: Make) -> None:
+    def reward(n: int, bp: int, c: float) -> float:
+        return 0.3 + 0.25 * -np.expm1(-c / 8e5) if n == 8 else 0.3 if c < 1e5 else 0.35 if c < 8e5 else 0.7
+
+    fits = fit(make_runs(reward, [(8, 32), (64, 32)], [0.0, *COMPUTE]), draws=0, method="paper")
+    assert fits.law().log2(4e6) == pytest.approx(6.0, abs=0.1)
+
+
 def test_two_levels_give_a_step_with_k_at_its_bound(make_runs: Make) -> None:
     fits = fit(make_runs(THREE, [(8, 32), (512, 32)]), draws=0, method="paper")
     law = fits.law()
