@@ -400,3 +400,6 @@ def test_learning_rates_of_one_rule_over_three_batches_are_pooled_unasked(
     # Two batch sizes agree on a rule too easily.
     with pytest.raises(iso.IsoComputeError, match="learning_rate"):
         iso.fit(parts[0].concat(parts[1]), draws=4)
+    # Of batches that nobody knows there is no rule.
+    with pytest.raises(iso.IsoComputeError, match="learning_rate"):
+        iso.fit(iso.RunSet.from_frame(runs.to_polars().with_columns(problems_per_batch=None)), draws=4)
