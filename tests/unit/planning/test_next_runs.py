@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.trials import prospects, runs_of
+from isocompute_sdk.planning.trials import Choices, Outlook, prospects, runs_of
 from tests.unit.sweeps import Make, later_and_higher, noisy
 
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
@@ -180,6 +182,24 @@ def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner)
     beside = planner.next_runs(BUDGET, slots=2, going=going)
     assert not {run.continues for run in beside.runs} & set(going)
     assert beside.saving < free.saving
+
+
+def test_a_run_shows_only_what_lies_between_its_begin_and_its_end(planner: Planner) -> None:
+    surface = planner.fits.surface
+    assert surface is not None
+    one = Choices.of(surface, [(8, 32)], lambda budget, batch: int(budget // batch), 1, BUDGET)
+    assert one is not None
+    for run in runs_of(planner.fits):
+        batch, end = run.group_size * run.problems_per_batch, 3 * run.update_steps
+        for begins in (0, run.begins):
+            (shown_DQ,), _ = Outlook(surface, one, np.random.default_rng(0)).shown(
+                [replace(run, update_steps=end, begins=begins)]
+            )
+            at = batch * np.geomspace(begins or end / 20, end, 50)
+            within = surface.draws(at, np.full(50, float(run.group_size)), float(run.problems_per_batch), at=True)
+            within = within - within[:, :1] if begins else within
+            assert np.all(shown_DQ >= within.min(axis=1, keepdims=True) - 1e-3)
+            assert np.all(shown_DQ <= within.max(axis=1, keepdims=True) + 1e-3)
 
 
 @pytest.mark.parametrize("budget", ["300k", "3M", "30M"])
