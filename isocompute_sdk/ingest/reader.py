@@ -441,6 +441,7 @@ class Collection:
             RecordError: something cannot be read, unless `ask` or `left_out` is set; or nothing can.
         """
         notes, frames = [*self.notes], dict[str, "pl.DataFrame"]()
+        earlier = {*self.errors}
         if self.logs:
             from isocompute_sdk.ingest.log_runs import read_loaded
 
@@ -449,7 +450,9 @@ class Collection:
                 if logs is not None:
                     frames["logs"] = logs.to_polars()
                     notes += logs.notes
-        wrong = [error for error in self.errors.values() if not isinstance(error, NothingMeasured)]
+        # What a log lacks says more than that a file beside it is no table.
+        ordered = sorted(self.errors.items(), key=lambda lost: lost[0] in earlier)
+        wrong = [error for _, error in ordered if not isinstance(error, NothingMeasured)]
         if wrong and not self.ask and self.left_out is None:
             raise wrong[0]
         frames |= {str(table.path): table.frame for table in self.tables}
