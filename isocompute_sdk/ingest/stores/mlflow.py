@@ -25,7 +25,6 @@ from isocompute_sdk.ingest.tables import NothingMeasured, read_text
 from isocompute_sdk.notes import Note
 
 META, METRICS, PARAMS = "meta.yaml", "metrics", "params"
-_MAGIC = b"SQLite format 3\0"
 _SECONDS_TO_WAIT = 20.0
 _Lines = tuple[list[float], list[float], list[float]]
 """Steps, times in milliseconds and values of one metric."""
@@ -74,14 +73,11 @@ def _is_database(path: Path) -> bool:
     if path.suffix not in (".db", ".sqlite", ".sqlite3"):
         return False
     try:
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                return False
         with connected(path) as rows:
             there = {name for (name,) in rows("SELECT name FROM sqlite_master")}
             columns = {name for _, name, *_ in rows("PRAGMA table_info(metrics)")}
             return there >= {"runs", "metrics", "params"} and "run_uuid" in columns
-    except (OSError, RecordError):
+    except RecordError:
         return False
 
 

@@ -124,7 +124,7 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return abs(one - other) <= 1e-9 * abs(one)
     # A model is named by a path in one source and by its name in another.
-    return str(one) == str(other) or str(one).rpartition("/")[2] == str(other).rpartition("/")[2]
+    return str(one).rpartition("/")[2] == str(other).rpartition("/")[2]
 
 
 def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:

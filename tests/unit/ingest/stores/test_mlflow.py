@@ -84,3 +84,10 @@ def test_a_database_is_read_and_not_changed_while_another_process_writes(tmp_pat
     check(path)
     (tmp_path / "unrelated.db").write_bytes(b"SQLite format 3\0 and no more")
     assert not MLFLOW.holds(tmp_path / "unrelated.db")
+
+
+@pytest.mark.parametrize("content", [b"", b"a note", bytes(4096)])
+def test_a_file_that_only_ends_like_a_database_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "notes.db").write_bytes(content)
+    assert not MLFLOW.holds(tmp_path / "notes.db")
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.db"]
