@@ -96,8 +96,15 @@ class RunAudit:
             self._best_cell(),
             "{:.3f} ({:.3f} to {:.3f})".format(*self.behind) if self.behind is not None and self.compared else "",
             self._equal_cell(),
-            STANDINGS[self.standing] + mark,
+            self._standing_cell() + mark,
         )
+
+    def _standing_cell(self) -> str:
+        """How its configuration stands; of a run that fell, that."""
+        if self.fault is None:
+            return STANDINGS[self.standing]
+        fell = "collapsed" if self.fault == "collapse" else "fell from its peak"
+        return fell if self.standing in ("best", "not-judged") else f"{STANDINGS[self.standing]}, {fell}"
 
     def _best_cell(self) -> str:
         if self.best_group_size is None or self.best_reward is None or self.standing == "alone":

@@ -11,7 +11,7 @@ import numpy as np
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
-from isocompute_sdk.campaigns.pilot import Decision, read_decisions, share_of_plan
+from isocompute_sdk.campaigns.pilot import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
@@ -152,14 +152,13 @@ def _runs_of(study: Study) -> StudyRuns:
 
 
 def _by_kind(runs: StudyRuns, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None) -> dict[str, Cost]:
+    """What each kind of run has cost; a pilot run that goes on as the plan counts as the plan's, as the plan says."""
     kinds = {"pilot": Cost(), "plan": Cost(), "evaluation": Cost()}
+    planned = {one.planned for one in taken or () if one.what == "plan"}
     for status in statuses:
         training, evaluation = runs.costs(status)
-        of_plan = float(status.run_id.startswith("plan-"))
-        # A pilot run may go on as the plan.
-        share = of_plan if taken is None else share_of_plan(taken, status.run_id)
-        kinds["plan"] += training.part(share)
-        kinds["pilot"] += training.part(1.0 - share)
+        of_plan = status.run_id.startswith("plan-") if taken is None else status.run_id in planned
+        kinds["plan" if of_plan else "pilot"] += training
         kinds["evaluation"] += evaluation
     return kinds
 

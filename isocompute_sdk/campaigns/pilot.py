@@ -24,6 +24,7 @@ from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.next_runs import PILOT_SHARES as SHARES
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
+from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.trials import LOOKS, prospects
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study
@@ -238,7 +239,8 @@ class DesignedPilot:
             steps = max(plan.update_steps, continued.update_steps)
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None)
             spent -= self.own.cost(self.spec(continued))
-            reason = f"{continued.run_id} has the plan's n and B_p, and goes on from {continued.update_steps:,} steps"
+            reason = f"{continued.run_id} has the plan's n and B_p, goes on from {continued.update_steps:,} steps"
+            reason += ", and counts as the plan's"
         else:
             n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
             seed = 1 + max(one.seed for one in taken[-1].runs)
@@ -279,8 +281,9 @@ class DesignedPilot:
         """The budget with what was spent on the pilot."""
         other = self.budget.spent or {}
         if self.budget.committed + spent >= self.budget.amount:
+            cost = amount_text(spent, self.budget.unit)
             raise PlanError(
-                f"the pilot has cost {spent:,.4g} of {self.budget}: nothing is left for the plan",
+                f"the pilot has cost {cost} of {self.budget}: nothing is left for the plan",
                 "Raise the budget in the study, and start again.",
             )
         return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget

@@ -41,11 +41,6 @@ class Cost:
             both(self.usd, other.usd),
         )
 
-    def part(self, share: float) -> Cost:
-        """A share of it."""
-        amounts = (self.tokens, self.gpu_hours, self.usd)
-        return Cost(share * self.rollouts, *(None if one is None else share * one for one in amounts))
-
 
 @dataclass(frozen=True)
 class StudyRuns:

@@ -71,6 +71,6 @@ def audit(
         unread = [name.removeprefix("column ") for name, why in left_out.items() if why == NOT_MEASURED]
         ignored = [f"--ignore {quote(name)}" for name in unread]
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", *ignored, "--budget C")
-        say(f"which runs would settle open questions: {asked}")
+        say(f"whether a further run is worth its cost, for a budget C: {asked}")
     for path in written:
         say(f"wrote {path}")

@@ -224,7 +224,7 @@ class Counter:
 
     def rate_at(self, step: float) -> float:
         """Rollouts of the update that leads to `step`."""
-        return float(self.rate_P[min(int(np.searchsorted(self.end_P, step)), len(self.rate_P) - 1)])
+        return float(self.rate_P[np.searchsorted(self.end_P, step)])
 
     def at(self, step_T: Array) -> Array:
         """Rollouts generated up to each step of one path through training, without repeats."""

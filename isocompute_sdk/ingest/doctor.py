@@ -18,7 +18,7 @@ from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.rewards import (
     TRAIN_SET,
@@ -410,34 +410,30 @@ def _unreadable(path: str, error: IsoComputeError, name: str | None = None, atte
 
 
 def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
-    """Findings with the number of their context group; runs that differ in samples per problem only share one."""
-    alike: dict[tuple[Any, ...], list[RunFinding]] = {}
-    for one in findings:
-        if one.readable:
-            key = tuple(one.context.get(name) for name in CONTEXT_FIELDS if name not in (_RATE, "eval_samples"))
-            alike.setdefault(key, []).append(one)
-    keys: dict[int, tuple[Any, ...]] = {}
-    contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for i, cell in enumerate(alike.values()):
-        rule = _learning_rate_rule(cell)
-        samples = {one.context.get("eval_samples") for one in cell}
-        aside = {"eval_samples"} if len(samples) > 1 else set[str]()
-        for one in cell:
-            rate = f"follows {rule}" if rule else one.context.get(_RATE)
-            keys[id(one)] = (i, rate)
-            stated = {**one.context, **({_RATE: rate} if rule else {})}
-            contexts.setdefault((i, rate), {name: value for name, value in stated.items() if name not in aside})
-    number = {key: count for count, key in enumerate(contexts, start=1)}
-    told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
-    return told, list(contexts.values())
+    """Findings with the number of their context group; runs that differ in samples per problem only share one.
+
+    So do runs whose learning rates follow one rule.
+    """
+    readable = [one for one in findings if one.readable]
+    sizes_known = all(one.context.get(_RATE) is not None and one.group_size.isdigit() for one in readable)
+    infos = [info for one in readable if one.runs is not None for info in one.runs.runs()]
+    rule = learning_rate_rule(infos) if sizes_known else None
+    stated = [{**one.context, **({_RATE: f"follows {rule}"} if rule else {})} for one in readable]
+    groups: list[list[Mapping[str, Any]]] = []
+    numbers: dict[int, int] = {}
+    for one, context in zip(readable, stated, strict=True):
+        same = (i for i, group in enumerate(groups) if _without_samples(group[0]) == _without_samples(context))
+        number = next(same, len(groups))
+        if number == len(groups):
+            groups.append([])
+        groups[number].append(context)
+        numbers[id(one)] = number + 1
+    shown = [_without_samples(one[0]) if any(other != one[0] for other in one) else one[0] for one in groups]
+    return [replace(one, context_group=numbers.get(id(one))) for one in findings], shown
 
 
-def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
-    """The rule that all learning rates of a cell follow; None if there is none, or if n or B_p changes."""
-    if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
-        return None
-    known = [info for one in cell if one.runs is not None for info in one.runs.runs()]
-    return learning_rate_rule(known) or None
+def _without_samples(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in context.items() if name != "eval_samples"}
 
 
 def _or_unknown(value: object) -> str:

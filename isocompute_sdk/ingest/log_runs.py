@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.copies import LoadedRun, repeated, same_runs
@@ -38,6 +39,7 @@ from isocompute_sdk.records.columns import (
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import sizes_note
+from isocompute_sdk.specs.base import Spec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,7 +74,13 @@ def read_loaded(
         same = same_runs(runs, {name: options.given(name) for name in runs})
         runs, copies = same.runs, same.copies
         if same.undecided is not None:
-            _refuse_undecided(*(runs[name].log for name in same.undecided))
+            one, other = (runs[name].log for name in same.undecided)
+            choose = "let `isocompute doctor PATH --output map.yaml` list all of them."
+            raise RecordError(
+                f"{one.source} and {other.source} mixes formats: {', '.join(sorted({one.format, other.format}))}; they "
+                "hold too few values to tell whether they are one run, which would count twice",
+                f'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or {choose}',
+            ).in_shell(f"Name the files of one kind, or {choose}")
     asked = {name: options for name in runs if name not in copies} if of_run is None else of_run
     notes = [*broken()]
     tables: dict[str, Any] = {}
@@ -107,14 +115,19 @@ def rows_of(
     return frame, [*found.notes(run.log.name, run), *told]
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """Something about a run that nothing says, or that sources say differently."""
+class Question(Spec):
+    """Something that could mean two things, or that nothing says."""
 
     asks: str
     """The question, in words."""
-    candidates: Mapping[str, str] = field(default_factory=dict[str, str])
+    field: str
+    """What the answer fills: a field of the runs or of their context, or `rollouts_per_batch`."""
+    runs: tuple[str, ...] = ()
+    """The runs it is about."""
+    candidates: dict[str, str] = Field(default_factory=dict[str, str])
     """Accepted answers and what each would mean; empty where any number is accepted."""
+    answer: str | int | float | None = None
+    """To be filled in. A value in the entries of all its runs answers it too."""
 
 
 @dataclass
@@ -126,13 +139,17 @@ class Resolved:
     evidence: dict[str, str] = field(default_factory=dict[str, str])
     rollouts: Said | None = None
     """Rollouts of one batch, n B_p, if n is unknown."""
-    unknown: dict[str, Unknown] = field(default_factory=dict[str, Unknown])
+    unknown: dict[str, Question] = field(default_factory=dict[str, Question])
     """Field -> what has to be answered: n, B_p, `updates_per_batch`, `step_unit`."""
     disagreements: dict[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
 
     def take(self, name: str, value: Any, evidence: str) -> None:
         """Add a value with its evidence; a later one replaces it."""
         self.values[name], self.evidence[name] = value, evidence
+
+    def ask(self, name: str, asks: str, candidates: Mapping[str, str] | None = None) -> None:
+        """Add a question about a field."""
+        self.unknown[name] = Question(asks=asks, field=name, candidates=dict(candidates or {}))
 
     def reading(self, options: Options, log: RunLog) -> Reading:
         """How to read the log; 1 stands for an unknown n or B_p, and every column of a plain table is a metric."""
@@ -196,7 +213,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, all_ in apart.items():
         if name in SIZES:
             shown = {f"{one.value:g}" if isinstance(one.value, float) else str(one.value): one.evidence for one in all_}
-            found.unknown[name] = Unknown(f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
+            found.ask(name, f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
         else:
             found.disagreements[name] = all_
     rollouts = None if config is None or "problems_per_batch" in found.values else config.rollouts
@@ -231,7 +248,7 @@ def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
                 f"These runs generated {config.batch.value} rollouts on each device ({config.batch.evidence}), but "
                 f"the number of devices is not stated. What was B_p, problems per batch over all devices?"
             )
-        found.unknown[column] = Unknown(asks)
+        found.ask(column, asks)
 
 
 def _ask_for_steps(found: Resolved, log: RunLog) -> None:
@@ -243,7 +260,7 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
         found.evidence["step_unit"] = f"column {log.step_name!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:
         calls = f" {CALLS}" if form is not None else ""
-        found.unknown["step_unit"] = Unknown(f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)
+        found.ask("step_unit", f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)
     elif form.step == "optimizer_updates" and not {"updates_per_batch", *SIZES[2:]} & (
         found.values.keys() | found.unknown.keys()
     ):
@@ -253,9 +270,10 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
             name = "updates_per_batch" if whole else STEPS_PER_BATCH
             found.take(name, int(updates) if whole else updates, "updates that log a reward")
             return
-        found.unknown["updates_per_batch"] = Unknown(
+        found.ask(
+            "updates_per_batch",
             "How many optimiser updates were made with one batch of rollouts? 1, unless the trainer reuses them "
-            "(num_iterations, steps_per_generation over gradient_accumulation_steps)."
+            "(num_iterations, steps_per_generation over gradient_accumulation_steps).",
         )
 
 
@@ -266,13 +284,16 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     metrics = {tag: rename[tag] for tag in log.tags if tag in rename}
     metrics |= {tag: tag for tag in log.tags if tag == asked and tag not in known}
     trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
-    own = None if trained else _training_tag(log, known)
+    # The tag that is named as a training reward; of a table also `reward` alone.
+    bare = [tag for tag in log.tags if is_table(log) and tag.lower() == "reward"]
+    named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
+    own = None if trained else min(named, key=len, default=None)
     if own is not None and own not in metrics:
         metrics[own] = asked if asked and own.lower() == "reward" else f"{TRAIN_REWARD} on {TRAIN_SET}"
     metrics |= {tag: tag for tag in log.tags if tag not in BY_NAME and re.match("(avg|best|worst)@", tag)}
     found.values["metrics"] = metrics
-    named = {*metrics.values(), *(meaning.metric for meaning in known.values())}
-    if asked in named or any(re.match("(avg|best|worst)@", name) for name in named):
+    measured = {*metrics.values(), *(meaning.metric for meaning in known.values())}
+    if asked in measured or any(re.match("(avg|best|worst)@", name) for name in measured):
         # How many samples are behind a mean decides only what it is called: a note says that it is unknown.
         return
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
@@ -292,24 +313,15 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
         metrics |= {tag: tag for tag in likely}
         return
     open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
-    candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
+    series = {tag: log.series(tag) for tag in (likely or open_)[:12]}
+    candidates = {
+        tag: f"{len(one.step_T)} values, {one.value_T[0]:.4g} to {one.value_T[-1]:.4g}" for tag, one in series.items()
+    }
     if trained or own:
         candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
-    found.unknown["metrics"] = Unknown("Which of these is the validation reward (avg@k)?", candidates)
+    found.ask("metrics", "Which of these is the validation reward (avg@k)?", candidates)
     if "eval_samples" not in found.values and not table:
-        found.unknown["eval_samples"] = Unknown("How many samples per problem are behind the evaluation?")
-
-
-def _training_tag(log: RunLog, known: Mapping[str, Any]) -> str | None:
-    """The tag that is named as a training reward; of a table also `reward` alone."""
-    bare = [tag for tag in log.tags if is_table(log) and tag.lower() == "reward"]
-    named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
-    return min(named, key=len, default=None)
-
-
-def _described(log: RunLog, tag: str) -> str:
-    series = log.series(tag)
-    return f"{len(series.step_T)} values, {series.value_T[0]:.4g} to {series.value_T[-1]:.4g}"
+        found.ask("eval_samples", "How many samples per problem are behind the evaluation?")
 
 
 UNITS = {
@@ -369,13 +381,3 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         f"{propose}.",
         options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
     ).in_shell(f"Add --set {asked[0]}=... if it is the same for all runs, or {propose}.")
-
-
-def _refuse_undecided(one: RunLog, other: RunLog) -> None:
-    formats = ", ".join(sorted({one.format, other.format}))
-    raise RecordError(
-        f"{one.source} and {other.source} mixes formats: {formats}; they hold too few values to tell whether they are "
-        "one run, which would count twice",
-        'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute doctor '
-        "PATH --output map.yaml` list all of them.",
-    ).in_shell("Name the files of one kind, or let `isocompute doctor PATH --output map.yaml` list all of them.")

@@ -83,13 +83,17 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
 
     unit = _unit(log, reading)
     known = _meanings(log, reading)
-    scale = _steps_per_batch(reading, unit)
+    # Logged steps in one rollout batch.
+    scale = reading.batch if unit == "rollouts" else 1.0
+    if unit == "optimizer_updates":
+        scale = float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
     updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
     filtered = read_filter(log, updates, reading, scale)
     counter = _counter(log, reading, filtered, scale)
     extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, _paths(log, updates, reading, counter, scale))
-    measured = _measured(log, known)
+    logged = {one.measure: (log.series(tag), one.factor) for tag, one in known.items()}
+    measured = {of: replace(one, value_T=one.value_T * factor) for of, (one, factor) in logged.items()}
     if Measure(STEP_SECONDS, TRAIN_SET) not in measured and (clocked := _clocked(measured)) is not None:
         measured[Measure(STEP_SECONDS, TRAIN_SET)] = clocked
     if scale != 1.0:
@@ -124,12 +128,6 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
     return build(_with_configuration(frame, log, reading), Options())[0], tuple(notes)
-
-
-def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
-    """Every quantity as it was logged, in our units."""
-    logged = {one.measure: (log.series(tag), one.factor) for tag, one in known.items()}
-    return {of: replace(one, value_T=one.value_T * factor) for of, (one, factor) in logged.items()}
 
 
 def _clocked(measured: Mapping[Measure, ScalarSeries]) -> ScalarSeries | None:
@@ -215,13 +213,6 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
             "Write step_unit into the mapping that `isocompute doctor PATH --output map.yaml` makes (step_unit=).",
         )
     return unit
-
-
-def _steps_per_batch(reading: Reading, unit: StepUnit) -> float:
-    """Logged steps in one rollout batch."""
-    if unit == "optimizer_updates":
-        return float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
-    return reading.batch if unit == "rollouts" else 1.0
 
 
 def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:

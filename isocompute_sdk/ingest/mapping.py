@@ -17,7 +17,7 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_runs import N_AND_BP, Resolved, ask_for_evaluation, is_table, resolve
+from isocompute_sdk.ingest.log_runs import N_AND_BP, Question, Resolved, ask_for_evaluation, is_table, resolve
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
@@ -37,21 +37,6 @@ _HEADER = """\
 #   isocompute doctor --map {name} --output runs.parquet
 # n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
 """
-
-
-class Question(Spec):
-    """Something that could mean two things, or that nothing says."""
-
-    asks: str
-    """The question, in words."""
-    field: str
-    """What the answer fills: a field of the runs or of their context, or `rollouts_per_batch`."""
-    runs: tuple[str, ...]
-    """The runs it is about."""
-    candidates: dict[str, str] = Field(default_factory=dict[str, str])
-    """Accepted answers and what each would mean; empty where any number is accepted."""
-    answer: str | int | float | None = None
-    """To be filled in. A value in the entries of all its runs answers it too."""
 
 
 class MappedRun(Spec):
@@ -157,13 +142,12 @@ class RunMap(Spec):
 
     def open_questions(self) -> tuple[Question, ...]:
         """Questions that neither an answer nor the entries of their runs settle."""
-        return tuple(question for question in self.questions.values() if self._is_open(question))
-
-    def _is_open(self, question: Question) -> bool:
-        if question.answer is not None:
-            return False
-        runs = [self.runs[name] for name in question.runs if name in self.runs and not self.runs[name].skip]
-        return any(not _has(run, question.field) for run in runs)
+        found: list[Question] = []
+        for question in self.questions.values():
+            runs = [self.runs[name] for name in question.runs if name in self.runs and not self.runs[name].skip]
+            if question.answer is None and any(not _has(run, question.field) for run in runs):
+                found.append(question)
+        return tuple(found)
 
     def readings(self, source: str = "mapping") -> dict[str, Options]:
         """How to read the log of every run that is not skipped.
@@ -264,9 +248,8 @@ def draft(found: Collection) -> RunMap:
         elif known.unknown or not is_table(run.log):
             ask_for_evaluation(known, run.log, options)
         entries[name] = _entry(known, same.copies.get(name))
-        for field, one in known.unknown.items():
-            question = Question(asks=one.asks, field=field, runs=(), candidates=dict(one.candidates))
-            asked.setdefault((field, one.asks, *one.candidates), (question, []))[1].append(name)
+        for field, question in known.unknown.items():
+            asked.setdefault((field, question.asks, *question.candidates), (question, []))[1].append(name)
     questions = {
         f"question-{i}": _of_runs(question.replace(runs=tuple(names)), entries)
         for i, (question, names) in enumerate(asked.values(), start=1)

@@ -36,7 +36,7 @@ from isocompute_sdk.ingest.paths import (
     refuse_unknown_names,
     tables_among,
 )
-from isocompute_sdk.ingest.tables import NothingMeasured, RawTable, columns_of, read_table
+from isocompute_sdk.ingest.tables import NothingMeasured, RawTable, columns_of, is_sealed, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
@@ -234,7 +234,9 @@ class Collection:
             with readable():
                 yield
         except IsoComputeError as error:
-            self.errors[str(place)] = error
+            self.errors.setdefault(str(place), error)
+            if self.left_out is not None:
+                self.left_out[str(place)] = " ".join(str(error).removeprefix(f"{place}: ").split())
 
     def not_looked_at(self) -> str:
         """The files, counted by their endings."""
@@ -245,11 +247,12 @@ class Collection:
         """Read the logs in a listing, and load its tables."""
         self.files += listing.files
         for folder in listing.locked:
-            # Their runs would be missing silently.
-            self.errors[str(folder)] = RecordError(
-                f"{folder} cannot be read: Permission denied",
-                "Have its permissions changed, or name the folders that are to be read one by one.",
-            )
+            with self.losing(folder):
+                # Its runs would be missing silently.
+                raise RecordError(
+                    f"{folder} cannot be read: Permission denied",
+                    "Have its permissions changed, or name the folders that are to be read one by one.",
+                )
         journals = self.format == "auto" and holds_journals(listing)
         sources = self._logs_in(listing, journals)
         for source in sources:
@@ -310,21 +313,12 @@ class Collection:
         files = [] if sources else find_files(listing, self.format)
         if self.format != "auto":
             return files
-        closed = closed_tables(listing)
-        if sources:
-            inside = {source.folder for source in sources if source.launched is not None}
-            free = [file for file in listing.files if inside.isdisjoint(file.parents)]
-            others = [file for file in tables_among(free) if file not in closed]
-            if others:
-                self.notes.append(_not_read(listing, "its logs", "other files", others))
-        if closed:
-            message = (
-                f"{listing.path}: {len(closed)} files, such as {closed[0]}, were not read, because they are packed, "
-                "archives or spreadsheets. Unpack them, or save them as CSV."
-            )
-            self.notes.append(
-                Note("files-not-read", "warning", message, {"files": [str(file) for file in closed[:20]]})
-            )
+        inside = {source.folder for source in sources if source.launched is not None}
+        free = (file for file in listing.files if inside.isdisjoint(file.parents))
+        left = tables_among(free) if sources else closed_tables(listing)
+        if left:
+            what = "other files" if sources else "files that are packed, archives or spreadsheets"
+            self.notes.append(_not_read(listing, "its logs" if sources else "its tables", what, left))
         return files
 
     def _every_table(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
@@ -380,6 +374,8 @@ class Collection:
     def _as_rows(self, table: _Loaded, name: str, apart: str) -> None:
         prefix = f"{apart}/" if apart else ""
         options = replace(self.options, ignore=table.ignore, rename=table.rename, run_prefix=prefix)
+        # Settings beside a table may say what it lacks.
+        options = replace(options, without_sizes=options.without_sizes and not self.ask)
         try:
             frame, notes = self._rows(table, replace(options, run_name=apart or table.path.stem))
         except RecordError as error:
@@ -483,8 +479,6 @@ class Collection:
             unread = [note for note in notes if note.code == "files-not-read"]
             self.left_out |= {file: note.message for note in unread for file in note.data["files"]}
         for place, error in self.errors.items():
-            if self.left_out is not None:
-                self.left_out[place] = " ".join(str(error).removeprefix(f"{place}: ").split())
             if isinstance(error, NothingMeasured):
                 yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
             elif self.ask:
@@ -496,7 +490,8 @@ def _not_read(listing: Listing, through: str, what: str, files: Sequence[Path]) 
         f"{listing.path} is read through {through}; {len(files)} {what}, such as {files[0]}, were not looked at. "
         "Name them to read them."
     )
-    return Note("files-not-read", "info", message, {"files": [str(file) for file in files[:20]]})
+    severity = "warning" if any(map(is_sealed, files)) else "info"
+    return Note("files-not-read", severity, message, {"files": [str(file) for file in files[:20]]})
 
 
 def _load(path: Path, format: str) -> _Loaded:

@@ -13,7 +13,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
+from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
 from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
@@ -397,7 +397,7 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
     if changed := [one.name for one in options if one.changes]:
         text = (
             f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
-            "rewards hold if the trouble does not return. Forecast again after ten evaluations."
+            f"rewards hold if the trouble does not return. Forecast again after {FEW} evaluations."
         )
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None:

@@ -233,6 +233,8 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
                 ha="center",
                 color=colour,
                 fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
+                zorder=5,
                 arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0},
             )
 
@@ -365,14 +367,14 @@ def figure_of(drawn: Axes | Figure) -> Figure:
 
 
 def as_svg(drawn: Axes | Figure) -> str:
-    """A figure as an SVG element that stands in an HTML page, with its text as text."""
+    """A figure as an SVG element on the background of an HTML page, with its text as text."""
     from io import StringIO
 
     from matplotlib import rc_context
 
     figure, written = figure_of(drawn), StringIO()
     with rc_context({**SAVING, "svg.fonttype": "none"}):
-        figure.savefig(written, format="svg", dpi=DPI, metadata=METADATA[".svg"])
+        figure.savefig(written, format="svg", dpi=DPI, metadata=METADATA[".svg"], transparent=True)
     text = written.getvalue()
     return text[text.index("<svg") :]
 

@@ -311,7 +311,8 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
             return replace(found, problem=f"No run has measured anything yet. {told}")
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study)
         return replace(so_far, folders=folders, problem=so_far.problem and f"{told} {so_far.problem}")
-    fits = Fits.load(folder / campaigns.FITS)
+    refitted = asked.budget is not None and (folder / campaigns.REFIT).exists()
+    fits = Fits.load(folder / (campaigns.REFIT if refitted else campaigns.FITS))
     found = replace(found, fits=fits)
     if not (folder / campaigns.PLAN).exists():
         return replace(found, problem="The campaign has no plan yet.", remedy=f"isocompute status {quote(str(folder))}")
@@ -319,5 +320,6 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     planner = Planner.for_study(fits, study, plan.throughput)
     options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
     if asked.budget is not None:
-        plan = planner.allocate(asked.budget, **options)
+        # What came out was trained for another budget.
+        found, plan = replace(found, comparison=None), planner.allocate(asked.budget, **options)
     return replace(found, plan=plan, planner=planner, options=options)

@@ -141,6 +141,8 @@ class Answer:
     """The same with its reason and its rule."""
     facts: tuple[Fact, ...]
     """What it costs, gains and may lose."""
+    rule: str = ""
+    """By which rule a plan is approved; empty where nothing is to be approved."""
     more: tuple[Block, ...] = ()
 
 

@@ -146,8 +146,10 @@ _PROCESSES = ("nproc_per_node", "num_gpus")
 
 def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
     """What a script says, and the configuration files that it names and that are not here."""
-    if not script.is_file() or script.suffix not in (*_SHELL, ".py"):
-        return read_config(script) if script.is_file() else None, []
+    if not script.is_file():
+        return None, []
+    if script.suffix not in (*_SHELL, ".py"):
+        return read_config(script), []
     try:
         text, _ = read_text(script, largest=LARGEST_CONFIG)
     except RecordError as error:

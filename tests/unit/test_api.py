@@ -59,11 +59,6 @@ def drawn(fits: Fits) -> bytes:
     return fits.surface.parameters_DP.tobytes()
 
 
-@METHODS
-def test_the_same_input_gives_the_same_fits(runs: RunSet, method: Any) -> None:
-    assert iso.fit(runs, draws=20, method=method) == iso.fit(runs, draws=20, method=method)
-
-
 def test_the_same_input_gives_the_same_bits(runs: RunSet) -> None:
     reference = iso.fit(runs, draws=20)
     seeded = iso.fit(runs, draws=20, rng=0)
@@ -165,14 +160,6 @@ def test_the_run_and_the_compute_of_an_outlier_are_named(make_runs: Make) -> Non
     runs = make_runs(lambda n, bp, c: 1.2 if (n, c) == (64, COMPUTE[3]) else 0.5, LEVELS, COMPUTE)
     with pytest.raises(FitError, match=r"'n64-bp32-seed0', C = 57,\d\d\d.*avg@4 = 1.2 "):
         iso.fit(runs)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_rewards_on_the_bounds_are_inside(make_runs: Make, value: float) -> None:
-    runs = make_runs(lambda n, bp, c: value if c > 1e6 else 0.5, LEVELS, COMPUTE)
-    for fits in (iso.fit(runs, draws=10), iso.fit(runs, points="all", draws=10, method="paper")):
-        for part in fits.predict(np.geomspace(1, 1e12, 60), 64):
-            assert np.all((part >= 0) & (part <= 1) | np.isnan(part))
 
 
 @pytest.mark.parametrize(
@@ -346,11 +333,6 @@ def test_numpy_scalars_are_as_good_as_python_numbers(runs: RunSet, tmp_path: Pat
     binned = iso.fit(runs, draws=2, bin_width=np.float64(0.01), method="paper")
     assert binned == iso.fit(runs, draws=2, bin_width=0.01, method="paper")
     assert Fits.load(fits.save(tmp_path / "fits.json")) == fits
-
-
-def test_an_empty_table_is_refused() -> None:
-    with pytest.raises(RecordError):
-        RunSet.from_columns({"n": [], "bp": [], "C": [], "avg@4": []})
 
 
 def test_fractional_steps_from_digitised_compute_are_fitted(make_runs: Make) -> None:

@@ -192,8 +192,9 @@ class Passport:
             notes.append(Note("backtest-missed", "warning", text, numbers))
         if self.least_rise_seen < LITTLE_RISE:
             text = (
-                f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior mostly "
-                f"decides how far rewards go, and at which n. Longer runs at two levels of n would show it."
+                f"The runs end early: none has shown more than {self.rise_seen[1]:.0%} of the rise that the fit "
+                "expects of it. How far rewards go, and at which n, is mostly guessed from other sweeps. Longer runs "
+                "at two levels of n would show it."
             )
             notes.append(Note("plateau-unidentified", "warning", text, {"rise_seen": list(self.rise_seen)}))
         return notes

@@ -78,8 +78,8 @@ class EventFile:
         if self.arguments.get("resume_from_checkpoint"):
             return True
         # `train(resume_from_checkpoint=...)` leaves no trace in the arguments.
-        interval = self.arguments.get("logging_steps", 1)
-        first = max(1.0, float(interval)) if isinstance(interval, int | float) else 1.0
+        interval = self.arguments.get("logging_steps")
+        first = max(1, interval if isinstance(interval, int | float) else 1)
         return self.first_step is not None and self.first_step > first
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files as resources
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from isocompute_sdk import files
 from isocompute_sdk.notes import by_severity
 from isocompute_sdk.phrases import printable
 from isocompute_sdk.reporting.page import Page
 
+_WHOLE = re.compile(r"--[a-z][a-z-]+|\b(?:n|B_p|M|C) = [\d,.]*\d|\b80 %|\d[\d,.]* x\b")
 _ASSETS = resources("isocompute_sdk.reporting.drawing") / "assets"
 
 
@@ -35,12 +37,18 @@ def _template() -> Template:
     filters: dict[str, Any] = environment.filters
     filters["sort_notes"] = by_severity
     filters["picture"] = _picture
+    filters["whole"] = _whole
     return environment.get_template("page.html.j2")
 
 
 def _picture(svg: str) -> Markup:
     """A figure as markup: Matplotlib has escaped the text in it."""
     return Markup(printable(svg, keep="\n\t\xa0"))
+
+
+def _whole(text: str) -> Markup:
+    """Text in which no option and no `n = 8` is broken over two lines."""
+    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(printable(text, keep="\n\t")))))
 
 
 def _as_text(value: object) -> object:

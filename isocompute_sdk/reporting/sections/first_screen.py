@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import multiple, short, small
+from isocompute_sdk.phrases import listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, best_sizes, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
@@ -14,10 +15,17 @@ from isocompute_sdk.tolerances import Tolerances
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
-    "The rule: do not approve if another run is worth making first, if rewards do not rise, if the best run so far is "
+    "Rule: do not approve if another run is worth making first, if rewards do not rise, if the best run so far is "
     "as good, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
     "with a check. Otherwise approve."
 )
+RULES = {
+    "mode": "no n above those that were run ({} mode)",
+    "problems_per_batch": "B_p = {:,}",
+    "update_steps": "M = {:,}",
+    "rollouts_per_batch": "{:,} rollouts per batch",
+}
+"""Options that restrict a plan, in words."""
 INTERVALS = (
     "All intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A "
     "single run varies more."
@@ -60,6 +68,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(Missing(f"{text}{plan.problems_per_batch} fixed and leave the other options at their defaults."))
     facts = _cost(plan)
     if outcome is not None:
+        again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
+        more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
         side = "inside" if outcome.inside else "outside"
         came_out = Fact(
             f"Measured {outcome.metric}",
@@ -72,8 +82,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             label="Trained",
             sentence=f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f}, {side} the 80 % "
             f"interval of one run ({outcome.low:.3f} to {outcome.high:.3f}).",
-            decision=f"Nothing to approve. For another budget: {material.again('--budget C')}",
-            facts=(came_out, *(one for one in facts if one.value != UNKNOWN), *_expected(plan)),
+            decision="Nothing to approve.",
+            facts=(came_out, *_better(plan, outcome), *(one for one in facts if one.value != UNKNOWN)),
             more=tuple(more),
         )
     today, failed = _against_today(material, plan)
@@ -88,8 +98,21 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         sentence=f"Run {say.configuration(plan)}.",
         decision="" if approval is None else _decision(plan, approval),
         facts=(*facts, *_expected(plan), *_gained(plan, plan.gain, named=bool(today)), *today, *_lost(plan)),
+        rule="" if approval is None else RULE,
         more=tuple(more),
     )
+
+
+def _better(plan: Plan, outcome: Comparison) -> list[Fact]:
+    """What the trained plan measured above the best run before it."""
+    if plan.gain is None:
+        return []
+    gained = say.difference(outcome.measured, plan.gain.reward)
+    return [Fact("Gain over the best run before it", gained, f"n = {plan.gain.group_size}, {_fitted(plan.gain)}")]
+
+
+def _fitted(gain: Gain) -> str:
+    return f"{short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
 
 
 def _going_on(material: Material) -> list[Block]:
@@ -112,21 +135,22 @@ def _label(approval: Approval) -> str:
 
 
 def _decision(plan: Plan, approval: Approval) -> str:
-    """What is asked of whoever decides, why, and by which rule."""
+    """What is asked of whoever decides, and why."""
     text = f"{say.sentence(approval.reason)} "
     if approval.step is not None:
         share = approval.step / plan.update_steps
-        text += f"At step {approval.step:,} ({share:.0%} of the plan)"
+        text += f"At step {approval.step:,} ({share:.0%} of the plan), "
         if approval.expected is not None and approval.lowest is not None:
-            text += f" expect {plan.metric} {approval.expected:.3f}"
-            text += f"; below {approval.lowest:.3f}, which one run in ten misses"
-        text += ", stop and plan again with that run. "
+            text += f"we expect {plan.metric} {approval.expected:.3f}. If it is below {approval.lowest:.3f}, stop, add "
+            text += "this run to the others and plan again: only one run in ten falls that low by chance. "
+        else:
+            text += "add this run to the others and plan again. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: they are predicted to add only {small(plan.stopping.gain)}. "
-    return text + RULE
+    return text.strip()
 
 
 def _cost(plan: Plan) -> list[Fact]:
@@ -134,10 +158,8 @@ def _cost(plan: Plan) -> list[Fact]:
     unit, spent = plan.budget.unit, plan.breakdown.get("evaluation", {})
     evaluations = "evaluations included"
     if not plan.evaluation_counted:
-        added = next(
-            (say.amount(spent[name], name) for name in ("rollouts", "gpu_hours") if name in spent), "their cost"
-        )
-        evaluations = f"plus evaluations: {added}"
+        added = next((say.amount(spent[name], name) for name in (unit, "gpu_hours", "rollouts") if name in spent), "")
+        evaluations = f"evaluations come on top: {added}"
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
@@ -161,7 +183,7 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
         return []
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
-    run = f"that run: {size}, {short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
+    run = f"that run: {size}, {_fitted(gain)}"
     facts = [
         Fact(
             "Gain over the best run so far",
@@ -201,15 +223,12 @@ def _lost(plan: Plan) -> list[Fact]:
     wrong = say.chance(1.0 - plan.odds.near_best)
     equal = Tolerances(plan.span).equal
     detail = f"expected, against the best n; more than {equal:g} with probability {wrong}"
-    facts = [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
-    if sizes := best_sizes(plan):
-        facts.append(Fact("About the best n", sizes, "with 80 % probability"))
-    return facts
+    return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
-    texts: list[str] = []
+    texts = _rules(material, plan)
     settings = [text for text in (assumed_values(plan),) if text]
     if "learning_rate" in plan.assumed:
         settings.insert(0, f"learning rate {learning_rate(plan)}")
@@ -219,9 +238,13 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
     if known is not None and known.collapsed_runs:
-        named = ", ".join(known.collapsed_runs[:3]) + (", ..." if len(known.collapsed_runs) > 3 else "")
+        named = listed(known.collapsed_runs, 3)
         runs = say.plural(len(known.collapsed_runs), "run")
-        texts.append(f"{runs} collapsed ({named}) and counts only up to that point.")
+        texts.append(f"{runs} collapsed ({named}): what came after is left out of the fit.")
+    fallen = [run for note in plan.notes if note.code == "decayed-run" for run in note.data["runs"]]
+    if fallen:
+        runs = say.plural(len(fallen), "run")
+        texts.append(f"{runs} fell after a peak ({listed(fallen, 3)}): the fit keeps the peak.")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
@@ -230,6 +253,30 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
+
+
+def _rules(material: Material, plan: Plan) -> list[str]:
+    """What restricts the plan, and what it would be without that."""
+    asked = {
+        name: value for name, value in material.options.items() if name in RULES and value not in (None, "expected")
+    }
+    if not asked or material.planner is None or not material.same_options:
+        return []
+    named = ", ".join(RULES[name].format(value) for name, value in asked.items())
+    rest = {name: value for name, value in material.options.items() if name not in asked}
+    try:
+        free = material.planner.allocate(plan.budget, slots=0, **rest)
+    except IsoComputeError:
+        return [f"You asked for {named}."]
+    same = (free.group_size, free.problems_per_batch, free.update_steps)
+    if same == (plan.group_size, plan.problems_per_batch, plan.update_steps):
+        return [f"You asked for {named}; the plan would be the same without that."]
+    without = f"without that the plan would be n = {free.group_size}, B_p = {free.problems_per_batch}, "
+    without += f"M = {free.update_steps:,}"
+    if free.predicted_reward is not None and plan.predicted_reward is not None:
+        difference = say.difference(free.predicted_reward, plan.predicted_reward)
+        without += f", expected {plan.metric} {free.predicted_reward:.3f} ({difference})"
+    return [f"You asked for {named}; {without}."]
 
 
 def _of_audit(material: Material) -> Answer:
