@@ -556,7 +556,7 @@ class _Answer:
             advice = (
                 f"{', '.join(dict.fromkeys(sick))}; isocompute forecast LOGS --remaining 2M shows what can be changed"
             )
-            return Card("change-something", f"{', '.join(dict.fromkeys(sick))}; {advice}", keep)
+            return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
