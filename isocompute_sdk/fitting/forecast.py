@@ -194,9 +194,6 @@ class Flattening:
 
     rollouts: Positive | None
     """Median over the draws; None if it lies beyond the reach of the forecast."""
-    low: Positive
-    high: Positive | None
-    """None: beyond the reach."""
     worth: Positive
     now: Share
     """Probability that the run is flat already."""
@@ -279,7 +276,10 @@ class Forecast(Saved):
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}"]
+        basis = "alone: no other n, no later rise or fall; --fits FILE adds its sweep, as plans do"
+        if self.borrowed:
+            basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
+        lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
         if not self.rises:
             return "\n".join(lines)
         lines.append(f"  keep: {_kept(self.card.keep)}")
@@ -292,12 +292,6 @@ class Forecast(Saved):
         lines += [f"  {self._flat_words()}", f"  has begun to fall: probability {self.falling:.2f}"]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
-
-    def _basis(self) -> str:
-        """What the numbers rest on."""
-        if not self.borrowed:
-            return "fitted alone: no other n, no later rise or fall; --fits FILE adds its sweep, as plans do"
-        return f"fitted with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
 
     def _flat_words(self) -> str:
         flat, words = self.flat, f"next doubling adds under {self.flat.worth:g}: probability {self.flat.now:.2f}"
@@ -493,15 +487,9 @@ class _Answer:
         flat_DE = ahead_DE[:, PER_DOUBLING:] - ahead_DE[:, :-PER_DOUBLING] < self.worth
         first_D = np.where(flat_DE.any(axis=1), np.argmax(flat_DE, axis=1), flat_DE.shape[1])
         reach = flat_DE.shape[1] - 1
-        low, middle, high = (float(np.quantile(first_D, q, method="inverted_cdf")) for q in (0.1, 0.5, 0.9))
-
-        def compute(place: float) -> float | None:
-            return None if place > reach else float(self.last * np.exp(even[int(place)]))
-
+        middle = int(np.quantile(first_D, 0.5, method="inverted_cdf"))
         return Flattening(
-            rollouts=compute(middle),
-            low=compute(min(low, reach)) or self.last,
-            high=compute(high),
+            rollouts=None if middle > reach else float(self.last * np.exp(even[middle])),
             worth=self.worth,
             now=float(np.mean(first_D == 0)),
             reach=float(self.last * np.exp(even[reach])),
@@ -560,26 +548,25 @@ class _Answer:
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
         if not found.rises:
-            text = no_rise_note(found.metric, 1).message
-            return Card("stop-here", text, keep)
+            return Card("stop-here", no_rise_note(found.metric, 1).message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
-            named = ", ".join(dict.fromkeys(sick))
-            advice = f"{named}; isocompute forecast LOGS --remaining 2M shows what can be changed"
+            advice = (
+                f"{', '.join(dict.fromkeys(sick))}; isocompute forecast LOGS --remaining 2M shows what can be changed"
+            )
             return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
             return Card("stop-here", f"the reward falls{began}; {chance}", keep)
-        gain = float(gain_D.mean())
         expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
         if found.flat.now >= LEVEL:
             words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
             return Card("stop-here", f"{words}; {missed}", keep)
-        if gain < self.worth:
+        if float(gain_D.mean()) < self.worth:
             return Card("stop-here", missed, keep)
         return Card("go-on", expected, keep)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from isocompute_sdk.cli.shared.typed import Typed
+    from isocompute_sdk.fitting.allocation import AllocationLaw
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
     from isocompute_sdk.planning import NextRun, Plan
@@ -40,7 +41,9 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
         console.print(line)
     for name, law in fits.laws.items():
         if verbose or name not in STEP_LAWS:
-            console.print(f"{name}: {law.describe()}", soft_wrap=False)
+            console.print(f"{name}: {_in_words(fits, law)}", soft_wrap=False)
+            if verbose:
+                console.print(f"  {law.describe()}", soft_wrap=False)
     for name, reason in fits.unsupported.items():
         if verbose or name not in STEP_LAWS:
             console.print(f"no law {name}: {reason}")
@@ -60,6 +63,19 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
         console.print(table)
     if with_notes:
         print_notes(note for note in fits.notes if verbose or not _about_steps(note))
+
+
+def _in_words(fits: Fits, law: AllocationLaw) -> str:
+    """What a law says at a tenth, one and ten times the largest run; a law in steps at 100 and 1,000 steps."""
+    largest = fits.largest_compute
+    if law.x == "update_steps" or largest is None:
+        places = [(f"{m:,} steps", float(m)) for m in (100, 1000)] if law.x == "update_steps" else []
+    else:
+        unit = law.x.removeprefix("log10_")
+        places = [(f"{short(largest * factor)} {unit}", largest * factor) for factor in (0.1, 1.0, 10.0)]
+    said = [f"about {float(law.predict(value)):.0f} at {where}" for where, value in places]
+    status = "" if law.status.value == "converged" else f" ({law.status.value.replace('_', ' ')})"
+    return f"best {', '.join([*said, f'never above {law.saturation:.0f}'])}{status}"
 
 
 def print_plan(

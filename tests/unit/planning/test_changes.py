@@ -53,10 +53,10 @@ def test_another_group_size_gets_the_steps_rate_and_prediction_that_follow(
 def test_a_short_run_is_evaluated_as_often_as_asked(plans: Plans, name: str) -> None:
     plan = plans[name]
     short = {"group_size": 8, "update_steps": 99}
-    new = change_plan(plan, {**short, "evaluation.every_steps": "9"})
+    new = change_plan(plan, {**short, "evaluation.every_steps": "5"})
     assert new.evaluation is not None
-    assert new.evaluation.every_steps == 9
-    assert note(new)["changed"]["evaluation.every_steps"][1] == 9
+    assert new.evaluation.every_steps == 5
+    assert note(new)["changed"]["evaluation.every_steps"][1] == 5
     kept = change_plan(plan, short)
     assert kept.evaluation is not None
     assert kept.evaluation.every_steps > 9

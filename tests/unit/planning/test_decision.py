@@ -11,6 +11,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, Hardware, Plan, PlanError, Planner, RunSet
+from isocompute_sdk.planning.plan import best_sizes
 from isocompute_sdk.reporting.material import Asked, gather
 from tests.unit.sweeps import Make, later_and_higher, noisy, simulated
 
@@ -43,6 +44,11 @@ def check_consistent(plan: Plan) -> None:
     assert (plan.odds is None) == (plan.fits.flat_runs is not None)
     if plan.odds is not None:
         assert first.regret_now == pytest.approx(plan.odds.expected_loss)
+        equal = [one.group_size for one in plan.alternatives if one.kind == "near-tie"]
+        assert best_sizes(plan) == ", ".join(map(str, sorted([plan.group_size, *equal])))
+        # Decided only where a reader of the odds says so.
+        assert plan.verdict.kind != "clear" or (plan.odds.probability_best >= 0.8 and not equal)
+        assert plan.verdict.kind != "tie" or equal
     assert (plan.verdict.kind == "measure-first") == bool(first.runs)
     assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
 
@@ -56,6 +62,16 @@ def test_every_command_shows_one_decision(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10, 200))
 def test_every_command_shows_one_decision_on_many_sweeps(seed: int) -> None:
     check_sweep(seed)
+
+
+@pytest.mark.parametrize("budget", ["300k", "2 gpu_hours"])
+def test_a_configuration_that_a_person_names_has_the_odds_of_the_plan(budget: str) -> None:
+    speed = iso.Throughput(step_overhead_seconds=5, rollouts_per_second=60, gpus=1)
+    planner = Planner(iso.fit(simulated(0)), throughput=speed)
+    plan = planner.allocate(budget, spend="all")
+    named = {"n": plan.group_size, "bp": plan.problems_per_batch, "m": plan.update_steps}
+    reference = planner.compare("n=8,bp=32", budget, reference=",".join(f"{k}={v}" for k, v in named.items())).plan
+    assert reference.odds == plan.odds
 
 
 def test_more_budget_never_predicts_less(make_runs: Make) -> None:
