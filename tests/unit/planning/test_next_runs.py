@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.trials import Choices, Outlook, prospects, runs_of
+from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, prospects, runs_of
 from tests.unit.sweeps import Make, later_and_higher, noisy
 
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
@@ -187,7 +187,7 @@ def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner)
 def test_a_run_shows_only_what_lies_between_its_begin_and_its_end(planner: Planner) -> None:
     surface = planner.fits.surface
     assert surface is not None
-    one = Choices.of(surface, [(8, 32)], lambda budget, batch: int(budget // batch), 1, BUDGET)
+    one = Choices.of(surface, [(8, 32)], np.full((1, len(FRACTIONS)), 100), 1, BUDGET)
     assert one is not None
     for run in runs_of(planner.fits):
         batch, end = run.group_size * run.problems_per_batch, 3 * run.update_steps
