@@ -137,5 +137,5 @@ def test_noise_scales_with_the_rewards(noise: float) -> None:
     values = np.linspace(0.2, 0.8, 60) + noise * np.random.default_rng(4).standard_normal(60)
     for series in (values, np.zeros(9), values[:2]):
         alone, correlation = pooled_noise([series])
-        assert pooled_noise([50 * series], 50.0) == pytest.approx((50 * alone, correlation))
-        assert rough_noise([50 * series], 50.0) == pytest.approx(50 * rough_noise([series]))
+        assert pooled_noise([64 * series], 64.0) == pytest.approx((64 * alone, correlation))
+        assert rough_noise([64 * series], 64.0) == pytest.approx(64 * rough_noise([series]))
