@@ -118,6 +118,14 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
 
 
+def test_a_configuration_above_the_log_is_found_from_wherever_is_read(tmp_path: Path) -> None:
+    write_verl(tmp_path / "exp" / "logs" / "log.jsonl", range(61))
+    write_hydra(tmp_path / "exp", 8, 32)
+    for asked in (tmp_path, tmp_path / "exp"):
+        (info,) = RunSet.read(asked).runs()
+        assert (info.group_size, info.problems_per_batch) == (8, 32)
+
+
 # One run that two loggers wrote counts once.
 VERL: Tags = {
     "training/global_step": float,
