@@ -164,7 +164,7 @@ def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
     import polars as pl
 
     from isocompute_sdk.records.asked import runs_without_sizes
-    from isocompute_sdk.records.rewards import headline
+    from isocompute_sdk.records.reward_metrics import headline
 
     unsized = runs_without_sizes(runs)
     rows: list[dict[str, Any]] = []
