@@ -306,4 +306,4 @@ def _of_audit(material: Material) -> Answer:
         Fact("Undecided", str(sum(run.standing == "undecided" for run in runs)), "runs"),
     )
     more = () if largest is None else (Paragraph(say.sentence(largest.sentence)),)
-    return Answer("neutral", "Audit", f"{sentence}.", decision, facts, more)
+    return Answer("neutral", "Audit", f"{sentence}.", decision, facts, more=more)
