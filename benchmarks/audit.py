@@ -18,7 +18,7 @@ import isocompute_sdk as iso
 from isocompute_sdk.auditing.audit_runs import Field
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.tolerances import EQUAL
-from isocompute_simulator import draw_scenario
+from isocompute_simulator.scenario import draw_scenario
 
 
 def main() -> None:

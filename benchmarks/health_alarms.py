@@ -1,7 +1,7 @@
 """How often the health detectors are wrong, and how often and how soon they see what is wrong.
 
 Healthy and sick runs of the simulator: designs, truths and noise as in its scenarios, over all families that do not
-overfit, and vitals as in `isocompute_simulator.vitals`. `--logs` counts alarms on recorded runs as well.
+overfit, and vitals as in vitals.py. `--logs` counts alarms on recorded runs as well.
 `--bands` fits pilot sweeps and holds new healthy runs, three times as long, against the band of their plan.
 
     python benchmarks/health_alarms.py --runs 600 --bands 60 --logs isocompute-quickstart/runs
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from vitals import FAULTS, healthy_vitals
 
 import isocompute_sdk as iso
 from isocompute_sdk.health import rewards
@@ -27,7 +28,6 @@ from isocompute_simulator.families import FAMILIES, PlannedRun, SweepDesign, dra
 from isocompute_simulator.observation import Noise, draw_noise, measured_curve
 from isocompute_simulator.scenario import draw_scenario
 from isocompute_simulator.truth import Array, Truth
-from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 SEED = 7
 MAX_UPDATES = 600

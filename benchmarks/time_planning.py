@@ -20,12 +20,13 @@ import argparse
 from dataclasses import dataclass, replace
 
 import numpy as np
+from timed_logs import timed_logs
 
 import isocompute_sdk as iso
 from isocompute_sdk.planning.pricing import evaluations
 from isocompute_sdk.specs import Evaluation
 from isocompute_simulator.families import FAMILIES
-from isocompute_simulator.observation import Clock, timed_logs
+from isocompute_simulator.observation import Clock
 from isocompute_simulator.scenario import Scenario, draw_scenario
 
 GPUS = (8, 16, 32)

@@ -29,7 +29,6 @@ from isocompute_sdk.records.comparable import (
     confounded,
     one_rule,
     refuse_mixed_contexts,
-    rule_note,
     settings_of,
     varied_sets,
 )
@@ -185,7 +184,6 @@ class _Question:
             *chosen,
             *found.notes,
             *confounded(series, self.pool),
-            *([rule_note(rule)] if rule else []),
             *_on_logs(runs, series),
             *_health(runs, series, metric, self.eval_set, found.notes),
         ]

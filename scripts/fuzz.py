@@ -156,7 +156,7 @@ def kinds(folder: Path) -> dict[str, tuple[Path, str, Callable[[Path], Any], boo
         "veRL file log": (LOGS / "verl/math", "qwen.jsonl", sized, False),
         "veRL console": (LOGS / "verl", "console.txt", read, False),
         "tinker": (LOGS / "tinker", "metrics.jsonl", read, False),
-        "SkyRL console": (LOGS / "skyrl", "console.txt", read, False),
+        "SkyRL console": (LOGS / "skyrl/console.txt", "", sized, False),
     }
     for events in sorted(LOGS.rglob("events.out*"))[:2]:
         found[f"events of {events.relative_to(LOGS).parts[0]}"] = (events.parent, events.name, sized, False)

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocompute_sdk.campaigns.carrying_out import carry_out
-from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
-from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import run_folder
+from isocompute_simulator import train
+from isocompute_simulator.backend import REQUEST, RUN_FILE
 from tests.processes import HANG_SECONDS
 
 PARTS: list[tuple[str, ...]] = [(), ("command",), ("process",), ("process", "command")]
@@ -86,8 +86,12 @@ def journals(folder: Path) -> dict[str, bytes]:
 
 
 def undisturbed(study: Study, folder: Path) -> dict[str, bytes]:
-    """Records of the runs by the simulator itself."""
-    carry_out(study.expand(), registry.load("simulator"), LocalExecutor(2), folder)
+    """Records of the runs by the simulator itself, in this process."""
+    for run in study.expand():
+        place = folder / run_folder(run)
+        place.mkdir(parents=True)
+        (place / RUN_FILE).write_text(REQUEST.to_text(run))
+        assert train.main([str(place)]) == train.DONE
     return journals(folder)
 
 

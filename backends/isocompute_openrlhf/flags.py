@@ -355,7 +355,7 @@ def _checkpoints(case: OpenRLHFCase) -> Iterator[Note]:
         "order of problems, but other random numbers."
     )
     data = {"every_steps": interval, "newest": options.keep_checkpoints, "most": copies}
-    yield Note("checkpoints", "info", message, data)
+    yield Note("before-start", "info", message, data)
 
 
 def _token_means(case: OpenRLHFCase) -> Iterator[Note]:
@@ -373,10 +373,10 @@ def _gaps(case: OpenRLHFCase) -> Iterator[Note]:
     every, steps = case.evaluation.every_steps, case.run.update_steps
     if every > steps:
         message = (
-            f"evaluation every {every} steps, but the run has only {steps}: it is never evaluated. Set "
+            f"evaluation every {every} steps, but the run has only {steps}: OpenRLHF never evaluates it. Set "
             f"evaluation.every_steps to about {max(1, steps // 10)}."
         )
-        yield Note("never-evaluated", "warning", message)
+        yield Note("framework-differs", "warning", message)
 
 
 def _paths(case: OpenRLHFCase) -> Iterator[Note]:
@@ -430,7 +430,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "problems instead, which uses up problems and changes the number of update steps. Set them to false: a group "
         "of equal rewards has no policy gradient anyway."
     ),
-    checks.std_epsilon_unused,
     checks.std_epsilon(
         "OpenRLHF",
         1e-9,
@@ -445,7 +444,6 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         "framework-differs",
         "info",
     ),
-    checks.kl_off,
     checks.kl_without_gradient,
     Rule[OpenRLHFCase](
         "recipe.kl_in",
@@ -467,7 +465,7 @@ CHECKS: tuple[Check[OpenRLHFCase], ...] = (
         lambda _: True,
         "prompts longer than {recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) are cut at the beginning, "
         "with only a warning in the log. Remove such problems first.",
-        "long-prompts",
+        "framework-differs",
         "info",
     ),
     _paths,

@@ -19,11 +19,21 @@ from typing import Any
 from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps, joined
-from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
+from isocompute_sdk.ingest.attempts import attempt_of_steps, joined
+from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.log_format import (
+    NUMBER,
+    Attempt,
+    Console,
+    LogFormat,
+    Printed,
+    RunFolder,
+    RunLog,
+    Tag,
+    validation,
+)
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
-from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 from isocompute_sdk.run_folders.store import LOG_FILE
@@ -92,7 +102,7 @@ def read_run(folder: Path) -> RunLog:
             one = joined(one, attempt_of_steps(folder, steps))
         attempts.append(replace(one, started=float(number), from_step=resumed.get(number)))
     said: dict[str, Any] = {**run.context(), "n_problems": n_problems}
-    return RunLog(run.run_id, folder, "console", tuple(attempts), (), said, known_format=form, gpus=gpus)
+    return RunLog(run.run_id, folder, "console", tuple(attempts), (), said, framework=form, gpus=gpus)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

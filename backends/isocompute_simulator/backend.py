@@ -70,7 +70,8 @@ class Configuration:
 
     def context(self) -> dict[str, Any]:
         """Context of the run's records; the model is named as a simulation."""
-        return {**self.run.context(), "model": f"simulation/{self.options.task}-{self.options.task_seed}"}
+        named, task = self.run.model, f"simulation/{self.options.task}-{self.options.task_seed}"
+        return {**self.run.context(), "model": named if named.partition("/")[0] == "simulation" else task}
 
 
 def load_configuration(folder: str | Path) -> Configuration:

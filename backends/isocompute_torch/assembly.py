@@ -78,27 +78,32 @@ def assemble(
     def sized(sampler: Literal["torch", "vllm"]) -> Sizing:
         return size_run(run.model, config, run.recipe, options, memory, device=device, dtype=dtype, sampler=sampler)
 
-    try:
-        sizing = sized(chosen)
-    except InputError as error:
-        if chosen == "torch" or options.sampler == "vllm":
-            raise
-        chosen, note, sizing = "torch", fallback(error.message), sized("torch")
+    sizing = sized("vllm" if options.sampler == "vllm" else "torch")
     if device.type == "cpu" and sizing.keeps_freed_memory:
         keep_freed_memory()
     policy = load_policy(run.model, device, dtype, options.stop_texts())
-
     longest = run.recipe.max_prompt_tokens
     sets = {name: PromptSet.encode(policy.codec, one, max_tokens=longest, name=name) for name, one in problems.items()}
-    learner = _learner(configuration, policy, sizing.token_budget)
+    ppo, kl = run.recipe.algorithm == "ppo", run.recipe.kl_coef > 0
+    learner = Learner(
+        policy,
+        run.recipe,
+        run.group_size,
+        reference=load_reference(run.model, device, dtype, policy.codec) if kl else None,
+        value_model=load_value_model(run.model, device, dtype) if ppo else None,
+        merge=options.merge_duplicates,
+        checkpointing=checkpoints(options, device),
+    )
     sampler: Sampler | None = None
     if chosen == "vllm":
         try:
-            sampler = _engine(configuration, policy, sets.values(), sizing.vllm_share)
+            beside = sized("vllm")
+            sampler, sizing = _engine(configuration, policy, sets.values(), beside.vllm_share), beside
         except InputError as error:
             if options.sampler == "vllm":
                 raise
             note = fallback(error.message)
+    learner.token_budget = sizing.token_budget
     sampler = sampler or TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates)
     stack.callback(sampler.close)
     notes = [*sizing.notes, *([note] if note is not None else [])]
@@ -109,21 +114,6 @@ def assemble(
         )
         notes.append(Note("bfloat16-on-cpu", "info", message))
     return Parts(sets.pop("train"), sets, order, sampler, reward, learner, tuple(notes))
-
-
-def _learner(configuration: Configuration, policy: Policy, token_budget: int) -> Learner:
-    run, options, device, dtype = configuration.run, configuration.options, policy.device, policy.dtype
-    ppo = run.recipe.algorithm == "ppo"
-    return Learner(
-        policy,
-        run.recipe,
-        run.group_size,
-        reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
-        value_model=load_value_model(run.model, device, dtype) if ppo else None,
-        token_budget=token_budget,
-        merge=options.merge_duplicates,
-        checkpointing=checkpoints(options, device),
-    )
 
 
 def _engine(configuration: Configuration, policy: Policy, sets: Iterable[PromptSet], memory_share: float) -> Sampler:

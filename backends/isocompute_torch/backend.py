@@ -58,7 +58,7 @@ CHECKS: tuple[Check[TorchCase], ...] = (
         "recipe.zero_variance_filter_policy",
         lambda c: c.ppo and c.recipe.zero_variance_filter_policy,
         "zero_variance_filter_policy with ppo drops signal: advantages are not 0 in groups of equal rewards.",
-        "filter-drops-signal",
+        "recipe-conflict",
         "warning",
     ),
     checks.biased_weights,

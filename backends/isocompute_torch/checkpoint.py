@@ -40,11 +40,20 @@ def save(run_folder: Path, learner: Learner, counters: Counters) -> None:
     Raises:
         OSError: the disk is full; the older checkpoint is kept.
     """
+    state: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "counters": vars(counters),
+        "policy": learner.policy.model.state_dict(),
+        "optimiser": learner.optimiser.state(),
+    }
+    if learner.value_model is not None and learner.value_optimiser is not None:
+        state["value_model"] = learner.value_model.state_dict()
+        state["value_optimiser"] = learner.value_optimiser.state()
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True)
         with (folder / STATE).open("wb") as file:
-            torch.save(_state(learner, counters), file)
+            torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
 
@@ -139,16 +148,3 @@ def _usable(path: Path) -> Generator[Path]:
             f"the checkpoint {path} is unusable: {str(error).splitlines()[0] if str(error) else error!r}",
             f"Remove {path.parent} to start from the base model.",
         ) from error
-
-
-def _state(learner: Learner, counters: Counters) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "counters": vars(counters),
-        "policy": learner.policy.model.state_dict(),
-        "optimiser": learner.optimiser.state(),
-    }
-    if learner.value_model is not None and learner.value_optimiser is not None:
-        state["value_model"] = learner.value_model.state_dict()
-        state["value_optimiser"] = learner.value_optimiser.state()
-    return state

@@ -24,7 +24,7 @@ from isocompute_sdk.phrases import printable
 from isocompute_sdk.run_folders.run_journal import append_line
 from isocompute_sdk.specs import Evaluation
 from isocompute_sdk.training.payload.problem_files import json_lines
-from isocompute_sdk.training.payload.run_files import digest_of
+from isocompute_sdk.training.payload.run_files import digest_of, split_target
 from isocompute_torch.configuration import InputError, chosen_sampler, derive_seed
 from isocompute_torch.problems import read_problems
 
@@ -116,7 +116,7 @@ def _sample(
 def _request(asked: Asked) -> dict[str, Any]:
     """Everything that decides the passes, files by their content."""
     weights = sorted(Path(asked.model).glob("*.safetensors"))
-    reward = Path(asked.reward.rpartition(":")[0] or asked.reward)
+    reward = Path(split_target(asked.reward, Path())[0])
     inputs = [Path(asked.problems), *([reward] if reward.is_file() else []), *weights]
     digest = hashlib.sha256(" ".join(map(digest_of, inputs)).encode()).hexdigest()
     return {"asked": asdict(asked), "inputs": digest}

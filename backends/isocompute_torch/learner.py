@@ -37,7 +37,7 @@ from isocompute_torch.losses import (
     value_loss,
 )
 from isocompute_torch.policy import Policy, ValueModel
-from isocompute_torch.rows import Layout, Rows, merged, micro_batches, plain_layout, tree_layout, unmerged
+from isocompute_torch.rows import Layout, Rows, distinct, micro_batches, plain_layout, tree_layout
 from isocompute_torch.sampler import Samples
 
 
@@ -283,7 +283,7 @@ class Learner:
             torch.cuda.empty_cache()
 
     def _gradient(self, samples: Samples, reward_R: Tensor) -> dict[str, float]:
-        rows = merged(samples, reward_R) if self.merge else unmerged(samples)
+        rows = distinct(samples, reward_R, merge=self.merge)
         advantages, targets = self._targets(rows, reward_R)
         trained_U = self._trained(targets)
         stats: defaultdict[str, float] = defaultdict(float, {"loss": 0.0, "policy_loss": 0.0})
@@ -379,9 +379,28 @@ class Learner:
         return kl_UT, value_UT
 
     def _loss(self, rows: Rows, chosen_U: Tensor, targets: _Targets) -> tuple[Tensor, dict[str, float]]:
-        """Loss of some rows, as their share of the loss of the whole batch, and its stats."""
-        recipe = self.recipe
-        seen = self._seen(rows, chosen_U, targets)
+        """Loss of some rows, as their share of the loss of the whole batch, and its stats.
+
+        The rows are scored under the policy, the reference and the value model, as far as they are needed.
+        """
+        recipe, layout = self.recipe, self._layout(rows, chosen_U)
+        width = layout.mask_UT.shape[1]
+
+        def cut(tensor: Tensor) -> Tensor:
+            return tensor[chosen_U] if tensor.ndim == 1 else tensor[chosen_U, :width]
+
+        has_entropy, has_kl = recipe.entropy_coef > 0, recipe.kl_coef > 0 and recipe.kl_in == "loss"
+        logprob_UT, entropy_UT = score(self.policy, layout, temperature=recipe.temperature, entropy=has_entropy)
+        seen = Seen(
+            logprob_RT=logprob_UT,
+            sampled_logprob_RT=cut(rows.sampled_logprob_UT),
+            advantage=cut(targets.advantage),
+            mask_RT=layout.mask_UT,
+            reference_logprob_RT=self._reference_logprob(layout) if has_kl else None,
+            entropy_RT=entropy_UT if has_entropy else None,
+            value_RT=None if targets.return_UT is None else self._values(layout),
+            return_RT=None if targets.return_UT is None else cut(targets.return_UT),
+        )
         policy_mean = targets.policy.rows(chosen_U)
         tis_cap = recipe.tis_cap if recipe.importance_sampling == "tis" else None
         policy = policy_loss(seen, policy_mean, tis_cap=tis_cap)
@@ -399,28 +418,6 @@ class Learner:
             stats |= value.stats
             total = total + value.value
         return total, {**stats, "loss": total.item()}
-
-    def _seen(self, rows: Rows, chosen_U: Tensor, targets: _Targets) -> Seen:
-        """Score the chosen rows under the policy, the reference and the value model, as far as they are needed."""
-        layout = self._layout(rows, chosen_U)
-        width = layout.mask_UT.shape[1]
-
-        def cut(tensor: Tensor) -> Tensor:
-            return tensor[chosen_U] if tensor.ndim == 1 else tensor[chosen_U, :width]
-
-        recipe = self.recipe
-        has_entropy, has_kl = recipe.entropy_coef > 0, recipe.kl_coef > 0 and recipe.kl_in == "loss"
-        logprob_UT, entropy_UT = score(self.policy, layout, temperature=recipe.temperature, entropy=has_entropy)
-        return Seen(
-            logprob_RT=logprob_UT,
-            sampled_logprob_RT=cut(rows.sampled_logprob_UT),
-            advantage=cut(targets.advantage),
-            mask_RT=layout.mask_UT,
-            reference_logprob_RT=self._reference_logprob(layout) if has_kl else None,
-            entropy_RT=entropy_UT if has_entropy else None,
-            value_RT=None if targets.return_UT is None else self._values(layout),
-            return_RT=None if targets.return_UT is None else cut(targets.return_UT),
-        )
 
     def _trained(self, targets: _Targets) -> Tensor:
         """Rows with a gradient; that of the others, such as groups of equal rewards, is exactly 0."""

@@ -21,7 +21,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe
 from isocompute_torch.configuration import InputError, TorchOptions
 from isocompute_torch.learner import KEPT_LOGITS
-from isocompute_torch.policy import architecture_of
+from isocompute_torch.policy import architecture_of, cache_bytes
 
 GIB = 2**30
 MOST = 0.95
@@ -178,9 +178,7 @@ def estimate(config: Any, recipe: Recipe, dtype: torch.dtype, *, checkpointing: 
     layer += bits * KEPT_SCORES * heads * tokens if architecture.caps_attention else 0
     kept = bits * width * (layers + 2) if checkpointing else layer * layers
     tensors = LOGITS_IN_TRAINING + (3 if recipe.entropy_coef > 0 else int(reference))
-    shared = int(getattr(text, "num_key_value_heads", None) or heads)
-    size = int(getattr(text, "head_dim", None) or width // heads)
-    row = 2 * layers * shared * size * bits * tokens + LOGITS_IN_SAMPLING * FLOAT32 * vocabulary
+    row = cache_bytes(text, dtype) * tokens + LOGITS_IN_SAMPLING * FLOAT32 * vocabulary
     trained = 2 if ppo else 1
     return Needed(
         parameters=count,

@@ -137,6 +137,11 @@ class Policy:
         """Number of logits per token."""
         return int(self._call.get_output_embeddings().weight.shape[0])
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values of one token in all layers."""
+        return cache_bytes(self._call.config.get_text_config(), self.dtype)
+
     def hidden_states(
         self,
         input_ids_SL: Tensor,
@@ -221,6 +226,14 @@ class ValueModel(nn.Module):
         arguments = _given(attention_mask=attention_mask, position_ids=position_ids_SL)
         output = cast("Any", self.backbone)(input_ids=input_ids_SL, use_cache=False, **arguments)
         return at_least_float32(self.head(output.last_hidden_state).squeeze(-1))
+
+
+def cache_bytes(text: Any, dtype: torch.dtype) -> int:
+    """Bytes of keys and values of one token in all layers, from the text part of a model's configuration."""
+    heads = int(text.num_attention_heads)
+    key_heads = int(getattr(text, "num_key_value_heads", None) or heads)
+    head_size = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
+    return 2 * int(text.num_hidden_layers) * key_heads * head_size * (torch.finfo(dtype).bits // 8)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -26,16 +25,6 @@ Reply = tuple[float, str, bool]
 
 class CallTimeout(BaseException):
     """One call took too long. Not an Exception, so that handlers in the function do not catch it."""
-
-
-def load_target(target: str, calls: Any) -> Callable[..., Any]:
-    """The function named by `file.py` or `file.py:function`."""
-    source, separator, name = target.rpartition(":")
-    if not separator or Path(target).is_file():
-        source, name = target, ""
-    if not Path(source).is_file():
-        raise calls.RewardFileError(f"no reward file {source!r} in {str(Path.cwd())!r}")
-    return calls.load_function(Path(source).resolve(), name or None)
 
 
 def scored(function: Callable[..., Any], call: tuple[str, str, Any], seconds: float, calls: Any) -> Reply:
@@ -62,7 +51,7 @@ def serve(requests: Connection, replies: Connection, payload: str) -> None:
         del sys.modules[name]
     target, seconds = requests.recv()
     try:
-        function = load_target(target, calls)
+        function = calls.function_named(target)
     except calls.RewardFileError as error:
         replies.send(str(error))
         return

@@ -87,39 +87,27 @@ class Layout:
         return self.to_rows(value_J if self.pick_K is None else value_J[self.pick_K])
 
 
-def unmerged(samples: Samples) -> Rows:
-    """One row per rollout."""
-    every_R = torch.arange(len(samples.prompt_index_R), device=samples.prompt_index_R.device)
-    return Rows(
-        samples.prompt_index_R,
-        samples.response_RT,
-        samples.mask_RT,
-        samples.logprob_RT,
-        samples.entropy_RT,
-        every_R,
-        every_R,
-        samples.prompt_ids,
-    )
-
-
-def merged(samples: Samples, reward_R: Tensor) -> Rows:
-    """Rollouts with the same prompt, response and reward as one row.
+def distinct(samples: Samples, reward_R: Tensor, *, merge: bool) -> Rows:
+    """Rollouts with the same prompt, response and reward as one row; one row per rollout without `merge`.
 
     Args:
         samples: the rollout batch.
         reward_R: rewards, float64; NaN equals NaN here.
+        merge: whether equal rollouts share a row.
     """
-    # Rewards are compared by their bits, so that NaN equals NaN; whole rows are compared as bytes.
-    token_RT = torch.where(samples.mask_RT > 0, samples.response_RT + 1, 0)
-    bits_R = reward_R.to(torch.float64).view(torch.int64)
-    key_RC = torch.cat((bits_R.unsqueeze(-1), samples.prompt_index_R.unsqueeze(-1), token_RT), dim=1).cpu().numpy()
-    bytes_R = np.ascontiguousarray(key_RC).view(np.dtype((np.void, key_RC.itemsize * key_RC.shape[1]))).ravel()
-    _, first, row = np.unique(bytes_R, return_index=True, return_inverse=True)
-    # Rows in the order of their first rollouts keep the order of the prompts.
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    first_U = torch.from_numpy(first[order]).to(reward_R.device)
+    first_U = row_R = torch.arange(len(reward_R), device=reward_R.device)
+    if merge:
+        # Rewards are compared by their bits, so that NaN equals NaN; whole rows are compared as bytes.
+        token_RT = torch.where(samples.mask_RT > 0, samples.response_RT + 1, 0)
+        bits_R = reward_R.to(torch.float64).view(torch.int64)
+        key_RC = torch.cat((bits_R.unsqueeze(-1), samples.prompt_index_R.unsqueeze(-1), token_RT), dim=1).cpu().numpy()
+        bytes_R = np.ascontiguousarray(key_RC).view(np.dtype((np.void, key_RC.itemsize * key_RC.shape[1]))).ravel()
+        _, first, row = np.unique(bytes_R, return_index=True, return_inverse=True)
+        # Rows in the order of their first rollouts keep the order of the prompts.
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        first_U, row_R = (torch.from_numpy(one).to(reward_R.device) for one in (first[order], rank[row]))
     return Rows(
         samples.prompt_index_R[first_U],
         samples.response_RT[first_U],
@@ -127,7 +115,7 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
         samples.logprob_RT[first_U],
         samples.entropy_RT[first_U],
         first_U,
-        torch.from_numpy(rank[row]).to(reward_R.device),
+        row_R,
         samples.prompt_ids,
     )
 

@@ -8,9 +8,10 @@ the model reads every distinct prefix once, which changes results by rounding on
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -169,18 +170,6 @@ COMPACT_BELOW = 0.75
 """Share of live rows at which finished ones are removed from the cache; copying it costs as much as a token."""
 
 
-@dataclass
-class _Chunk:
-    """Rollouts that are decoded together."""
-
-    prompts: list[int]
-    """Indices of its distinct prompts."""
-    counts: list[int]
-    """Rollouts of each."""
-    rows: list[int]
-    """Index of each rollout in the batch."""
-
-
 class _Drawn:
     """Samples of R rollouts, at most T tokens each, filled token by token."""
 
@@ -233,9 +222,13 @@ class TorchSampler:
         generator = torch.Generator(device).manual_seed(seed)
         dtype = at_least_float32(torch.empty(0, dtype=self.policy.dtype)).dtype
         drawn = _Drawn(len(prompts) * n, max_tokens, self.policy.codec.pad_id, dtype, device)
-        for chunk in self._chunks(prompts, n, max_tokens):
-            decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, max_tokens, self.merge)
-            decoder.run(temperature, top_p, generator, drawn, torch.tensor(chunk.rows, device=device))
+        # Prompts of about the same length are decoded together, rollouts of one prompt side by side.
+        rows = [i * n + k for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])) for k in range(n)]
+        room = self._room(max(map(len, prompts)) + max_tokens)
+        for chunk in (rows[first : first + room] for first in range(0, len(rows), room)):
+            counts = Counter(row // n for row in chunk)
+            decoder = _Decoder(self.policy, [prompts[i] for i in counts], list(counts.values()), max_tokens, self.merge)
+            decoder.run(temperature, top_p, generator, drawn, torch.tensor(chunk, device=device))
         longest = int(drawn.length_R.max())
         check_finite(drawn.logprob_RT)
         mask_RT = torch.arange(longest, device=device) < drawn.length_R.unsqueeze(-1)
@@ -260,30 +253,13 @@ class TorchSampler:
     def close(self) -> None:
         """Does nothing: the sampler holds no memory between calls."""
 
-    def _chunks(self, prompts: Sequence[list[int]], n: int, max_tokens: int) -> Iterator[_Chunk]:
-        """Rollouts in the order of their prompts' lengths, as many per chunk as fit in memory."""
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        longest = max(len(prompt) for prompt in prompts) + max_tokens
-        room = min(
-            self.rows_at_once,
-            _cache_bytes(self.policy.device) // (longest * _cache_bytes_per_token(self.policy)),
-            LOGITS_AT_ONCE // self.policy.vocabulary,
-        )
-        room = max(1, room)
-        chunk, left = _Chunk([], [], []), room
-        for i in order:
-            first = 0
-            while first < n:
-                count = min(left, n - first)
-                chunk.prompts.append(i)
-                chunk.counts.append(count)
-                chunk.rows.extend(range(i * n + first, i * n + first + count))
-                first, left = first + count, left - count
-                if left == 0:
-                    yield chunk
-                    chunk, left = _Chunk([], [], []), room
-        if chunk.rows:
-            yield chunk
+    def _room(self, tokens: int) -> int:
+        """Most rollouts of this length, prompt included, whose cache and logits fit in memory."""
+        device, cache = self.policy.device, float(CACHE_BYTES_CPU)
+        if device.type == "cuda":
+            cache = CACHE_SHARE_CUDA * torch.cuda.get_device_properties(device).total_memory
+        rows = int(cache) // (tokens * self.policy.cache_bytes)
+        return max(1, min(self.rows_at_once, rows, LOGITS_AT_ONCE // self.policy.vocabulary))
 
 
 class _Decoder:
@@ -384,19 +360,3 @@ class _Decoder:
             mask_KL = torch.nn.functional.pad(self.mask_KL, (0, 1), value=1)
             chosen = slice(None) if parent_K is None else parent_K
             self.mask_KL, self.position_ids_KL = mask_KL[chosen], position_K1[chosen]
-
-
-def _cache_bytes(device: torch.device) -> int:
-    if device.type != "cuda":
-        return CACHE_BYTES_CPU
-    return int(CACHE_SHARE_CUDA * torch.cuda.get_device_properties(device).total_memory)
-
-
-def _cache_bytes_per_token(policy: Policy) -> int:
-    """Bytes of keys and values of one token in all layers, from the model's configuration."""
-    config = cast("Any", policy.model).config.get_text_config()
-    heads = int(config.num_attention_heads)
-    key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    size = torch.finfo(policy.dtype).bits // 8
-    return 2 * int(config.num_hidden_layers) * key_heads * head_size * size

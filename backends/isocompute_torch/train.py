@@ -24,7 +24,7 @@ from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, START, Sta
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.training.backend import raise_if_refused
 from isocompute_sdk.training.payload.run_files import InputError as HeldError
-from isocompute_sdk.training.payload.run_files import digest_of, hold
+from isocompute_sdk.training.payload.run_files import digest_of, hold, split_target
 from isocompute_torch.backend import TorchBackend
 from isocompute_torch.configuration import (
     CHECKPOINTS,
@@ -176,7 +176,7 @@ def _register(configuration: Configuration) -> int:
     files = {
         "train": data.train,
         "validation": data.validation,
-        "reward": data.reward.rpartition(":")[0] or data.reward,
+        "reward": split_target(data.reward, Path())[0],
     }
     mine = Start(
         attempt=len(earlier) + 1,

@@ -328,14 +328,12 @@ CHECKS: tuple[Check[TRLCase], ...] = (
         "updates_per_batch = {recipe.updates_per_batch}: TRL's max_steps and warm-up count optimiser steps, and this "
         "backend makes one per rollout batch. Set it to 1.",
     ),
-    checks.kl_off,
     Rule[TRLCase](
         "recipe.kl_in",
         lambda c: c.recipe.kl_coef > 0 and (c.recipe.kl_in != "loss" or c.recipe.kl_estimator != "k3"),
         "kl_in = {recipe.kl_in} with kl_estimator = {recipe.kl_estimator}: TRL has the estimator k3 as a term of the "
         "loss only. Set kl_in to loss and kl_estimator to k3, or use the backend openrlhf, verl or torch.",
     ),
-    checks.std_epsilon_unused,
     checks.std_epsilon("TRL", 1e-4),
     checks.unused_fields,
     Rule[TRLCase](

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import LogFormat, Tag, validation
+from isocompute_sdk.ingest.formats.configuration import STEPS_PER_BATCH, Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.log_format import LogFormat, RunLog, Tag, validation
 from isocompute_sdk.ingest.stores import trainer_state
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Configuration, Keys, Said, flat
+from isocompute_sdk.ingest.stores.saved_config import flat
 
 BATCH_KEYS = (
     "num_generations",
@@ -83,7 +83,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     found = _batches(keys)
     problems = None if found is None else found.problems(n)
     updates = None if found is None else max(1.0, found.updates)
-    whole = updates is None or updates == int(updates)
+    whole = updates is None or updates.is_integer()
     shown = ", ".join(f"{name} = {keys.flat[name]}" for name in BATCH_KEYS if name in keys.flat)
     return {
         "group_size": get("num_generations"),

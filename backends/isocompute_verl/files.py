@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
-from isocompute_sdk.ingest.formats.log_format import LogStore
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
 from isocompute_sdk.ingest.tables import first_object, read_objects
 
 _FIELDS = {"input", "output", "score", "step"}

@@ -284,7 +284,7 @@ FLAGS = (
 
 
 def _disk(case: VeRLCase) -> Iterator[Note]:
-    """`checkpoints`: what checkpoints take, if the model's name says its size."""
+    """`before-start`: what checkpoints take, if the model's name says its size."""
     one, kept = case.checkpoint_gigabytes, case.options.keep_checkpoints + 2
     if one is None:
         return
@@ -293,7 +293,7 @@ def _disk(case: VeRLCase) -> Iterator[Note]:
         f"(weights and two moments in 32 bits); the newest {case.options.keep_checkpoints}, the best one and the one "
         f"being written take {one * kept:.0f} GB. save_every_steps writes fewer."
     )
-    yield Note("checkpoints", "info", message, {"gigabytes": one * kept})
+    yield Note("before-start", "info", message, {"gigabytes": one * kept})
 
 
 def _paths(case: VeRLCase) -> Iterator[Note]:
@@ -332,14 +332,12 @@ CHECKS: tuple[Check[VeRLCase], ...] = (
         "normalize_advantage is off: veRL always divides PPO's advantages by their deviation over the batch. Set it to "
         "true, or use the backend torch.",
     ),
-    checks.std_epsilon_unused,
     checks.std_epsilon(
         "veRL",
         1e-6,
         with_ppo="adds 1e-8 to the variance of PPO's advantages over the batch instead; the difference is below a "
         "thousandth for deviations above 0.001.",
     ),
-    checks.kl_off,
     checks.kl_without_gradient,
     checks.low_temperature,
     checks.biased_weights,
@@ -351,7 +349,7 @@ CHECKS: tuple[Check[VeRLCase], ...] = (
         lambda _: True,
         "prompts longer than {recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) are left out, in training "
         "and in validation.",
-        "long-prompts",
+        "framework-differs",
         "info",
     ),
     _paths,

@@ -20,10 +20,22 @@ from typing import Any, cast
 import numpy as np
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, numeric, one_per_step
-from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, RunFolder, Tag, validation
+from isocompute_sdk.ingest.attempts import numeric
+from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.log_format import (
+    NUMBER,
+    Attempt,
+    Console,
+    LogFormat,
+    Printed,
+    RunFolder,
+    RunLog,
+    ScalarSeries,
+    Tag,
+    one_per_step,
+    validation,
+)
 from isocompute_sdk.ingest.formats.registry import load
-from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
 from isocompute_sdk.training.framework import REQUEST, request_document
 from isocompute_verl.files import FILE_LOG, looks_like_dump, read_attempts
@@ -39,7 +51,7 @@ def read_run(folder: Path) -> RunLog:
     attempts = tuple(one for path in logs if path.stat().st_size for one in read_attempts(path))
     notes = tuple(note for one in attempts for note in one.notes)
     gpus = max(run.hardware.gpu_counts)
-    return RunLog(run.run_id, folder, "verl", attempts, notes, dict(run.context()), known_format=form, gpus=gpus)
+    return RunLog(run.run_id, folder, "verl", attempts, notes, dict(run.context()), framework=form, gpus=gpus)
 
 
 def starts(run: Path) -> list[int]:

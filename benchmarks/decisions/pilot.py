@@ -43,8 +43,7 @@ from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.posterior import fit_surface
 from isocompute_sdk.fitting.surface.surface import Surface, surface_curves
 from isocompute_sdk.records import RunSet
-from isocompute_simulator import FAMILIES
-from isocompute_simulator.families import PROCESSES, draw_design, draw_process, draw_truth
+from isocompute_simulator.families import FAMILIES, PROCESSES, draw_design, draw_process, draw_truth
 from isocompute_simulator.observation import Noise, draw_noise
 from isocompute_simulator.scenario import logged_run
 from isocompute_simulator.truth import Task

@@ -40,7 +40,7 @@ from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.posterior import fit_surface
 from isocompute_sdk.fitting.surface.prior import Prior
 from isocompute_sdk.fitting.surface.surface import LEARNED, UNIT_SHAPES, Surface
-from isocompute_simulator import draw_scenario
+from isocompute_simulator.scenario import draw_scenario
 
 DRAWS = 200
 OTHERS: dict[str, Any] = {"cuts": (1 / 3, 0.5), "seeds": 3, "min_evaluations": 1}

@@ -29,8 +29,8 @@ import numpy as np
 
 import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import METHODS, Backtest, Method, Pilot, Row, best_smoothed, judge
-from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
-from isocompute_simulator.scenario import METRIC
+from isocompute_simulator.families import FAMILIES
+from isocompute_simulator.scenario import METRIC, REAL_FAMILIES, Scenario, draw_scenario
 
 SEED = 30_001
 """Sweeps for work; a fresh seed for numbers that are reported."""

@@ -47,7 +47,6 @@ CARRIED = (
     "group-size-confounded",
     "one-seed-per-cell",
     "no-rise-seen",
-    "rise-not-seen",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
@@ -183,7 +182,7 @@ def _audit_group(
         sentence=_sentence(fits, plan),
         spent=spent,
         equal_reward=estimate_of_cost(equal_RD.sum(axis=0), level) if several else None,
-        notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group))]),
+        notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group, fits.doubts))]),
         fits=fits,
     )
 
@@ -248,7 +247,9 @@ def best_level(rollouts_T: Array, value_T: Array) -> float:
     return float(np.max(means[averaged >= np.median(averaged)]))
 
 
-def _carried(note: Note, group: Group) -> bool:
+def _carried(note: Note, group: Group, doubts: Sequence[str]) -> bool:
+    if note.code == "plateau-unidentified":
+        return note.code in doubts
     # A field on which the stated values agree is covered by the note context-taken-for-granted.
     return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)
 

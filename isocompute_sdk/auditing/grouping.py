@@ -17,7 +17,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
-from isocompute_sdk.records.comparable import learning_rate_rule, rule_note
+from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.rewards import TRAIN_SET, choose, headline, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunInfo
 
@@ -152,9 +152,6 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
                 {"fields": guessed, "runs": silent},
             )
         )
-    rule = learning_rate_rule(cell)
-    if rule and "learning_rate" in pooled:
-        notes.append(rule_note(rule))
     ordered = sorted(cell, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     measured = [bases[run.run_id] for run in cell if run.run_id in bases]
     base = float(np.mean(measured)) if measured else None
@@ -202,10 +199,10 @@ def choose_measure(
     if eval_set is None and others:
         notes.append(
             Note(
-                "eval-set-chosen",
+                "metric-chosen",
                 "info",
                 f"{name} was measured on {where} and on {', '.join(others)}; this audit uses {where}.",
-                {"eval_set": where, "others": others},
+                {"metric": name, "eval_set": where, "others": others},
             )
         )
     if where == TRAIN_SET:

@@ -33,6 +33,7 @@ from isocompute_sdk.training.backend import (
     requires_of,
     run_folder,
 )
+from isocompute_sdk.training.payload.run_files import split_target
 
 IMPORT_SECONDS = 60
 """Time limit of the interpreter that looks for packages; a cold network file system is slow."""
@@ -193,9 +194,7 @@ def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: 
 def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:
     inputs = dict.fromkeys(required.files, "problems (JSON lines)")
     if required.reward is not None:
-        path, separator, function = required.reward.rpartition(":")
-        named = bool(separator) and function.isidentifier() and not (root / required.reward).is_file()
-        inputs[path if named else required.reward] = "a Python file with the reward function"
+        inputs[split_target(required.reward, root)[0]] = "a Python file with the reward function"
     for name, what in inputs.items():
         try:
             files.check_input(root / name, what=what, error=BackendError)

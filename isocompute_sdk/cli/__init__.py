@@ -24,7 +24,7 @@ PATHS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, err
 """Errors of the system that a person can mend at the path that they name."""
 
 
-PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST")
+PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST", "NUMBER")
 """Ends of options whose number a person has to fill in."""
 
 
@@ -94,7 +94,9 @@ def _run() -> None:
 def _trace(error: Exception) -> None:
     """Where an error arose, if that was asked for."""
     if DEBUG in sys.argv:
-        traceback.print_exception(error)
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        traceback.print_tb(error.__traceback__)
 
 
 def _flush() -> None:

@@ -172,6 +172,7 @@ def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> s
 
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
+    from isocompute_sdk.ingest import readable_runs
     from isocompute_sdk.ingest.paths import Listing
     from isocompute_sdk.records.asked import runs_without_sizes
 
@@ -191,9 +192,12 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         raise SpecError(
             f"--output {output} is one of the files to read; accepted: another file", "Choose another name."
         )
-    # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
-    lenient = {} if reading.map is not None else {"without_sizes": True}
-    runs = _kept(reading.read(paths, reading.metric, **lenient), where)
+    if reading.map is not None:
+        runs = reading.read(None, reading.metric)
+    else:
+        # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
+        runs = readable_runs(paths, metric=reading.metric, **reading.arguments())
+    runs = _kept(runs, where)
     _write(runs, output)
     if json:
         infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]

@@ -70,7 +70,6 @@ def next_runs(
         isocompute next study.yaml --output next.yaml
     """
     from isocompute_sdk.planning import NextRuns
-    from isocompute_sdk.records.rewards import no_rise_note
     from isocompute_sdk.specs import load_study
 
     if planning.compare is not None:
@@ -93,8 +92,6 @@ def next_runs(
     if json:
         emit_json(found.to_dict())
         return
-    if fits is not None and fits.flat_runs is not None:
-        say(no_rise_note(fits.metric, fits.flat_runs).message)
     say(found.summary())
     if planning.mode != "expected":
         say(f"--mode {planning.mode} is for the plan (isocompute allocate): runs are valued by expected reward")

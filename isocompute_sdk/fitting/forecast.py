@@ -30,6 +30,7 @@ from isocompute_sdk.fitting.surface.surface import (
     with_departure,
 )
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.rewards import no_rise, no_rise_note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 if TYPE_CHECKING:
@@ -255,6 +256,8 @@ class Forecast(Saved):
     measured: Vector
     """Their rewards."""
     curve: ForecastCurve
+    rises: bool = True
+    """False where the reward does not rise beyond noise: then the numbers ahead are those of the prior."""
     notes: tuple[Note, ...] = ()
 
     def at(self, factor: float) -> RewardAhead:
@@ -277,6 +280,8 @@ class Forecast(Saved):
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
         lines = [title, f"  {self._basis()}", f"  {self.card.action}: {self.card.reason}"]
+        if not self.rises:
+            return "\n".join(lines)
         lines.append(f"  keep: {_kept(self.card.keep)}")
         for one in self.ahead:
             lines.append(
@@ -291,18 +296,15 @@ class Forecast(Saved):
     def _basis(self) -> str:
         """What the numbers rest on."""
         if not self.borrowed:
-            return "rests on this run alone: no other n, no later rise or fall; --fits FILE adds its sweep"
-        return f"rests on this run and {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
+            return "fitted alone: no other n, no later rise or fall; --fits FILE adds its sweep, as plans do"
+        return f"fitted with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
 
     def _flat_words(self) -> str:
-        flat, reach = self.flat, f"{self.flat.reach:,.0f}"
-        adds = f"a doubling adds under {flat.worth:g}"
-        if flat.now >= LEVEL:
-            return f"flat: {adds} from here on (probability {flat.now:.2f})"
-        if flat.rollouts is None:
-            return f"flat: {adds} only beyond {reach} rollouts"
-        high = f"beyond {reach}" if flat.high is None else f"{flat.high:,.0f}"
-        return f"flat: {adds} from {flat.rollouts:,.0f} rollouts on ({flat.low:,.0f} to {high})"
+        flat, words = self.flat, f"next doubling adds under {self.flat.worth:g}: probability {self.flat.now:.2f}"
+        if flat.now >= 0.5:
+            return words
+        when = f"beyond {flat.reach:,.0f}" if flat.rollouts is None else f"at {flat.rollouts:,.0f}"
+        return f"{words}; even odds {when} rollouts"
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
@@ -445,6 +447,7 @@ class _Answer:
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
+            rises=not no_rise([series.value_T]),
             notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
@@ -556,6 +559,9 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
+        if not found.rises:
+            text = no_rise_note(found.metric, 1).message
+            return Card("stop-here", text, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
@@ -568,7 +574,7 @@ class _Answer:
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
             return Card("stop-here", f"the reward falls{began}; {chance}", keep)
         gain = float(gain_D.mean())
-        expected = f"{last.factor:g}x the compute is expected to gain {gain:+.3f} on the best so far"
+        expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
         if found.flat.now >= LEVEL:
             words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
@@ -591,7 +597,9 @@ def _kept(keep: Checkpoint) -> str:
 def _caveats(furthest: float, evaluations: int) -> list[Note]:
     """Where forecasts were not checked."""
     notes: list[Note] = []
-    doubts = [f"{evaluations} evaluations: the forecast is mostly its prior, evaluate more often"] * (evaluations < FEW)
+    doubts = list[str]()
+    if evaluations < FEW:
+        doubts.append(f"{evaluations} evaluations after step 0: the forecast is mostly its prior, evaluate more often")
     if furthest > BELIEVED:
         doubts.append(f"{furthest:.3g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
     if doubts:

@@ -70,9 +70,8 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
             "Choose one of these batches, or leave --rollouts-per-batch out (rollouts_per_batch=).",
         )
 
-    def without(reason: str, *notes: Note) -> Fits:
-        unsupported = {**fits.unsupported, **dict.fromkeys(names, reason)}
-        return replace(fits, unsupported=unsupported, notes=(*fits.notes, *notes))
+    def without(reason: str) -> Fits:
+        return replace(fits, unsupported={**fits.unsupported, **dict.fromkeys(names, reason)})
 
     if fits.compute != "log10_rollouts":
         return without("laws in steps need compute in rollouts, and these fits count tokens")
@@ -87,8 +86,7 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     if len(np.unique(steps)) < 2:
         return without(f"at B = {batch} the best curve has no evaluations near any budget")
     if not monotone(steps, np.log2(best.group_size[seen])):
-        reason = f"at B = {batch} the best n is not monotone in M"
-        return without(reason, _not_monotone(batch))
+        return without(f"at B = {batch} the best n rises and falls with M, as on the paper's Hard set")
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
     laws = {name: AllocationLaw.fit(steps, sizes, "update_steps") for name, sizes in zip(names, values, strict=True)}
     return replace(fits, laws={**fits.laws, **laws}, rollouts_per_batch=batch)
@@ -111,16 +109,6 @@ def _explained(octaves: Array, *, increasing: bool) -> float:
     return 1 - float(np.sum((octaves - fitted) ** 2)) / total
 
 
-def _not_monotone(batch: int) -> Note:
-    return Note(
-        "not-monotone",
-        "warning",
-        f"At fixed B = {batch} the best n rises and falls with the number of steps, so no law in M is fitted. "
-        "The paper reports the same for its Hard set.",
-        {"law": "group_size_vs_steps", "rollouts_per_batch": batch},
-    )
-
-
 POINTS_PER_DECADE = 24
 SURFACE_LAW_POINTS = 6
 ROUNDS = 8
@@ -137,8 +125,8 @@ def with_law(fits: Fits) -> Fits:
         return replace(fits, unsupported={"group_size": "all evaluations are at one compute"})
     compute_T = log_grid(low, high, POINTS_PER_DECADE)
     if not monotone(compute_T, np.log2(frontier(fits.select(), compute_T).group_size)):
-        reason = "the best n rises and falls with compute, which no sigmoid describes"
-        return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, _rises_and_falls()))
+        reason = "the best n rises and falls with compute, which no sigmoid describes; plans use the surface itself"
+        return replace(fits, unsupported={"group_size": reason})
     return replace(fits, laws={"group_size": _through(fits, log_grid(low, FAR * high, SURFACE_LAW_POINTS))})
 
 
@@ -161,25 +149,19 @@ def _through(fits: Fits, compute_T: Array) -> AllocationLaw:
     return law
 
 
-def _rises_and_falls() -> Note:
-    return Note(
-        "not-monotone",
-        "warning",
-        "The best n rises and falls with compute, so no law is fitted. Plans use the surface itself.",
-        {"law": "group_size"},
-    )
-
-
 def about_curves(fits: Fits) -> Iterator[Note]:
     """Notes on unknown B_p, plateaus that no data show, and too few levels."""
     if any(bp is None for _, bp in fits.curves):
         yield Note(
-            "problems-per-batch-unknown",
+            "sizes-unknown",
             "info",
-            "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe.",
+            "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe. Add the "
+            "column, or --set problems_per_batch=... says it.",
+            {"columns": ["problems_per_batch"]},
         )
     unseen = [c for c in fits.curves.values() if not c.plateau_identified]
-    if unseen:
+    # A passport says so of all curves together.
+    if unseen and "plateau-unidentified" not in fits.doubts:
         why = (
             f"data below {PLATEAU_SEEN:g} x their half-way compute, a parameter on its bound, or too few evaluations"
             if fits.surface is None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 """Usual ranges of rewards, narrowest first."""
+MIN_FILLED = 0.01
+"""Share of wide bounds that rewards must reach: shares of 1 are not percent."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,12 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
                 f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.", _bounds_of(every))
+    if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):
+        raise FitError(
+            f"{metric} spans {values.min():g} to {values.max():g} in all runs, which is next to nothing of bounds = "
+            f"{bounds}",
+            "Pass the bounds of this metric as it was logged, such as bounds=(0, 1).",
+        ).in_shell("Give the range of this metric as it was logged.", _bounds_of(every))
 
 
 def _bounds_of(series: Iterable[RunSeries]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The attempts of a run and the one curve that they make together: starts, resumes, lost steps, changes of n or B_p.
+"""The attempts of a run, made of rows and files, and the rollouts that they sampled: on the final path and beside it.
 
 A run that is stopped goes on after its newest checkpoint, so that some update steps are made twice: the weights of the
 later attempt live on. The curve takes every step from the last attempt that made it; what earlier attempts sampled
@@ -9,9 +9,9 @@ alike everywhere.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,189 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.ingest.formats.log_format import (
-    LOOKS_LIKE_EVALUATION,
-    TRAIN_REWARD,
     TRAIN_SET,
-    LogFormat,
-    Meaning,
+    Attempt,
+    Extent,
+    RunLog,
+    ScalarSeries,
+    one_per_step,
 )
-from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.rewards import is_training_reward
 
 Rows = NDArray[np.intp]
 MIN_ROWS = 3
 """Rows of each start of a run whose steps begin anew; with fewer on average the rows are in no order."""
-
-
-@dataclass(frozen=True)
-class ScalarSeries:
-    """Values of one tag, in the order in which they were written; arrays of equal length."""
-
-    step_T: NDArray[np.int64]
-    """Step that the program gave each value."""
-    wall_time_T: NDArray[np.float64]
-    """When each was written, seconds since 1970."""
-    value_T: NDArray[np.float64]
-    """The values; not-a-number and infinities are kept as they were logged."""
-
-    def where(self, mask_T: NDArray[np.bool_]) -> ScalarSeries:
-        """The values at which the mask is true."""
-        return ScalarSeries(self.step_T[mask_T], self.wall_time_T[mask_T], self.value_T[mask_T])
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """Everything that one start of a run measured."""
-
-    path: Path
-    """File or folder that it was read from."""
-    series: dict[str, ScalarSeries]
-    """Tag -> its values, every one that was written, repeats included."""
-    started: float
-    """When its first record was written, seconds since 1970; or its place in the order of attempts."""
-    purge_step: int | None
-    """The step from which the writer declared earlier files void, if it did (`purge_step` of a writer)."""
-    notes: tuple[Note, ...]
-    """What could not be read: `log-cut-off`, `log-damaged`."""
-    from_step: float | None = None
-    """Logged step whose checkpoint it went on from, 0 for the base model; None if it has to be seen from the log."""
-
-
-def one_per_step(parts: Sequence[ScalarSeries]) -> ScalarSeries:
-    """Several series as one, sorted by step, keeping of every step the value that was written last."""
-    step = np.concatenate([part.step_T for part in parts])
-    # np.unique returns first occurrences: reversed, those are the last ones.
-    _, last = np.unique(step[::-1], return_index=True)
-    rows = len(step) - 1 - last
-    return ScalarSeries(
-        step[rows],
-        np.concatenate([part.wall_time_T for part in parts])[rows],
-        np.concatenate([part.value_T for part in parts])[rows],
-    )
-
-
-@dataclass(frozen=True)
-class RunLog:
-    """The scalars that one run logged."""
-
-    name: str
-    """Name of the run, from its folder, file or column."""
-    source: Path
-    """Folder or file that it was read from."""
-    format: str
-    """How it was read: a member of `paths.FORMATS`."""
-    attempts: tuple[Attempt, ...]
-    """One for each time the run was started, in that order; each holds every value, repeats included."""
-    notes: tuple[Note, ...] = ()
-    """What could not be read."""
-    said: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Fields that the file gives beside the measurements, such as a column `group_size`."""
-    step_name: str = "step"
-    """What the log calls its step."""
-    rollouts: ScalarSeries | None = None
-    """Rollouts sampled so far, if the file counts them itself: one value per step, in order."""
-    other_extents: tuple[Extent, ...] = ()
-    """Attempts as another log of the same run has them, if this one keeps only what counts."""
-    known_format: LogFormat | None = None
-    """The format, if something else than the tags says so."""
-    gpus: int | None = None
-    """GPUs that the run occupies; None if unknown."""
-    device_batch: int | None = None
-    """Batch of one process of a trainer, over all its GPUs, if the log says it."""
-    settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
-    """Configurations that the log holds beside its measurements: file, and nested or dotted keys -> value."""
-
-    @cached_property
-    def tags(self) -> tuple[str, ...]:
-        """Every tag, sorted."""
-        return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
-
-    @property
-    def began(self) -> float | None:
-        """When its first value was written, seconds since 1970; None if the log has no clock."""
-        walls = [one.wall_time_T[0] for attempt in self.attempts for one in attempt.series.values() if len(one.step_T)]
-        return min((float(wall) for wall in walls if wall > 0), default=None)
-
-    @cached_property
-    def framework(self) -> LogFormat | None:
-        """The format of the framework that wrote the log; None if no registered one did."""
-        return self.known_format or format_of(self.tags)
-
-    def meanings(self, samples: int | None = None) -> dict[str, Meaning]:
-        """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`.
-
-        Without the format's training reward, the one tag that is named as one, as a user's own reward function may log.
-        """
-        if self.framework is None:
-            return {}
-        known = self.framework.meanings(self.tags, samples)
-        reward = Meaning(TRAIN_REWARD, TRAIN_SET)
-        if all(one.measure != reward.measure for one in known.values()):
-            parts = re.compile(self.framework.components)
-            own = [t for t in self.tags if t not in known and is_training_reward(t) and not parts.fullmatch(t)]
-            named = [tag for tag in own if "reward" in tag.lower()] or own
-            known |= {tag: reward for tag in named if len(named) == 1}
-        return known
-
-    def path_before(self, attempt: int) -> RunLog:
-        """The log as it stood before attempt number `attempt`, counted from 0."""
-        return replace(self, attempts=self.attempts[:attempt], known_format=self.framework)
-
-    @cached_property
-    def extents(self) -> tuple[Extent, ...]:
-        """From where to where each attempt went. Where it went on from is seen from its first logged update."""
-        return self.other_extents or self._own_extents
-
-    @cached_property
-    def _own_extents(self) -> tuple[Extent, ...]:
-        found: list[Extent] = []
-        for attempt in self.attempts:
-            found.append(self._extent(attempt, found[-1].last if found else 0.0))
-        return tuple(found)
-
-    @property
-    def first_step(self) -> float:
-        """Where the log begins: 0 for one that is whole, the step before its first update for one that is not."""
-        logged = (e.start for a, e in zip(self.attempts, self._own_extents, strict=True) if a.series)
-        return next(logged, 0.0) if not self.other_extents else self.extents[0].start
-
-    def series(self, tag: str) -> ScalarSeries:
-        """One value per step: the last attempt's if several measured it, none of weights that were given up."""
-        ends = zip(self.attempts, limits(self._own_extents), strict=True)
-        logged = ((one, end) for attempt, end in ends if (one := attempt.series.get(tag)) is not None)
-        return one_per_step([one.where(one.step_T <= end) for one, end in logged])
-
-    @cached_property
-    def _update_tags(self) -> tuple[str, ...]:
-        """Tags that are logged with updates only; programs log counters of their own at evaluations too."""
-        found = tuple(tag for tag, meaning in self.meanings().items() if meaning.eval_set == TRAIN_SET)
-        return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
-
-    def _extent(self, attempt: Attempt, reached: float) -> Extent:
-        if not attempt.series:
-            # It died before it logged anything.
-            start = reached if attempt.from_step is None else attempt.from_step
-            return Extent(start, start)
-        updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
-        # What a program logs between the rows of its trainer may carry an earlier step.
-        known = [attempt.series[tag].step_T for tag in self.meanings() if tag in attempt.series]
-        every = known or [s.step_T for s in attempt.series.values()]
-        first_update = min((float(step.min()) for step in updates), default=np.inf)
-        first_any = min(float(step.min()) for step in every)
-        elsewhere = any(tag in one.series for one in self.attempts for tag in self._update_tags)
-        if not updates and elsewhere and all(float(step.max()) == first_any for step in every):
-            # It evaluated the checkpoint that it went on from, and died before its first update.
-            return Extent(first_any, first_any)
-        last = max(float(step.max()) for step in every)
-        if attempt.from_step is not None:
-            return Extent(attempt.from_step, max(attempt.from_step, last))
-        spacing = _spacing(updates or every)
-        # An evaluation before the first update is of the checkpoint itself.
-        start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
-        if attempt.purge_step is not None:
-            start = min(start, attempt.purge_step - 1.0)
-        return Extent(max(0.0, start), last)
 
 
 _UPDATES_DONE = re.compile(r"train(ing|er)?/global_step")
@@ -240,12 +69,6 @@ def _later(one: Attempt, tags: set[str], training: set[str]) -> Attempt:
             step_T[0] = 0
         series[tag] = replace(series[tag], step_T=step_T)
     return replace(one, series=series)
-
-
-def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
-    """Usual distance between logged steps; 1 if no tag was logged twice."""
-    distances = [float(np.median(np.diff(np.unique(step)))) for step in steps if len(np.unique(step)) > 1]
-    return min(distances, default=1.0)
 
 
 def attempts_from_rows(
@@ -343,11 +166,14 @@ def scalar_series(steps: Any, values: Any) -> ScalarSeries:
 
 
 def numeric(row: dict[str, Any]) -> dict[str, float]:
-    """The numbers of one logged record; null, which writers use for not-a-number, and texts are left out."""
+    """The numbers of one logged record.
+
+    Left out are null, which writers use for not-a-number, texts, and whole numbers that no float holds.
+    """
     return {
         key: float(value)
         for key, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, float) or (type(value) is int and abs(value) <= sys.float_info.max)
     }
 
 
@@ -398,7 +224,7 @@ class Counter:
 
     def rate_at(self, step: float) -> float:
         """Rollouts of the update that leads to `step`."""
-        return float(self.rate_P[min(int(np.searchsorted(self.end_P, step)), len(self.rate_P) - 1)])
+        return float(self.rate_P[np.searchsorted(self.end_P, step)])
 
     def at(self, step_T: Array) -> Array:
         """Rollouts generated up to each step of one path through training, without repeats."""
@@ -407,22 +233,6 @@ class Counter:
         total_P = np.concatenate([[0.0], np.cumsum(np.diff(begin_P) * self.rate_P[:-1])])
         piece_T = np.searchsorted(finite, step_T)
         return total_P[piece_T] + (step_T - begin_P[piece_T]) * self.rate_P[piece_T]
-
-
-@dataclass(frozen=True)
-class Extent:
-    """The steps of one attempt."""
-
-    start: float
-    """Step it went on from: 0, or that of the checkpoint it was resumed from."""
-    last: float
-    """Last step it logged; `start` if it logged none."""
-
-
-def limits(attempts: Sequence[Extent]) -> Array:
-    """Up to which step each attempt's measurements count: those of weights that a later one gave up do not."""
-    starts = [attempt.start for attempt in attempts]
-    return np.array([min(starts[i + 1 :], default=np.inf) for i in range(len(starts))])
 
 
 def wasted_before(attempts: Sequence[Extent], paths: Sequence[Counter]) -> Array:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,8 +18,8 @@ from isocompute_sdk.records.columns import PER_RUN
 if TYPE_CHECKING:
     import polars as pl
 
-    from isocompute_sdk.ingest.attempts import RunLog
-    from isocompute_sdk.ingest.stores.saved_config import SavedConfig
+    from isocompute_sdk.ingest.formats.configuration import SavedConfig
+    from isocompute_sdk.ingest.formats.log_format import RunLog
 
 MIN_CHANGES = 6
 """Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""
@@ -37,6 +38,8 @@ class LoadedRun:
 
     log: RunLog
     config: SavedConfig | None
+    place: Path
+    """What it was read from, as errors name it."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def told(original: str) -> str:
 def repeated(name: str, original: str) -> Note:
     """That a run is left out, since it would count twice."""
     message = f"run {name!r}: {told(original)}. It is left out, since it would count twice."
-    return Note("run-repeated", "warning", message, {"run_id": name, "same_as": original})
+    return Note("run-left-out", "warning", message, {"run_id": name, "same_as": original})
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,21 @@ def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, An
     known, copies, undecided = dict(runs), dict[str, str](), None
     if len(runs) < 2:
         return SameRuns(known, copies, undecided)
-    order = sorted(runs, key=lambda name: _extent(runs[name].log), reverse=True)
-    candidates = {name: Candidate(_sizes(runs[name], given[name]), _curves(runs[name].log)) for name in order}
+
+    def extent(name: str) -> tuple[int, float, int]:
+        log = runs[name].log
+        return len(log.attempts), max((extent.last for extent in log.extents), default=0.0), len(log.tags)
+
+    candidates: dict[str, Candidate] = {}
+    for name in sorted(runs, key=extent, reverse=True):
+        log, config = runs[name].log, runs[name].config
+        values = {} if config is None else {key: said.value for key, said in config.fields.items()}
+        values = {**values, **log.said, **given[name]}
+        # Names that loggers share: without `train/`, and with `eval_` before evaluations.
+        names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
+        series = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
+        curves = {name: np.column_stack((one.step_T, one.value_T)).astype(np.float64) for name, one in series.items()}
+        candidates[name] = Candidate({size: values.get(size) for size in ("group_size", "problems_per_batch")}, curves)
     for kept, name, shared in alike(candidates):
         one, other = runs[kept].log, runs[name].log
         if kept in copies or name in copies or not _may_be_one(one, other, candidates[kept], candidates[name]):
@@ -165,29 +181,13 @@ def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, An
     return SameRuns(known, copies, undecided)
 
 
-def _extent(log: RunLog) -> tuple[int, float, int]:
-    return len(log.attempts), max((extent.last for extent in log.extents), default=0.0), len(log.tags)
-
-
-def _sizes(run: LoadedRun, given: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {} if run.config is None else {key: said.value for key, said in run.config.fields.items()}
-    values = {**fields, **run.log.said, **given}
-    return {name: values.get(name) for name in ("group_size", "problems_per_batch")}
-
-
 def _may_be_one(one: RunLog, other: RunLog, mine: Candidate, theirs: Candidate) -> bool:
     """A state is saved again and again, a history exported; other logs of one kind are of different starts."""
     from isocompute_sdk.ingest.stores import trainer_state
     from isocompute_sdk.ingest.tables import TABLE_SUFFIXES
 
     if one.format != other.format or all(log.source.suffix in TABLE_SUFFIXES for log in (one, other)):
-        return True
+        # Runs of one table have names of their own.
+        return one.source != other.source
     common = mine.curves.keys() & theirs.curves.keys()
     return one.format == trainer_state.STORE.name and len(common) == min(len(mine.curves), len(theirs.curves))
-
-
-def _curves(log: RunLog) -> Curves:
-    """What a run measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
-    names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
-    series = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
-    return {name: np.column_stack((one.step_T, one.value_T)).astype(np.float64) for name, one in series.items()}

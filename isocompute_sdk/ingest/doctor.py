@@ -7,20 +7,18 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.copies import told
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.log_table import tabulate
-from isocompute_sdk.ingest.mapping import Collection, RunMap, collect, draft, told_of
+from isocompute_sdk.ingest.log_runs import resolve, rows_of
+from isocompute_sdk.ingest.mapping import RunMap, asked, collect_mapped, draft
 from isocompute_sdk.ingest.paths import as_paths
-from isocompute_sdk.ingest.reader import read
+from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, PLACEHOLDERS
+from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.rewards import (
     TRAIN_SET,
@@ -31,7 +29,6 @@ from isocompute_sdk.records.rewards import (
     no_rise_note,
     undecided,
 )
-from isocompute_sdk.records.runset import join
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 
 MIN_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
-MAX_NAMED = 20
-"""Tables that a command names one by one."""
 _RATE = "learning_rate"
 _FIELDS = {
     "group_size": "n",
@@ -53,8 +48,7 @@ _FIELDS = {
 }
 """What a question is about, in words."""
 _ADVICE = {
-    "log-cut-off": "nothing if the run is still going; otherwise copy the file again",
-    "log-damaged": "copy the file again",
+    "log-damaged": "copy the file again, unless its run is still writing it",
     "text-not-utf8": "save the file as UTF-8",
     "log-starts-late": "add the log of the earlier part",
     "values-not-finite": "use only what came before, if the run failed there",
@@ -150,10 +144,24 @@ def diagnose(
     Raises:
         RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
     """
-    every = as_paths(paths)
-    told = {"metric": metric, "rename": dict(rename or {}), "ignore": tuple(ignore), "set": dict(set or {})}
-    found = collect(every, told)
-    return _diagnosis(found, draft(found, every), [str(path) for path in every])
+    found = collect(as_paths(paths), asked(metric, rename, ignore, set), ask=True)
+    return _diagnosis(found, draft(found), [str(path) for path in found.paths])
+
+
+def readable_runs(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    metric: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,
+) -> RunSet:
+    """Every run that `diagnose` can read; those without n or B_p too, with 1 in its place, and notes on the others.
+
+    Arguments and errors are those of `diagnose`.
+    """
+    options = replace(asked(metric, rename, ignore, set), without_sizes=True)
+    return collect(as_paths(paths), options, ask=True).together()
 
 
 def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
@@ -168,7 +176,7 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
         RecordError: there is nothing at all.
     """
     mapping = RunMap.load(path) if mapping is None else mapping
-    found = collect([Path(path).parent / searched for searched in mapping.searched], told_of(mapping))
+    found = collect_mapped(path, mapping)
     found.logs = {name: one for name, one in found.logs.items() if name in mapping.runs}
     looked = _diagnosis(found, mapping, [])
     next_ = f"isocompute doctor --map {shlex.quote(str(path))} --output runs.parquet"
@@ -180,17 +188,19 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
 
 
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
-    asked: str | None = found.told["metric"]
-    findings = [finding for path, runs in found.tables.items() for finding in _of_table(runs, path, asked)]
-    findings += [_of_log(name, run.log, mapping, asked) for name, run in found.logs.items()]
-    findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
+    asked_for = found.options.metric
+    frames, copies = once([table.frame for table in found.tables])
+    parts = [(str(one.path), RunSet(frame, one.notes)) for one, frame in zip(found.tables, frames, strict=True)]
+    findings = [finding for path, runs in parts if len(runs) for finding in _of_table(runs, path, asked_for)]
+    findings += [_of_log(name, run, mapping, asked_for) for name, run in found.logs.items()]
+    findings += [_unreadable(path, error) for path, error in found.errors.items()]
     for note in broken():
         name = f"log format {note.data['format']}"
         findings.append(RunFinding(name, "-", problems=(note.message,), advice=("repair or remove it",)))
-    for path, runs, of in found.copies:
-        one = _measured(runs.run_ids[0], str(path), RunSet(runs.to_polars()), 1, asked)
-        advice = ("nothing: it is left out",)
-        findings.append(replace(one, problems=(told(of),), advice=advice, runs=None))
+    for (i, name), (_, of) in copies.items():
+        table = found.tables[i]
+        one = _measured(name, str(table.path), RunSet(table.frame).filter(run_id=name), 1, asked_for)
+        findings.append(replace(one, problems=(told(of),), advice=("nothing: it is left out",), runs=None))
     findings, groups = _grouped(findings)
     remarks = _remarks(findings)
     if found.unread:
@@ -204,60 +214,37 @@ def _next(
     found: Collection, mapping: RunMap, findings: Sequence[RunFinding], paths: Sequence[str]
 ) -> tuple[Literal["ready", "question", "unusable"], str | None, str]:
     """Verdict, question and the command to give next."""
-    mend = next((error for error in found.unreadable.values() if _options(error)), None)
+    options, words = found.options, _words(found.options)
+    mend = next((error for error in found.errors.values() if _mends(error)), None)
     if mend is not None:
-        words = _words(found.told)
-        options = [text for text in _options(mend) if text not in words]
-        if any(text.startswith("--metric") for text in options):
-            words = _words({**found.told, "metric": None})
-        return "question", _of_options(options), _command("doctor", paths, [*words, *options])
+        more = [text for text in _mends(mend) if text not in words]
+        if any(text.startswith("--metric") for text in more):
+            words = _words(replace(options, metric=None))
+        return "question", _of_options(more), _command(paths, [*words, *more])
     if mapping.open_questions():
-        words = [*_words(found.told), "--output map.yaml"]
-        return "question", _question(mapping), _command("doctor", paths, words)
-    if asked := _rewards_asked(found):
-        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
-        words = [*_words(found.told), f"--metric {shlex.quote(asked[0])}"]
-        return "question", question, _command("doctor", paths, words)
-    ready = {one.name for one in findings if one.readable and one.runs is not None}
+        return "question", _question(mapping), _command(paths, [*words, "--output map.yaml"])
+    ready = [one.runs.to_polars() for one in findings if one.readable and one.runs is not None]
+    measured = {pair for frame in ready for pair in frame.select("metric", "eval_set").unique().iter_rows()}
+    if options.metric is None and (names := undecided(measured)):
+        question = f"which is the reward: {' or '.join(names[:8])}? The next command takes {names[0]}."
+        return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
     if ready:
-        return "ready", None, _reading(found, len(ready), paths)
+        return "ready", None, _command(paths, [*words, "--output runs.parquet"])
     return "unusable", None, "nothing here can be read: see what each line says"
 
 
-def _command(command: str, paths: Sequence[str], words: Sequence[str]) -> str:
-    return " ".join(["isocompute", command, shlex.join(paths), *words])
+def _command(paths: Sequence[str], words: Sequence[str]) -> str:
+    return " ".join(["isocompute doctor", shlex.join(paths), *words])
 
 
-def _words(told: Mapping[str, Any]) -> list[str]:
+def _words(options: Options) -> list[str]:
     """What was said about all runs, as options."""
     return [
-        *(f"--set {shlex.quote(f'{name}={value}')}" for name, value in told["set"].items()),
-        *(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in told["rename"].items()),
-        *(f"--ignore {shlex.quote(name)}" for name in told["ignore"]),
-        *([f"--metric {shlex.quote(told['metric'])}"] if told["metric"] is not None else []),
+        *(f"--set {shlex.quote(f'{name}={value}')}" for name, value in options.constants.items()),
+        *(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in options.rename.items()),
+        *(f"--ignore {shlex.quote(name)}" for name in options.ignore),
+        *([f"--metric {shlex.quote(options.metric)}"] if options.metric is not None else []),
     ]
-
-
-def _reading(found: Collection, ready: int, paths: Sequence[str]) -> str:
-    """A command that reads every run which is ready.
-
-    All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
-    audit where two tables have runs of one name, since it gives them other names.
-    """
-    words = _words(found.told)
-    tables = list(map(str, found.tables))
-    for named in (paths, tables if not found.logs and len(tables) <= MAX_NAMED else []):
-        try:
-            if named and len(read(named, **found.told).run_ids) >= ready:
-                return _command("doctor", named, [*words, "--output runs.parquet"])
-        except IsoComputeError:
-            continue
-    try:
-        if found.tables:
-            join([runs.to_polars() for runs in found.tables.values()], tables, "error")
-    except RecordError:
-        return _command("audit", paths, words)
-    return _command("doctor", paths, [*words, "--output map.yaml"])
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
@@ -279,15 +266,7 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
     return found
 
 
-def _rewards_asked(found: Collection) -> list[str]:
-    """Metrics of tables of which one may be the reward, where no name says which and nobody did."""
-    if found.told["metric"] is not None:
-        return []
-    frames = [runs.to_polars().select("metric", "eval_set").unique() for runs in found.tables.values()]
-    return undecided({(metric, where) for frame in frames for metric, where in frame.iter_rows()})
-
-
-def _options(error: IsoComputeError) -> tuple[str, ...]:
+def _mends(error: IsoComputeError) -> tuple[str, ...]:
     """Options that would make a file readable as they are; none where a number is still to be filled in."""
     return () if any(option.endswith(_OPEN) for option in error.options) else error.options
 
@@ -322,18 +301,18 @@ def _question(mapping: RunMap) -> str:
     return f"{answer}; or, if all runs share it, add {' '.join(f'--set {one}={PLACEHOLDERS[one]}' for one in fields)}."
 
 
-def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
+def _of_table(runs: RunSet, path: str, asked: str | None) -> list[RunFinding]:
     # A note about a run stands with it; one about the file with the first of them.
     findings: list[RunFinding] = []
     for (name,), part in runs.to_polars().partition_by("run_id", as_dict=True).items():
         owners = (name,) if findings else (None, name)
         about = [n for n in runs.notes if n.data.get("run_id") in owners]
-        findings.append(_measured(name, str(path), RunSet(part, about), 1, asked))
+        findings.append(_measured(name, path, RunSet(part, about), 1, asked))
     return findings
 
 
-def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
-    entry = mapping.runs[name]
+def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -> RunFinding:
+    log, entry = run.log, mapping.runs[name]
     asked = [question.field for question in mapping.open_questions() if name in question.runs]
     source, attempts = str(log.source), len(log.extents)
     sizes = (_or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
@@ -347,11 +326,12 @@ def _of_log(name: str, log: RunLog, mapping: RunMap, asked_for: str | None) -> R
         return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        frame, notes = tabulate(log, mapping.reading(name))
+        options, certain = mapping.reading(name), replace(run, config=None)
+        frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
     except IsoComputeError as error:
         if not entry.skip:
-            return _unreadable(Path(source), error, name, attempts)
+            return _unreadable(source, error, name, attempts)
         finding = RunFinding(name, source, *sizes)
     more = [(open_, "confirm it in the proposed mapping")] if asked else []
     more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
@@ -424,40 +404,36 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
 
 
-def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
+def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
     hint = error.shell_hint or error.hint or "see the message"
-    return RunFinding(name or str(path), str(path), attempts=attempts, problems=(error.message,), advice=(hint,))
+    return RunFinding(name or path, path, attempts=attempts, problems=(error.message,), advice=(hint,))
 
 
 def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
-    """Findings with the number of their context group; runs that differ in samples per problem only share one."""
-    alike: dict[tuple[Any, ...], list[RunFinding]] = {}
-    for one in findings:
-        if one.readable:
-            key = tuple(one.context.get(name) for name in CONTEXT_FIELDS if name not in (_RATE, "eval_samples"))
-            alike.setdefault(key, []).append(one)
-    keys: dict[int, tuple[Any, ...]] = {}
-    contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for i, cell in enumerate(alike.values()):
-        rule = _learning_rate_rule(cell)
-        samples = {one.context.get("eval_samples") for one in cell}
-        aside = {"eval_samples"} if len(samples) > 1 else set[str]()
-        for one in cell:
-            rate = f"follows {rule}" if rule else one.context.get(_RATE)
-            keys[id(one)] = (i, rate)
-            stated = {**one.context, **({_RATE: rate} if rule else {})}
-            contexts.setdefault((i, rate), {name: value for name, value in stated.items() if name not in aside})
-    number = {key: count for count, key in enumerate(contexts, start=1)}
-    told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
-    return told, list(contexts.values())
+    """Findings with the number of their context group; runs that differ in samples per problem only share one.
+
+    So do runs whose learning rates follow one rule.
+    """
+    readable = [one for one in findings if one.readable]
+    sizes_known = all(one.context.get(_RATE) is not None and one.group_size.isdigit() for one in readable)
+    infos = [info for one in readable if one.runs is not None for info in one.runs.runs()]
+    rule = learning_rate_rule(infos) if sizes_known else None
+    stated = [{**one.context, **({_RATE: f"follows {rule}"} if rule else {})} for one in readable]
+    groups: list[list[Mapping[str, Any]]] = []
+    numbers: dict[int, int] = {}
+    for one, context in zip(readable, stated, strict=True):
+        same = (i for i, group in enumerate(groups) if _without_samples(group[0]) == _without_samples(context))
+        number = next(same, len(groups))
+        if number == len(groups):
+            groups.append([])
+        groups[number].append(context)
+        numbers[id(one)] = number + 1
+    shown = [_without_samples(one[0]) if any(other != one[0] for other in one) else one[0] for one in groups]
+    return [replace(one, context_group=numbers.get(id(one))) for one in findings], shown
 
 
-def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
-    """The rule that all learning rates of a cell follow; None if there is none, or if n or B_p changes."""
-    if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
-        return None
-    known = [info for one in cell if one.runs is not None for info in one.runs.runs()]
-    return learning_rate_rule(known) or None
+def _without_samples(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in context.items() if name != "eval_samples"}
 
 
 def _or_unknown(value: object) -> str:

@@ -8,38 +8,38 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.files import read_text as read_document
-from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
-from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
-from isocompute_sdk.ingest.formats.registry import formats, journals
-from isocompute_sdk.ingest.paths import Listing, NothingMeasured, may_be_log
-from isocompute_sdk.ingest.stores import mlflow, wandb_run
-from isocompute_sdk.ingest.stores.console import (
+from isocompute_sdk.ingest.attempts import counted_from_one
+from isocompute_sdk.ingest.formats.configuration import Said, SavedConfig
+from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunLog
+from isocompute_sdk.ingest.formats.registry import formats, journals, recognised
+from isocompute_sdk.ingest.paths import (
     CONSOLE,
-    is_console_log,
-    launches,
-    printed_configurations,
-    read_console_log,
+    EVENT_MARK,
+    TENSORBOARD,
+    Listing,
+    is_log,
+    log_stores,
+    may_be_log,
+    tables_among,
 )
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, EventFile, event_files, read_event_file, read_events
-from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config, on_devices
+from isocompute_sdk.ingest.stores.console import is_console_log, launches, printed_configurations, read_console_log
+from isocompute_sdk.ingest.stores.event_files import EventFile, event_files, read_event_file, read_events
+from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, NothingMeasured, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.rewards import rank
 
-TENSORBOARD = "tensorboard"
-"""Store of event files, which every format may be read from."""
 REQUEST = "request.json"
 MARKS = (REQUEST, "claim_folder.py")
 """Files in every run folder that a launch script of this package made."""
@@ -92,7 +92,7 @@ class LogSource:
         Raises:
             RecordError: it cannot be read.
         """
-        log = counted_from_one(self._read())
+        log = counted_from_one(recognised(self._read()))
         refuse_supervised(log)
         config = None if self.launched is not None else self._configuration(log)
         return with_generations(log, config), config
@@ -112,12 +112,18 @@ class LogSource:
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
-            return self._launched(self.launched.run_folder)
+            log = self.launched.run_folder.read(self.folder)
+            if not any(one.series for one in log.attempts):
+                raise NothingMeasured(
+                    f"{self.folder}: run {log.name!r} has not measured anything yet",
+                    "Wait for its first update; the console in its folder says what happens.",
+                )
+            return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
         if self.format == TENSORBOARD:
             return read_events(self.name, self.folder, self.paths)
         if self.format == CONSOLE:
             return read_console_log(self.paths[0], self.name, self.launch)
-        log = _stores()[self.format].read(self.paths, self.name)
+        log = log_stores()[self.format].read(self.paths, self.name)
         return self._with_events(log) if self.events else log
 
     def _with_events(self, log: RunLog) -> RunLog:
@@ -133,15 +139,6 @@ class LogSource:
         if events.extents[-1].last > log.extents[-1].last:
             return events
         return replace(log, other_extents=events.extents, settings=settings)
-
-    def _launched(self, folder: RunFolder) -> RunLog:
-        log = folder.read(self.folder)
-        if not any(one.series for one in log.attempts):
-            raise NothingMeasured(
-                f"{self.folder}: run {log.name!r} has not measured anything yet",
-                "Wait for its first update; the console in its folder says what happens.",
-            )
-        return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
 
 
 def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
@@ -258,23 +255,6 @@ def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
         )
 
 
-def log_formats() -> tuple[str, ...]:
-    """Formats of logs that say nothing about n and B_p themselves, as `format=` takes them."""
-    return (TENSORBOARD, CONSOLE, *_stores())
-
-
-def _stores() -> dict[str, LogStore]:
-    """Stores of frameworks' own, and those that runs of any framework log to."""
-    own = {one.store.name: one.store for one in formats() if one.store is not None}
-    return own | {one.name: one for one in (wandb_run.STORE, mlflow.STORE)}
-
-
-def holds_log(path: Path) -> bool:
-    """Whether a file is part of a framework's log, by its name and content."""
-    stores = any(store.holds(path) for store in _stores().values())
-    return EVENT_MARK in path.name or stores or any(one.is_dump(path) for one in formats())
-
-
 def is_console(path: Path) -> bool:
     """Whether a file is named as captured consoles are."""
     return _CONSOLE_NAME.fullmatch(path.name) is not None
@@ -295,12 +275,10 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
 
 
 def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    launched = _launched_among(files) if format == "auto" else {}
-    runs = [
-        LogSource(name, form.store.name if form.store else TENSORBOARD, folder, (folder,), launched=form)
-        for name, folder, form in _named(launched, base)
-    ]
-    free = [file for file in files if launched.keys().isdisjoint(file.parents)]
+    requests = [file for file in files if file.name == REQUEST] if format == "auto" else []
+    runs = _launched_runs(requests, base) if requests else []
+    launched = {run.folder for run in runs}
+    free = [file for file in files if launched.isdisjoint(file.parents)]
     others = _unlaunched(root, free, base, format)
     tables = root.is_dir() and any(file.suffix.lower() in TABLE_SUFFIXES for file in free)
     if runs or others or tables or format not in ("auto", CONSOLE):
@@ -309,12 +287,13 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
         consoles = tuple(file for file in free if is_console(file)) if only else ()
         return [*runs, *(replace(one, consoles=consoles) for one in others)]
     # A console tells less than any log, and is read where there is nothing else.
-    possible = [file for file in free if may_be_log(file) and (file == root or _may_be_console(file))]
+    possible = [
+        file
+        for file in free
+        if may_be_log(file)
+        and (file == root or is_console(file) or file.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(file.suffix))
+    ]
     return [one for file in possible if is_console_log(file) for one in _in_console(file, base)]
-
-
-def _may_be_console(path: Path) -> bool:
-    return is_console(path) or path.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(path.suffix) is not None
 
 
 def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
@@ -328,36 +307,49 @@ def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
         yield replace(source, name=f"{source.name}/{i + 1}", launch=i, shares=True)
 
 
-def _request(folder: Path) -> Mapping[str, Any]:
-    """The request of a launch script; empty without one."""
-    try:
-        raw = parse_json(read_document(folder / REQUEST, what="a run's request"))
-    except (IsoComputeError, ValueError):
-        return {}
-    return raw if isinstance(raw, dict) else {}
+def _launched_runs(requests: Iterable[Path], base: Path) -> list[LogSource]:
+    """Runs that launch scripts started, by their own names, or by their folders if two have the same.
 
-
-def _launched_among(files: Iterable[Path]) -> dict[Path, LogFormat]:
-    """Folders of runs that launch scripts started -> their format; those with a journal are read as tables."""
-    kinds = {file.parent: _request(file.parent).get("kind") for file in files if file.name == REQUEST}
-    by_kind = {one.run_folder.kind: one for one in (formats() if kinds else ()) if one.run_folder is not None}
-    return {folder: by_kind[kind] for folder, kind in kinds.items() if kind in by_kind}
-
-
-def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str, Path, LogFormat]]:
-    """Folders of launch scripts with the name of the run in each, or that of the folder if two have the same."""
-    runs: dict[Path, str] = {}
-    for folder in launched:
-        run = _request(folder).get("run")
-        runs[folder] = str(run["run_id"]) if isinstance(run, dict) and "run_id" in run else _name(folder, base)
-    counts = Counter(runs.values())
-    for folder, form in launched.items():
-        yield runs[folder] if counts[runs[folder]] == 1 else _name(folder, base), folder, form
+    Folders with a journal are read as tables.
+    """
+    by_kind = {one.run_folder.kind: one for one in formats() if one.run_folder is not None}
+    runs: list[LogSource] = []
+    for folder in (file.parent for file in requests):
+        try:
+            request = parse_json(read_document(folder / REQUEST, what="a run's request"))
+        except (IsoComputeError, ValueError):
+            continue
+        form = by_kind.get(str(request.get("kind"))) if isinstance(request, dict) else None
+        if form is not None:
+            run = request.get("run")
+            name = str(run["run_id"]) if isinstance(run, dict) and "run_id" in run else _name(folder, base)
+            store = form.store.name if form.store else TENSORBOARD
+            runs.append(LogSource(name, store, folder, (folder,), launched=form))
+    counts = Counter(run.name for run in runs)
+    return [run if counts[run.name] == 1 else replace(run, name=_name(run.folder, base)) for run in runs]
 
 
 def is_run_folder(folder: Path) -> bool:
     """Whether a launch script made the folder."""
     return all((folder / name).is_file() for name in MARKS)
+
+
+def started_folders(files: Iterable[Path]) -> set[Path]:
+    """Folders of launch scripts without the journal of a run."""
+    folders = {file.parent for file in files if file.name == REQUEST}
+    return {folder for folder in folders if is_run_folder(folder) and not has_journal(folder)}
+
+
+def free_tables(listing: Listing) -> list[Path]:
+    """Files that may be tables: of a folder those with the ending of one, and whatever was named itself."""
+    tables: list[Path] = []
+    for root, files in listing.below.items():
+        if root.is_dir():
+            free = [file for file in tables_among(files) if run_folder_of(file.parent, root) is None]
+            tables += [file for file in free if not belongs_to_journal(file, root)]
+        elif not is_log(root):
+            tables.append(root)
+    return tables
 
 
 def run_folder_of(path: Path, root: Path) -> Path | None:
@@ -415,7 +407,7 @@ class _Parts:
 
 
 def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    stores = {name: store for name, store in _stores().items() if format in ("auto", name)}
+    stores = {name: store for name, store in log_stores().items() if format in ("auto", name)}
     with_events = format in ("auto", TENSORBOARD) or any(store.with_events for store in stores.values())
     parts = _Parts()
     for file in (one for one in files if not is_sealed(one)):
@@ -428,7 +420,7 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
         )
         if store is not None:
             parts.take(file, root, store)
-    started = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
+    started = {run: list(_launches(folders)) for run, folders in parts.events.items()}
     found: list[LogSource] = []
     for name, runs in parts.logs.items():
         for run, every in runs.items():
@@ -439,31 +431,24 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
                 folder = max(other).parent
                 found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
             # A state that was saved is that of the launch that wrote last.
-            beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
-            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside.paths))
+            beside, _ = started[run].pop() if stores[name].with_events and started.get(run) else ((), "")
+            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), events=beside))
     if format in ("auto", TENSORBOARD):
-        for run, one in ((run, one) for run, every in started.items() for one in every):
-            name = "/".join(filter(None, (_name(run, base), one.label)))
-            found.append(LogSource(name, TENSORBOARD, run, one.paths, shares=bool(one.label)))
+        for run, paths, label in ((run, *one) for run, every in started.items() for one in every):
+            name = "/".join(filter(None, (_name(run, base), label)))
+            found.append(LogSource(name, TENSORBOARD, run, paths, shares=bool(label)))
     return found
 
 
-@dataclass(frozen=True)
-class _Launch:
-    """The event files of one run."""
+def _launches(parts: Sequence[Path]) -> Iterator[tuple[tuple[Path, ...], str]]:
+    """The event files of a folder by run, and what sets it apart from others there.
 
-    paths: tuple[Path, ...]
-    """Folders or files."""
-    label: str = ""
-    """What sets it apart from others in the same folder."""
-
-
-def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
-    """The event files of a folder by run: one that was started anew with other arguments is another run."""
+    One that was started anew with other arguments is another run.
+    """
     files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
     starts = _starts(files) if len(files) > 1 else []
     if not any(one.arguments for one in starts):
-        yield _Launch(tuple(parts))
+        yield tuple(parts), ""
         return
     groups: list[list[EventFile]] = []
     for start in (one for one in starts if one.first_step is not None):
@@ -472,13 +457,13 @@ def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
         else:
             groups.append([start])
     if len(groups) < 2:
-        yield _Launch(tuple(parts))
+        yield tuple(parts), ""
         return
     names = [str(group[0].arguments.get("run_name") or "") for group in groups]
     apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
     for group, name in zip(groups, names, strict=True):
         label = name if apart else group[0].attempt.path.name.removeprefix("events.out.tfevents.")
-        yield _Launch(tuple(one.attempt.path for one in group), label)
+        yield tuple(one.attempt.path for one in group), label
 
 
 def _starts(files: Sequence[Path]) -> list[EventFile]:

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.copies import LoadedRun, repeated, same_runs
-from isocompute_sdk.ingest.find import LogSource, find_logs, log_formats
+from isocompute_sdk.ingest.formats.configuration import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
     TRAIN_REWARD,
     TRAIN_SET,
     VALIDATION,
+    RunLog,
 )
-from isocompute_sdk.ingest.formats.registry import broken, load
+from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.paths import (
-    Listing,
-    Losses,
-    check_format,
-    closed_note,
-    closed_tables,
-    holds_journals,
-    tables_among,
-)
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records import RunSet
@@ -48,6 +39,10 @@ from isocompute_sdk.records.columns import (
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import sizes_note
+from isocompute_sdk.specs.base import Spec
+
+if TYPE_CHECKING:
+    import polars as pl
 
 N_AND_BP = ("group_size", "problems_per_batch")
 CALLS = (
@@ -56,102 +51,83 @@ CALLS = (
 )
 
 
-@dataclass(frozen=True)
-class FoundLogs:
-    """Logs by the name of their run, and what holds none."""
-
-    sources: Mapping[str, LogSource]
-    tables: Sequence[Listing]
-    """Listings without a log, which are read as tables."""
-    notes: tuple[Note, ...] = ()
-
-
-def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> FoundLogs:
-    """Logs in `listings`, and those of the listings that hold none and are read as tables."""
-    check_format(format)
-    rest: list[Listing] = []
-    sources: dict[str, LogSource] = {}
-    notes: list[Note] = []
-    of_logs = format != "auto" and format in log_formats()
-    for listing in listings:
-        logs = of_logs or (format == "auto" and (mixed or not holds_journals(listing)))
-        below = find_logs(listing, format) if logs else []
-        if not below:
-            rest.append(listing)
-            continue
-        if not mixed:
-            closed = closed_tables(listing)
-            inside = {source.folder for source in below if source.launched is not None}
-            free = [file for file in listing.files if inside.isdisjoint(file.parents)]
-            others = [file for file in tables_among(free) if file not in closed] if format == "auto" else []
-            notes += [_not_read(listing.path, others)] if others else []
-            notes += [closed_note(listing.path, closed)] if closed else []
-        for source in below:
-            name = source.name if source.name not in sources else f"{listing.path.name}/{source.name}"
-            while name in sources:
-                name += "'"
-            sources[name] = replace(source, name=name)
-    if of_logs and rest:
-        raise RecordError(
-            f"{rest[0].path} holds no log of format {format!r}",
-            "Check the path, or leave format= out to have files recognised by their contents.",
-        ).in_shell("Check the path.")
-    return FoundLogs(sources, rest, tuple(notes))
-
-
-def load_logs(sources: Mapping[str, LogSource], losses: Losses) -> dict[str, LoadedRun]:
-    """Every log that can be read, with its configuration."""
-    runs: dict[str, LoadedRun] = {}
-    for name, source in sources.items():
-        losses.folders[name] = source.folder
-        try:
-            runs[name] = LoadedRun(*source.read())
-        except RecordError as error:
-            losses.take(name, error)
-    return runs
-
-
-def read_loaded(runs: dict[str, LoadedRun], options: Options, losses: Losses) -> RunSet:
+def read_loaded(
+    runs: dict[str, LoadedRun],
+    options: Options,
+    losing: Callable[[object], AbstractContextManager[None]],
+    of_run: Mapping[str, Options] | None = None,
+) -> RunSet | None:
     """The evaluations of runs whose logs were read. A log that repeats another one is left out.
 
+    Args:
+        runs: the logs, with what was configured.
+        options: how all of them are to be read.
+        losing: takes down why one of them cannot be read, by its place.
+        of_run: run -> how it is to be read, if that is known for certain: runs that are not in it are left out.
+
     Raises:
-        RecordError: nothing says the n or B_p of a run; with `losses.left_out` only if that holds for all.
+        RecordError: nothing says the n or B_p of a run; with `losing` only if that holds for all.
     """
-    check_described(options.runs, runs)
-    same = same_runs(runs, {name: options.given(name) for name in runs})
-    runs, copies = same.runs, same.copies
-    if same.undecided is not None:
-        _refuse_undecided(*(runs[name].log for name in same.undecided))
+    copies: dict[str, str] = {}
+    if of_run is None:
+        check_described(options.runs, runs)
+        same = same_runs(runs, {name: options.given(name) for name in runs})
+        runs, copies = same.runs, same.copies
+        if same.undecided is not None:
+            one, other = (runs[name].log for name in same.undecided)
+            choose = "let `isocompute doctor PATH --output map.yaml` list all of them."
+            raise RecordError(
+                f"{one.source} and {other.source} mixes formats: {', '.join(sorted({one.format, other.format}))}; they "
+                "hold too few values to tell whether they are one run, which would count twice",
+                f'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or {choose}',
+            ).in_shell(f"Name the files of one kind, or {choose}")
+    asked = {name: options for name in runs if name not in copies} if of_run is None else of_run
     notes = [*broken()]
     tables: dict[str, Any] = {}
-    found = {name: resolve(run, options.given(name)) for name, run in runs.items() if name not in copies}
+    if of_run is not None:
+        # What somebody has confirmed counts, whatever lies beside the logs.
+        runs = {name: replace(runs[name], config=None) for name in of_run}
+    found = {name: resolve(runs[name], one.given(name)) for name, one in asked.items()}
     batch = batch_asked([one.values.get("group_size") for one in found.values()])
     for name, one in found.items():
-        try:
-            if not options.without_sizes:
-                _refuse_open(runs[name], one, batch)
-            tables[name], told = tabulate(runs[name].log, one.reading(options, runs[name].log))
-        except RecordError as error:
-            if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
-                # One n for all runs would be wrong for most of them.
-                error.options = ()
-            losses.take(name, error)
-            continue
-        notes += [*one.notes(name, runs[name]), *told]
-    if losses.errors and not tables:
-        raise losses.errors[0]
-    notes += [*losses.notes(), *(repeated(name, of) for name, of in copies.items())]
+        with losing(runs[name].place) if of_run is None else nullcontext():
+            try:
+                tables[name], told = rows_of(runs[name], one, asked[name], batch)
+            except RecordError as error:
+                if len(runs) > 1 and any(option.startswith("--set group_size") for option in error.options):
+                    # One n for all runs would be wrong for most of them.
+                    error.options = ()
+                raise
+            notes += told
+    notes += [repeated(name, of) for name, of in copies.items()]
+    if not tables:
+        return None
     return RunSet(join([*tables.values()], [str(runs[name].log.source) for name in tables], "error"), notes)
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """Something about a run that nothing says, or that sources say differently."""
+def rows_of(
+    run: LoadedRun, found: Resolved, options: Options, batch: str = N_AND_BP[1]
+) -> tuple[pl.DataFrame, list[Note]]:
+    """The rows of one run, and notes on it; `batch` is what to ask for where nothing says B_p."""
+    if not options.without_sizes:
+        _refuse_open(run, found, batch)
+    frame, told = tabulate(run.log, found.reading(options, run.log))
+    return frame, [*found.notes(run.log.name, run), *told]
+
+
+class Question(Spec):
+    """Something that could mean two things, or that nothing says."""
 
     asks: str
     """The question, in words."""
-    candidates: Mapping[str, str] = field(default_factory=dict[str, str])
+    field: str
+    """What the answer fills: a field of the runs or of their context, or `rollouts_per_batch`."""
+    runs: tuple[str, ...] = ()
+    """The runs it is about."""
+    candidates: dict[str, str] = Field(default_factory=dict[str, str])
     """Accepted answers and what each would mean; empty where any number is accepted."""
+    answer: str | int | float | None = None
+    """To be filled in. A value in the entries of all its runs answers it too."""
 
 
 @dataclass
@@ -163,13 +139,17 @@ class Resolved:
     evidence: dict[str, str] = field(default_factory=dict[str, str])
     rollouts: Said | None = None
     """Rollouts of one batch, n B_p, if n is unknown."""
-    unknown: dict[str, Unknown] = field(default_factory=dict[str, Unknown])
+    unknown: dict[str, Question] = field(default_factory=dict[str, Question])
     """Field -> what has to be answered: n, B_p, `updates_per_batch`, `step_unit`."""
     disagreements: dict[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
 
     def take(self, name: str, value: Any, evidence: str) -> None:
         """Add a value with its evidence; a later one replaces it."""
         self.values[name], self.evidence[name] = value, evidence
+
+    def ask(self, name: str, asks: str, candidates: Mapping[str, str] | None = None) -> None:
+        """Add a question about a field."""
+        self.unknown[name] = Question(asks=asks, field=name, candidates=dict(candidates or {}))
 
     def reading(self, options: Options, log: RunLog) -> Reading:
         """How to read the log; 1 stands for an unknown n or B_p, and every column of a plain table is a metric."""
@@ -233,7 +213,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, all_ in apart.items():
         if name in SIZES:
             shown = {f"{one.value:g}" if isinstance(one.value, float) else str(one.value): one.evidence for one in all_}
-            found.unknown[name] = Unknown(f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
+            found.ask(name, f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
         else:
             found.disagreements[name] = all_
     rollouts = None if config is None or "problems_per_batch" in found.values else config.rollouts
@@ -268,7 +248,7 @@ def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
                 f"These runs generated {config.batch.value} rollouts on each device ({config.batch.evidence}), but "
                 f"the number of devices is not stated. What was B_p, problems per batch over all devices?"
             )
-        found.unknown[column] = Unknown(asks)
+        found.ask(column, asks)
 
 
 def _ask_for_steps(found: Resolved, log: RunLog) -> None:
@@ -280,7 +260,7 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
         found.evidence["step_unit"] = f"column {log.step_name!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:
         calls = f" {CALLS}" if form is not None else ""
-        found.unknown["step_unit"] = Unknown(f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)
+        found.ask("step_unit", f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)
     elif form.step == "optimizer_updates" and not {"updates_per_batch", *SIZES[2:]} & (
         found.values.keys() | found.unknown.keys()
     ):
@@ -290,30 +270,34 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
             name = "updates_per_batch" if whole else STEPS_PER_BATCH
             found.take(name, int(updates) if whole else updates, "updates that log a reward")
             return
-        found.unknown["updates_per_batch"] = Unknown(
+        found.ask(
+            "updates_per_batch",
             "How many optimiser updates were made with one batch of rollouts? 1, unless the trainer reuses them "
-            "(num_iterations, steps_per_generation over gradient_accumulation_steps)."
+            "(num_iterations, steps_per_generation over gradient_accumulation_steps).",
         )
 
 
-def ask_for_evaluation(found: Resolved, log: RunLog, told_of_all: Mapping[str, Any]) -> None:
+def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     """Which tag is the evaluation, by names that may be one's; of a log with a training reward only if there is one."""
-    asked, rename = told_of_all["metric"], told_of_all["rename"]
+    asked, rename = options.metric, options.rename
     known = log.meanings(found.values.get("eval_samples"))
     metrics = {tag: rename[tag] for tag in log.tags if tag in rename}
     metrics |= {tag: tag for tag in log.tags if tag == asked and tag not in known}
     trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
-    own = None if trained else _training_tag(log, known)
+    # The tag that is named as a training reward; of a table also `reward` alone.
+    bare = [tag for tag in log.tags if is_table(log) and tag.lower() == "reward"]
+    named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
+    own = None if trained else min(named, key=len, default=None)
     if own is not None and own not in metrics:
         metrics[own] = asked if asked and own.lower() == "reward" else f"{TRAIN_REWARD} on {TRAIN_SET}"
     metrics |= {tag: tag for tag in log.tags if tag not in BY_NAME and re.match("(avg|best|worst)@", tag)}
     found.values["metrics"] = metrics
-    named = {*metrics.values(), *(meaning.metric for meaning in known.values())}
-    if asked in named or any(re.match("(avg|best|worst)@", name) for name in named):
+    measured = {*metrics.values(), *(meaning.metric for meaning in known.values())}
+    if asked in measured or any(re.match("(avg|best|worst)@", name) for name in measured):
         # How many samples are behind a mean decides only what it is called: a note says that it is unknown.
         return
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
-    left = {*known, *metrics, *told_of_all["ignore"]}
+    left = {*known, *metrics, *options.ignore}
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
     open_ = [tag for tag in open_ if not ((trained or own) and is_training_reward(tag))]
     places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
@@ -329,24 +313,15 @@ def ask_for_evaluation(found: Resolved, log: RunLog, told_of_all: Mapping[str, A
         metrics |= {tag: tag for tag in likely}
         return
     open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
-    candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
+    series = {tag: log.series(tag) for tag in (likely or open_)[:12]}
+    candidates = {
+        tag: f"{len(one.step_T)} values, {one.value_T[0]:.4g} to {one.value_T[-1]:.4g}" for tag, one in series.items()
+    }
     if trained or own:
         candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
-    found.unknown["metrics"] = Unknown("Which of these is the validation reward (avg@k)?", candidates)
+    found.ask("metrics", "Which of these is the validation reward (avg@k)?", candidates)
     if "eval_samples" not in found.values and not table:
-        found.unknown["eval_samples"] = Unknown("How many samples per problem are behind the evaluation?")
-
-
-def _training_tag(log: RunLog, known: Mapping[str, Any]) -> str | None:
-    """The tag that is named as a training reward; of a table also `reward` alone."""
-    bare = [tag for tag in log.tags if is_table(log) and tag.lower() == "reward"]
-    named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
-    return min(named, key=len, default=None)
-
-
-def _described(log: RunLog, tag: str) -> str:
-    series = log.series(tag)
-    return f"{len(series.step_T)} values, {series.value_T[0]:.4g} to {series.value_T[-1]:.4g}"
+        found.ask("eval_samples", "How many samples per problem are behind the evaluation?")
 
 
 UNITS = {
@@ -385,22 +360,6 @@ def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> No
             )
 
 
-def add_log(runs: dict[str, LoadedRun], name: str, run: LoadedRun) -> None:
-    """Add a run under its name, or under that of its file where another one has it; charts of one run are joined."""
-    from isocompute_sdk.ingest.wandb_tables import join_charts
-
-    known = runs.get(name)
-    chart = None if known is None else join_charts(known.log, run.log)
-    if known is not None and chart is not None:
-        runs[name] = LoadedRun(chart, known.config or run.config)
-        return
-    if known is not None:
-        name = f"{run.log.source.stem}/{name}"
-    while name in runs:
-        name += "'"
-    runs[name] = run if run.log.name == name else replace(run, log=replace(run.log, name=name))
-
-
 def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
     """Raise on a run whose n, B_p or updates per batch nothing says, or several sources say differently."""
     log, unknown = run.log, [name for name in found.unknown if name != "step_unit"]
@@ -422,34 +381,3 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         f"{propose}.",
         options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
     ).in_shell(f"Add --set {asked[0]}=... if it is the same for all runs, or {propose}.")
-
-
-def _refuse_undecided(one: RunLog, other: RunLog) -> None:
-    formats = ", ".join(sorted({one.format, other.format}))
-    raise RecordError(
-        f"{one.source} and {other.source} mixes formats: {formats}; they hold too few values to tell whether they are "
-        "one run, which would count twice",
-        'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute doctor '
-        "PATH --output map.yaml` list all of them.",
-    ).in_shell("Name the files of one kind, or let `isocompute doctor PATH --output map.yaml` list all of them.")
-
-
-def read_launched(folder: str | Path, name: str) -> RunSet:
-    """Everything that the runs of one backend at or below a folder have measured."""
-    load(name)
-    sources = [one for one in find_logs(Listing.of(folder)) if one.launched is not None and one.launched.name == name]
-    if not sources:
-        raise RecordError(
-            f"{folder} holds no run that a launch script of backend {name!r} started",
-            "Start the run with its launch.sh. Logs of other runs: `isocompute doctor`.",
-        )
-    losses = Losses()
-    return read_loaded(load_logs({one.name: one for one in sources}, losses), Options(), losses)
-
-
-def _not_read(path: Path, others: Sequence[Path]) -> Note:
-    message = (
-        f"{path} is read through its logs; {len(others)} other files, such as {others[0]}, were not looked at. "
-        "Name them to read them."
-    )
-    return Note("files-not-read", "info", message, {"files": [str(file) for file in others[:20]]})

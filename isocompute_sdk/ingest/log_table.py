@@ -13,8 +13,6 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import (
     Array,
     Counter,
-    RunLog,
-    ScalarSeries,
     attempt_at,
     by_clock,
     running_total,
@@ -32,6 +30,8 @@ from isocompute_sdk.ingest.formats.log_format import (
     VALIDATION,
     Meaning,
     Measure,
+    RunLog,
+    ScalarSeries,
     StepUnit,
 )
 from isocompute_sdk.metrics import average_of
@@ -83,19 +83,23 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
 
     unit = _unit(log, reading)
     known = _meanings(log, reading)
-    scale = _steps_per_batch(reading, unit)
+    # Logged steps in one rollout batch.
+    scale = reading.batch if unit == "rollouts" else 1.0
+    if unit == "optimizer_updates":
+        scale = float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
     updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
     filtered = read_filter(log, updates, reading, scale)
     counter = _counter(log, reading, filtered, scale)
     extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, _paths(log, updates, reading, counter, scale))
-    measured = _measured(log, known)
+    logged = {one.measure: (log.series(tag), one.factor) for tag, one in known.items()}
+    measured = {of: replace(one, value_T=one.value_T * factor) for of, (one, factor) in logged.items()}
     if Measure(STEP_SECONDS, TRAIN_SET) not in measured and (clocked := _clocked(measured)) is not None:
         measured[Measure(STEP_SECONDS, TRAIN_SET)] = clocked
     if scale != 1.0:
         # Times of a part of an update are no times of an update.
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
-    notes = [*log.notes, *_about_attempts(log, wasted), *_about_metrics(log, known)]
+    notes = [*log.notes, *_late(log), *_about_metrics(log, known)]
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -124,12 +128,6 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
     return build(_with_configuration(frame, log, reading), Options())[0], tuple(notes)
-
-
-def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
-    """Every quantity as it was logged, in our units."""
-    logged = {one.measure: (log.series(tag), one.factor) for tag, one in known.items()}
-    return {of: replace(one, value_T=one.value_T * factor) for of, (one, factor) in logged.items()}
 
 
 def _clocked(measured: Mapping[Measure, ScalarSeries]) -> ScalarSeries | None:
@@ -217,13 +215,6 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
     return unit
 
 
-def _steps_per_batch(reading: Reading, unit: StepUnit) -> float:
-    """Logged steps in one rollout batch."""
-    if unit == "optimizer_updates":
-        return float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
-    return reading.batch if unit == "rollouts" else 1.0
-
-
 def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     known = log.meanings(reading.context.get("eval_samples"))
     asked = reading.metric
@@ -253,26 +244,15 @@ def _counter(log: RunLog, reading: Reading, filtered: Filtered | None, scale: fl
     return steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
 
 
-def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
-    found: list[Note] = []
-    name = log.name
-    if log.first_step > 0:
-        message = (
-            f"run {name!r}: its log begins after step {log.first_step:g}, so that its first evaluation is not the base "
-            "model's; rollouts before that are counted as if the configuration had been the same. Add the log of the "
-            "earlier part if there is one."
-        )
-        found.append(Note("log-starts-late", "warning", message, {"run_id": name, "step": log.first_step}))
-    if wasted.max(initial=0.0) > 0:
-        total = float(wasted[-1])
-        message = (
-            f"run {name!r} was started {len(wasted)} times; {total:,.0f} rollouts of attempts that were given up "
-            "are in rollouts_spent and not in rollouts."
-        )
-        found.append(
-            Note("attempts-stitched", "info", message, {"run_id": name, "attempts": len(wasted), "lost": total})
-        )
-    return found
+def _late(log: RunLog) -> list[Note]:
+    if log.first_step == 0:
+        return []
+    message = (
+        f"run {log.name!r}: its log begins after step {log.first_step:g}, so that its first evaluation is not the base "
+        "model's; rollouts before that are counted as if the configuration had been the same. Add the log of the "
+        "earlier part if there is one."
+    )
+    return [Note("log-starts-late", "warning", message, {"run_id": log.name, "step": log.first_step})]
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:

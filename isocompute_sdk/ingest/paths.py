@@ -11,19 +11,25 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed
-from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.formats.log_format import LogStore
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
 _ACCEPTED = f"accepted: {', '.join(TABLE_SUFFIXES)}"
 
 
+TENSORBOARD, CONSOLE = "tensorboard", "console"
+"""Stores of event files, which every format may be read from, and of captured consoles."""
+EVENT_MARK = "tfevents"
+"""What the name of every event file contains."""
 NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
 """Endings of tables that no log has: nothing that knows logs is loaded for them."""
 
@@ -34,10 +40,23 @@ def accepted_formats() -> tuple[str, ...]:
     `auto` goes by the end of the file's name, W&B exports by their header, journals, such as that of the built-in
     runner (`isocompute`), by their first line, and logs of frameworks by their contents.
     """
-    from isocompute_sdk.ingest.find import log_formats
     from isocompute_sdk.ingest.formats.registry import journals
 
     return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
+
+
+def log_stores() -> dict[str, LogStore]:
+    """Stores of frameworks' own, and those that runs of any framework log to."""
+    from isocompute_sdk.ingest.formats.registry import formats
+    from isocompute_sdk.ingest.stores import mlflow, wandb_run
+
+    own = {one.store.name: one.store for one in formats() if one.store is not None}
+    return own | {one.name: one for one in (wandb_run.STORE, mlflow.STORE)}
+
+
+def log_formats() -> tuple[str, ...]:
+    """Formats of logs that say nothing about n and B_p themselves, as `format=` takes them."""
+    return (TENSORBOARD, CONSOLE, *log_stores())
 
 
 def may_be_log(file: Path) -> bool:
@@ -46,12 +65,13 @@ def may_be_log(file: Path) -> bool:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file is part of a framework's log."""
+    """Whether a file is part of a framework's log, by its name and content, or holds responses that one dumped."""
     if not may_be_log(path):
         return False
-    from isocompute_sdk.ingest.find import holds_log
+    from isocompute_sdk.ingest.formats.registry import formats
 
-    return holds_log(path)
+    of_store = EVENT_MARK in path.name or any(store.holds(path) for store in log_stores().values())
+    return of_store or any(one.is_dump(path) for one in formats())
 
 
 def is_path(source: object) -> bool:
@@ -85,60 +105,16 @@ def readable() -> Generator[None]:
         ) from error
 
 
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet; it keeps no other from being read."""
-
-
-class UnknownName(RecordError):
-    """A column or tag to rename or ignore that is in no file."""
-
-
 def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
     """Raise on a name to rename or ignore that is in no file."""
     for name in names:
         if name not in seen:
             folded = {one.lower(): one for one in seen}
             near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
-            raise UnknownName(
+            raise RecordError(
                 f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
                 f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
             )
-
-
-@dataclass(frozen=True)
-class Losses:
-    """What cannot be read and keeps nothing else from being read."""
-
-    left_out: dict[str, str] | None = None
-    """Takes down why, by column, file or folder; None: only runs that have just begun are left out."""
-    errors: list[RecordError] = field(default_factory=list[RecordError])
-    folders: dict[str, Path] = field(default_factory=dict[str, Path])
-    """Run -> the folder that it is called by."""
-
-    def take(self, what: object, error: RecordError) -> None:
-        """Leave something out, or raise what keeps all from being read."""
-        if isinstance(error, UnknownName) or (self.left_out is None and not isinstance(error, NothingMeasured)):
-            raise error
-        self.errors.append(error)
-        if self.left_out is not None:
-            place = str(self.folders.get(str(what), what))
-            self.left_out[place] = " ".join(str(error).removeprefix(f"{place}: ").split())
-
-    def notes(self) -> Iterator[Note]:
-        """On runs that have just begun."""
-        for error in self.errors:
-            if isinstance(error, NothingMeasured):
-                yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
-
-
-def refuse_locked(listings: Iterable[Listing]) -> None:
-    """Raise on folders without read permission: their runs would be missing silently."""
-    locked = [folder for listing in listings for folder in listing.locked]
-    if locked:
-        raise RecordError(
-            f"{locked[0]} cannot be read: Permission denied ({len(locked)} such folder(s))",
-            "Have its permissions changed, or name the folders that are to be read one by one.",
-        )
 
 
 def find_files(listing: Listing, format: str) -> list[Path]:
@@ -147,7 +123,6 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
     lies there (problem sets, tables of the same runs) is not looked at.
     """
-    check_format(format)
     target = listing.path
     if target.is_file():
         if format == "auto":
@@ -253,15 +228,6 @@ def _not_open(file: Path) -> RecordError:
         f"{file} is not read, because it is an archive, a spreadsheet or packed with {file.suffix}; {_ACCEPTED}",
         "Unpack it, or save its sheet as CSV.",
     )
-
-
-def closed_note(path: Path, files: Sequence[Path]) -> Note:
-    """That files at or below a path were not read, since nothing here opens them."""
-    message = (
-        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed, archives or "
-        "spreadsheets. Unpack them, or save them as CSV."
-    )
-    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
 
 
 def label(file: Path, files: Sequence[Path]) -> str:

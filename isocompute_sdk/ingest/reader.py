@@ -1,40 +1,42 @@
-"""`read`: files or a table in, one `RunSet` out.
+"""`collect`: what lies at or below some paths, read once; and `read`: the same as one `RunSet`, or why it is none.
 
-Two ways lead there: tables, which say themselves what n and B_p were, and logs, which do not and take it from arguments
-or from the configuration that was saved beside them. The suffix of a file decides first: for a plain table nothing that
-knows logs is loaded.
+Tables say themselves what n and B_p were; logs do not, and take it from arguments or from the configuration that was
+saved beside them. The suffix of a file decides first: for a plain table nothing that knows logs is loaded. What cannot
+be read keeps nothing else from being read: `read` raises the first of it at the end, the doctor shows all.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.paths import (
     TABLE_FORMATS,
     Listing,
-    Losses,
     as_paths,
-    closed_note,
+    check_format,
     closed_tables,
     find_files,
     format_of,
     holds_journals,
     is_path,
+    json_tables,
     label,
+    log_formats,
     may_be_log,
     readable,
-    refuse_locked,
     refuse_unknown_names,
+    tables_among,
 )
-from isocompute_sdk.ingest.tables import RawTable, columns_of, read_table
+from isocompute_sdk.ingest.tables import NothingMeasured, RawTable, columns_of, is_sealed, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
@@ -54,10 +56,15 @@ from isocompute_sdk.records.table import as_mapping, build
 if TYPE_CHECKING:
     import polars as pl
 
-    from isocompute_sdk.ingest.formats.log_format import StepUnit
-    from isocompute_sdk.ingest.log_runs import FoundLogs
+    from isocompute_sdk.ingest.copies import LoadedRun
+    from isocompute_sdk.ingest.find import LogSource
+    from isocompute_sdk.ingest.formats.configuration import SavedConfig
+    from isocompute_sdk.ingest.formats.log_format import RunLog, StepUnit
+
 NOT_MEASURED = "a setting that never changes within a run, or not numbers"
 """Why an audit leaves a column out, which other readers refuse unless told to ignore it."""
+MAY_HOLD = (".json", ".log", ".out", ".txt")
+"""Endings of files that may hold measurements and are read only if they are known for a log, or named."""
 
 
 def read(
@@ -73,8 +80,6 @@ def read(
     step_unit: StepUnit | None = None,
     set: Mapping[str, object] | None = None,
     without_sizes: bool = False,
-    partly: bool = False,
-    seen: dict[str, None] | None = None,
     left_out: dict[str, str] | None = None,
     **constants: object,
 ) -> RunSet:
@@ -111,8 +116,6 @@ def read(
         set: any column or context field -> one value for all rows.
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
             the note `sizes-unknown`: for questions that need neither.
-        partly: accept names in `rename` and `ignore` that are in no file, since another call reads the others.
-        seen: takes down all names of columns and tags.
         left_out: takes down, by column, file or folder, why it cannot be read, which then keeps no other from being
             read; runs of one name in files that contradict each other get names of their files.
         **constants: the same as `set`, as arguments.
@@ -120,7 +123,6 @@ def read(
     Raises:
         RecordError: with file and line, wherever the content cannot be read or contradicts itself.
     """
-    seen = {} if seen is None else seen
     asked = Options(
         metric,
         eval_set,
@@ -133,210 +135,404 @@ def read(
         runs=_described(runs or {}),
         step_unit=step_unit,
     )
-    losses, found, rest = Losses(left_out), None, list[Listing]()
-    tables: list[_Table] = []
-    parts: list[RunSet] = []
+    return collect(source, asked, format, left_out=left_out).together()
+
+
+def collect(
+    source: object, options: Options, format: str = "auto", *, ask: bool = False, left_out: dict[str, str] | None = None
+) -> Collection:
+    """Read files, folders and globs, or a table in memory, as far as they can be read.
+
+    Args:
+        source: as of `read`.
+        options: how to read it.
+        format: as of `read`.
+        ask: also read tables beside logs, and take a table that does not say n or B_p for a log that is asked about.
+        left_out: takes down, by column and file, what cannot be read; `Collection.together` raises it otherwise.
+
+    Raises:
+        RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
+    """
+    found = Collection(options, format, ask, left_out)
+    check_format(format)
     with readable():
         if is_path(source):
-            listings = [Listing.of(path) for path in as_paths(source)]
-            refuse_locked(listings)
-            found = _logs_among(listings, format)
-            rest = listings if found is None else [*found.tables]
-            for file in dict.fromkeys(file for one in rest for file in find_files(one, format)):
-                try:
-                    tables.append(_load(file, format, asked))
-                except RecordError as error:
-                    losses.take(file, error)
+            found.paths = as_paths(source)
+            for path in found.paths:
+                found.look(Listing.of(path))
         else:
-            tables.append(_in_memory(source, asked))
-        charts = [one for one in tables if one.as_log]
-        tables = [one for one in tables if not one.as_log]
-        if charts or (found is not None and found.sources):
-            try:
-                parts.append(_read_logs(found, charts, asked, seen, losses))
-            except RecordError as error:
-                if left_out is None:
-                    raise
-                losses.take("logs", error)
-            if not (tables or partly):
-                refuse_unknown_names([*asked.rename, *asked.ignore], list(seen))
-        if tables:
-            seen |= {name: None for file in tables for name in file.names}
-            if not partly:
-                refuse_unknown_names([*asked.rename, *asked.ignore], list(seen))
-            read = _read_tables(tables, asked, losses, [str(one.path) for one in rest])
-            notes = [note for one in rest if format == "auto" for note in _left_out(one)]
-            parts.append(RunSet(read.to_polars(), [*notes, *read.notes]) if notes else read)
-        if not parts:
-            none = RecordError(f"nothing to read in {source}", "Give files, folders or globs with runs.")
-            raise next(iter(losses.errors), none)
-    if left_out is not None:
-        unread = [note for one in parts for note in one.notes if note.code == "files-not-read"]
-        left_out |= {file: note.message for note in unread for file in note.data["files"]}
-    return parts[0] if len(parts) == 1 else _joined(parts, on_duplicate)
-
-
-def _joined(parts: Sequence[RunSet], on_duplicate: OnDuplicate) -> RunSet:
-    """Logs and tables as one; a run that is in both counts once."""
-    from isocompute_sdk.ingest.copies import once, repeated
-
-    frames, copies = once([part.to_polars() for part in parts])
-    notes = [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    first, *more = (RunSet(one, part.notes) for one, part in zip(frames, parts, strict=True) if not one.is_empty())
-    return RunSet(first.to_polars(), [*first.notes, *notes]).concat(*more, on_duplicate=on_duplicate)
-
-
-def _logs_among(listings: Sequence[Listing], format: str) -> FoundLogs | None:
-    """The logs in what was named; None if every file is a table by its suffix, or a format of tables was asked for."""
-    if format in TABLE_FORMATS and format != "auto":
-        return None
-    if format == "auto" and not any(map(may_be_log, (file for one in listings for file in one.files))):
-        return None
-    from isocompute_sdk.ingest.log_runs import find_all_logs
-
-    return find_all_logs(listings, format)
-
-
-def _read_logs(
-    found: FoundLogs | None, charts: Sequence[_Table], asked: Options, seen: dict[str, None], losses: Losses
-) -> RunSet:
-    """Logs, and tables that are read as logs: charts, and those in a framework's words."""
-    from isocompute_sdk.ingest.copies import LoadedRun
-    from isocompute_sdk.ingest.log_runs import add_log, load_logs, read_loaded
-    from isocompute_sdk.ingest.stores.saved_config import find_config
-    from isocompute_sdk.ingest.wandb_tables import SEPARATOR, logs_of_table, refuse_several
-
-    runs: dict[str, LoadedRun] = {} if found is None else load_logs(found.sources, losses)
-    for chart in charts:
-        try:
-            logs = logs_of_table(chart.path, chart.table, asked.rename, asked.ignore, list(asked.runs))
-            for log in logs:
-                refuse_several(log)
-        except RecordError as error:
-            losses.take(chart.path, error)
-            continue
-        held = chart.table.locate is row_in_memory
-        config = None if held else find_config(chart.path.parent, chart.path.parent)
-        for log in logs:
-            add_log(runs, log.name, LoadedRun(log, config))
-        seen |= dict.fromkeys((*chart.names, *(name.rpartition(SEPARATOR)[2] for name in chart.names)))
-    seen |= dict.fromkeys(tag for run in runs.values() for tag in run.log.tags)
-    read = read_loaded(runs, asked, losses)
-    return read if found is None else RunSet(read.to_polars(), [*found.notes, *read.notes])
+            found.take(_in_memory(source))
+        found.build()
+    if ask and not (found.logs or found.tables or found.errors):
+        raise RecordError(
+            f"nothing to read at or below {', '.join(map(str, found.paths))}; not looked at: {found.not_looked_at()}",
+            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL; name a file to see why it is none.",
+        )
+    names = [*found.columns, *dict.fromkeys(tag for run in found.logs.values() for tag in run.log.tags)]
+    if names:
+        refuse_unknown_names([*options.rename, *options.ignore], names)
+    return found
 
 
 @dataclass(frozen=True)
-class _Table:
-    """One file, and those of the requested names that it has."""
+class _Loaded:
+    """A table as it stands in its file, and those of the requested names that it has."""
 
     path: Path
-    names: tuple[str, ...]
-    """Its columns."""
-    table: RawTable
-    ignore: tuple[str, ...]
-    rename: Mapping[str, str]
+    raw: RawTable
     journal: bool = False
     """True for a run of the built-in runner."""
+    ignore: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
     as_log: bool = False
-    """True for a chart of W&B, or if `runs=` says what its runs are."""
+    """True for a chart of W&B, for the words of a framework, or if `runs=` says what its runs are."""
 
 
-def _load(path: Path, format: str, asked: Options) -> _Table:
+@dataclass(frozen=True)
+class Table:
+    """The evaluations in one file that says everything itself."""
+
+    path: Path
+    frame: pl.DataFrame
+    """In the columns of a `RunSet`."""
+    notes: tuple[Note, ...]
+    journal: bool
+
+
+@dataclass
+class Collection:
+    """What lies at or below some paths."""
+
+    options: Options
+    format: str = "auto"
+    ask: bool = False
+    """As of `collect`."""
+    left_out: dict[str, str] | None = None
+    """As of `collect`."""
+    paths: list[str | os.PathLike[str]] = field(default_factory=list["str | os.PathLike[str]"])
+    """What was named."""
+    loaded: list[_Loaded] = field(default_factory=list["_Loaded"])
+    """Tables that are not `build` yet."""
+    logs: dict[str, LoadedRun] = field(default_factory=dict[str, "LoadedRun"])
+    """Run -> its log."""
+    tables: list[Table] = field(default_factory=list[Table])
+    """Files that say everything themselves."""
+    errors: dict[str, IsoComputeError] = field(default_factory=dict[str, IsoComputeError])
+    """File or folder -> why it cannot be read."""
+    notes: list[Note] = field(default_factory=list[Note])
+    """About what was not looked at."""
+    columns: dict[str, None] = field(default_factory=dict[str, None])
+    """Columns of the tables, as they are written."""
+    files: list[Path] = field(default_factory=list[Path])
+    unread: Counter[str] = field(default_factory=Counter[str])
+    """Ending -> files that were not looked at and may hold measurements, if `ask` is set."""
+
+    @contextmanager
+    def losing(self, place: object) -> Generator[None]:
+        """Take down why something cannot be read, and go on with the rest."""
+        try:
+            with readable():
+                yield
+        except IsoComputeError as error:
+            self.errors.setdefault(str(place), error)
+            if self.left_out is not None:
+                self.left_out[str(place)] = " ".join(str(error).removeprefix(f"{place}: ").split())
+
+    def not_looked_at(self) -> str:
+        """The files, counted by their endings."""
+        counts = Counter(file.suffix or file.name for file in self.files).most_common(10)
+        return ", ".join(f"{count} {ending}" for ending, count in counts) or "no files"
+
+    def look(self, listing: Listing) -> None:
+        """Read the logs in a listing, and load its tables."""
+        self.files += listing.files
+        for folder in listing.locked:
+            with self.losing(folder):
+                # Its runs would be missing silently.
+                raise RecordError(
+                    f"{folder} cannot be read: Permission denied",
+                    "Have its permissions changed, or name the folders that are to be read one by one.",
+                )
+        journals = self.format == "auto" and holds_journals(listing)
+        sources = self._logs_in(listing, journals)
+        for source in sources:
+            with self.losing(source.paths[0]):
+                self.add(*source.read(), source.paths[0], beside=listing.path.name)
+        if journals:
+            tables = find_files(listing, self.format)
+        else:
+            tables = self._every_table(listing, sources) if self.ask else self._tables_in(listing, sources)
+        known = {table.path for table in self.loaded}
+        for file in (file for file in tables if file not in known):
+            with self.losing(file):
+                self.take(_load(file, self.format))
+
+    def add(self, log: RunLog, config: SavedConfig | None, place: Path, beside: str) -> None:
+        """Add a run under its name, or one with `beside` before it; charts of one run are joined."""
+        from isocompute_sdk.ingest.copies import LoadedRun
+        from isocompute_sdk.ingest.wandb_tables import join_charts
+
+        known, name = self.logs.get(log.name), log.name
+        chart = None if known is None else join_charts(known.log, log)
+        if known is not None and chart is not None:
+            self.logs[name] = LoadedRun(chart, known.config or config, place)
+            return
+        if known is not None:
+            name = f"{beside}/{name}"
+        while name in self.logs:
+            name += "'"
+        self.logs[name] = LoadedRun(log if log.name == name else replace(log, name=name), config, place)
+
+    def _logs_in(self, listing: Listing, journals: bool) -> list[LogSource]:
+        """The logs in a listing; beside journals, which say all that the logs beside them say, only with `ask`."""
+        if self.format in TABLE_FORMATS:
+            if self.format != "auto" or not any(map(may_be_log, listing.files)):
+                return []
+        elif self.format not in log_formats():
+            return []
+        from isocompute_sdk.ingest.find import belongs_to_journal, find_logs
+
+        sources = find_logs(listing, self.format)
+        if journals:
+            sources = [one for one in sources if not belongs_to_journal(one.paths[0], listing.path)]
+            if sources and not self.ask:
+                folders = [source.folder for source in sources]
+                self.notes.append(
+                    _not_read(listing, "the journals of the built-in runner", "logs of other runs", folders)
+                )
+            return sources if self.ask else []
+        if self.format != "auto" and not sources:
+            raise RecordError(
+                f"{listing.path} holds no log of format {self.format!r}",
+                "Check the path, or leave format= out to have files recognised by their contents.",
+            ).in_shell("Check the path.")
+        return sources
+
+    def _tables_in(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
+        """The tables that are read: none beside logs, which a note says."""
+        files = [] if sources else find_files(listing, self.format)
+        if self.format != "auto":
+            return files
+        inside = {source.folder for source in sources if source.launched is not None}
+        free = (file for file in listing.files if inside.isdisjoint(file.parents))
+        left = tables_among(free) if sources else closed_tables(listing)
+        if left:
+            what = "other files" if sources else "files that are packed, archives or spreadsheets"
+            self.notes.append(_not_read(listing, "its logs" if sources else "its tables", what, left))
+        return files
+
+    def _every_table(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
+        """All that may be tables, beside logs too: of a folder the files with the ending of one, and what was named."""
+        from isocompute_sdk.ingest.find import free_tables, started_folders
+
+        inside = {source.folder for source in sources}
+        for folder in started_folders(listing.files) - inside:
+            error = f"{folder}: a launch script made it, and there is no log to read yet"
+            self.errors[str(folder)] = RecordError(error, "Wait for its first update; its console says more.")
+        # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
+        inside.discard(listing.path)
+        tables = [file for file in free_tables(listing) if inside.isdisjoint(file.parents)]
+        if not (tables or sources):
+            tables = json_tables(listing.files)
+        taken = {*tables, *(path for source in sources for path in source.paths)}
+        taken |= {run.config.path for run in self.logs.values() if run.config is not None}
+        free = (file for file in listing.files if file not in taken and inside.isdisjoint(file.parents))
+        self.unread.update(file.suffix for file in free if file.suffix in MAY_HOLD)
+        return tables
+
+    def take(self, table: _Loaded) -> None:
+        """Add a table; it is read as a log if its names are those of a framework or of W&B, or if `runs=` is given."""
+        names, options = tuple(table.raw.columns), self.options
+        self.columns |= dict.fromkeys(names)
+        ignore = tuple(name for name in options.ignore if name in names)
+        rename = {name: new for name, new in options.rename.items() if name in names}
+        as_log = bool(options.runs) and not table.journal
+        plain = (canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names)
+        if not (as_log or table.journal or all(plain)):
+            from isocompute_sdk.ingest import wandb_tables
+
+            as_log = wandb_tables.is_log(names, ignore, rename)
+            internal = (name for name in wandb_tables.INTERNAL if name in names and name not in ignore)
+            ignore = ignore if as_log else (*ignore, *internal)
+        self.loaded.append(replace(table, ignore=ignore, rename=rename, as_log=as_log))
+
+    def build(self) -> None:
+        """Turn the tables that were loaded into rows, or into logs."""
+        files = [table.path for table in self.loaded]
+        stems = Counter(file.stem for file in files)
+        for table in self.loaded:
+            apart = label(table.path, files) if len(files) > 1 else ""
+            # Of many files `metrics.csv` the folders tell the runs apart.
+            name = apart if stems[table.path.stem] > 1 else table.path.stem
+            with self.losing(table.path):
+                if table.as_log:
+                    self._as_logs(table, name)
+                else:
+                    self._as_rows(table, name, apart)
+        self.tables = _journals_told_apart(self.tables)
+
+    def _as_rows(self, table: _Loaded, name: str, apart: str) -> None:
+        prefix = f"{apart}/" if apart else ""
+        options = replace(self.options, ignore=table.ignore, rename=table.rename, run_prefix=prefix)
+        # Settings beside a table may say what it lacks.
+        options = replace(options, without_sizes=options.without_sizes and not self.ask)
+        try:
+            frame, notes = self._rows(table, replace(options, run_name=apart or table.path.stem))
+        except RecordError as error:
+            error = error if str(table.path) in error.message else error.restated(f"{table.path}: {error.message}")
+            sets = [option.startswith("--set") for option in error.options]
+            if self.ask and (any(sets) or not sets):
+                # What other options would mend is asked about as it is.
+                self._as_logs(table, name, error)
+                return
+            if apart and any(option.startswith("--set group_size") for option in error.options):
+                # One n for all files would be wrong for most of them.
+                where = " ".join(quote(str(path)) for path in self.paths)
+                error.options = ()
+                error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
+            raise error from None
+        self.tables.append(Table(table.path, frame, (*table.raw.notes, *notes), table.journal))
+
+    def _rows(self, table: _Loaded, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+        """The rows of a table; with `left_out` without the columns that cannot be read, one by one."""
+        while True:
+            try:
+                frame, notes = build(table.raw.columns, options, Source(table.raw.locate))
+            except RecordError as error:
+                if self.left_out is None or error.column is None or error.column in options.ignore:
+                    raise
+                self.left_out[f"column {error.column}"] = NOT_MEASURED
+                options = replace(options, ignore=(*options.ignore, error.column))
+                continue
+            if self.left_out is not None:
+                texts = [name for note in notes if note.code == "columns-left-out" for name in note.data["columns"]]
+                self.left_out |= {f"column {name}": "text, and not a known column" for name in texts}
+            return frame, notes
+
+    def _as_logs(self, table: _Loaded, name: str, error: RecordError | None = None) -> None:
+        """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
+        from isocompute_sdk.ingest.find import NoRewardLearning
+        from isocompute_sdk.ingest.stores.saved_config import find_config
+        from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, logs_of_table, refuse_several
+
+        path, given = table.path, list(self.options.runs)
+        try:
+            logs = logs_of_table(path, table.raw, self.options.rename, self.options.ignore, given)
+        except NoRewardLearning:
+            raise
+        except RecordError as wrong:
+            raise error or wrong from None
+        beyond = [beyond_asking(log) for log in logs]
+        if error is not None and any(beyond):
+            raise error
+        for log, certain in zip(logs, beyond, strict=True):
+            if certain or not self.ask:
+                refuse_several(log)
+        self.columns |= dict.fromkeys(column.rpartition(SEPARATOR)[2] for column in table.raw.columns)
+        config = None if table.raw.locate is row_in_memory else find_config(path.parent, path.parent)
+        for log in logs:
+            self.add(log if log.name != path.stem else replace(log, name=name), config, path, beside=path.stem)
+
+    def together(self, of_run: Mapping[str, Options] | None = None) -> RunSet:
+        """Everything as one table; a run that is in it twice counts once.
+
+        Args:
+            of_run: run -> how its log is to be read, if they are not all read alike; others are left out.
+
+        Raises:
+            RecordError: something cannot be read, unless `ask` or `left_out` is set; or nothing can.
+        """
+        notes, frames = [*self.notes], dict[str, "pl.DataFrame"]()
+        if self.logs:
+            from isocompute_sdk.ingest.log_runs import read_loaded
+
+            with self.losing("logs") if of_run is None else nullcontext():
+                logs = read_loaded(self.logs, self.options, self.losing, of_run)
+                if logs is not None:
+                    frames["logs"] = logs.to_polars()
+                    notes += logs.notes
+        wrong = [error for error in self.errors.values() if not isinstance(error, NothingMeasured)]
+        if wrong and not self.ask and self.left_out is None:
+            raise wrong[0]
+        frames |= {str(table.path): table.frame for table in self.tables}
+        notes += [note for table in self.tables for note in table.notes]
+        if not frames:
+            none = RecordError(f"nothing to read in {', '.join(map(str, self.paths))}", "Give files, folders or globs.")
+            raise next(iter(self.errors.values()), none)
+        if len(frames) > 1:
+            from isocompute_sdk.ingest.copies import once, repeated
+
+            kept, copies = once([*frames.values()])
+            notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
+            frames = {name: frame for name, frame in zip(frames, kept, strict=True) if not frame.is_empty()}
+        notes += self._about_losses(notes)
+        try:
+            return RunSet(join([*frames.values()], [*frames], self.options.on_duplicate), notes)
+        except RecordError:
+            if of_run is not None or not (self.ask or self.left_out is not None):
+                raise
+            return RunSet(join(_named_by_file(frames), [*frames], self.options.on_duplicate), notes)
+
+    def _about_losses(self, notes: Sequence[Note]) -> Iterator[Note]:
+        """On what was left out: runs that have only begun, and with `ask` all that cannot be read."""
+        if self.left_out is not None:
+            unread = [note for note in notes if note.code == "files-not-read"]
+            self.left_out |= {file: note.message for note in unread for file in note.data["files"]}
+        for place, error in self.errors.items():
+            if isinstance(error, NothingMeasured):
+                yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
+            elif self.ask:
+                yield Note("files-not-read", "warning", f"not read: {error}", {"files": [place]})
+
+
+def _not_read(listing: Listing, through: str, what: str, files: Sequence[Path]) -> Note:
+    message = (
+        f"{listing.path} is read through {through}; {len(files)} {what}, such as {files[0]}, were not looked at. "
+        "Name them to read them."
+    )
+    severity = "warning" if any(map(is_sealed, files)) else "info"
+    return Note("files-not-read", severity, message, {"files": [str(file) for file in files[:20]]})
+
+
+def _load(path: Path, format: str) -> _Loaded:
     kind = format_of(path) if format == "auto" else format
-    if kind not in TABLE_FORMATS:
-        from isocompute_sdk.ingest.formats.registry import load
+    if kind in TABLE_FORMATS:
+        return _Loaded(path, read_table(path, kind))
+    from isocompute_sdk.ingest.formats.registry import load
 
-        journal = load(kind).journal
-        assert journal is not None
-        return _understood(path, journal.read(path), asked, journal=True)
-    return _understood(path, read_table(path, kind), asked)
+    journal = load(kind).journal
+    assert journal is not None
+    table = journal.read(path)
+    if not table.columns["value"]:
+        raise NothingMeasured(f"{path}: the run has not measured anything yet", "Wait for its first update.")
+    return _Loaded(path, table, journal=True)
 
 
-def _in_memory(source: object, asked: Options) -> _Table:
+def _in_memory(source: object) -> _Loaded:
     """A table that somebody holds."""
     if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in cast("Sequence[object]", source)):
         source = columns_of(cast("Sequence[Mapping[str, Any]]", source))
     columns = {name: to_series(name, values) for name, values in as_mapping(source).items()}
-    return _understood(Path("table"), RawTable(columns, row_in_memory), asked)
+    return _Loaded(Path("table"), RawTable(columns, row_in_memory))
 
 
-def _understood(path: Path, table: RawTable, asked: Options, *, journal: bool = False) -> _Table:
-    """A table, and whether it is read as a log: its names are those of a framework or of W&B, or `runs=` is given."""
-    names = tuple(table.columns)
-    ignore = tuple(name for name in asked.ignore if name in names)
-    rename = {name: new for name, new in asked.rename.items() if name in names}
-    found = _Table(path, names, table, ignore, rename, journal)
-    if asked.runs and not journal:
-        return replace(found, as_log=True)
-    plain = (canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names)
-    if journal or all(plain):
-        return found
-    from isocompute_sdk.ingest import wandb_tables
+def read_launched(folder: str | Path, name: str) -> RunSet:
+    """Everything that the runs of one backend at or below a folder have measured."""
+    from isocompute_sdk.ingest.find import find_logs
+    from isocompute_sdk.ingest.formats.registry import load
 
-    if wandb_tables.is_log(names, ignore, rename):
-        return replace(found, as_log=True)
-    internal = (name for name in wandb_tables.INTERNAL if name in names and name not in ignore)
-    return replace(found, ignore=(*ignore, *internal))
-
-
-def _read_tables(loaded: Sequence[_Table], asked: Options, losses: Losses, paths: Sequence[str]) -> RunSet:
-    """The rows of tables; `paths` are those that were named."""
-    files = [file.path for file in loaded]
-    # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
-    loaded = [file for file in loaded if not (file.journal and not file.table.columns["value"])] or loaded
-    frames: list[pl.DataFrame] = []
-    notes = [note for file in loaded for note in file.table.notes]
-    read: list[_Table] = []
-    for file in loaded:
-        prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
-        name = prefix.rstrip("/") or file.path.stem
-        options = replace(asked, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
-        try:
-            frame, told = _build(file, options, losses.left_out)
-        except RecordError as error:
-            if len(loaded) > 1 and any(option.startswith("--set group_size") for option in error.options):
-                # One n for all files would be wrong for most of them.
-                where = " ".join(map(quote, paths))
-                error.options = ()
-                error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
-            if str(file.path) not in error.message:
-                error = error.restated(f"{file.path}: {error.message}")
-            losses.take(file.path, error)
-            continue
-        frames.append(frame)
-        read.append(file)
-        notes += told
-    if not frames:
-        raise losses.errors[0]
-    if len(frames) > 1:
-        from isocompute_sdk.ingest.copies import once, repeated
-
-        frames, copies = once(_told_apart(frames, read))
-        notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
-    kept = {str(file.path): frame for frame, file in zip(frames, read, strict=True) if not frame.is_empty()}
-    try:
-        return RunSet(join([*kept.values()], [*kept], asked.on_duplicate), notes)
-    except RecordError:
-        if losses.left_out is None:
-            raise
-        return RunSet(join(_named_by_file(kept), [*kept], asked.on_duplicate), notes)
-
-
-def _build(file: _Table, options: Options, left_out: dict[str, str] | None) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """The rows of a table; with `left_out` without the columns that cannot be read, one by one."""
-    while True:
-        try:
-            frame, notes = build(file.table.columns, options, Source(file.table.locate))
-        except RecordError as error:
-            if left_out is None or error.column is None or error.column in options.ignore:
-                raise
-            left_out[f"column {error.column}"] = NOT_MEASURED
-            options = replace(options, ignore=(*options.ignore, error.column))
-            continue
-        if left_out is not None:
-            texts = [name for note in notes if note.code == "columns-left-out" for name in note.data["columns"]]
-            left_out |= {f"column {name}": "text, and not a known column" for name in texts}
-        return frame, notes
+    load(name)
+    found = Collection(Options())
+    for source in find_logs(Listing.of(folder)):
+        if source.launched is not None and source.launched.name == name:
+            with found.losing(source.folder):
+                found.add(*source.read(), source.folder, beside=source.name)
+    if not (found.logs or found.errors):
+        raise RecordError(
+            f"{folder} holds no run that a launch script of backend {name!r} started",
+            "Start the run with its launch.sh. Logs of other runs: `isocompute doctor`.",
+        )
+    return found.together()
 
 
 def _named_by_file(tables: Mapping[str, pl.DataFrame]) -> list[pl.DataFrame]:
@@ -352,24 +548,25 @@ def _named_by_file(tables: Mapping[str, pl.DataFrame]) -> list[pl.DataFrame]:
     return named
 
 
-def _told_apart(frames: list[pl.DataFrame], loaded: Sequence[_Table]) -> list[pl.DataFrame]:
-    """Frames with the folder in place of the name for runs of two studies that have one name; copies keep it."""
+def _journals_told_apart(tables: list[Table]) -> list[Table]:
+    """Journals with the folder in place of the name for runs of two studies that have one name; copies keep it."""
     import polars as pl
 
     places: dict[str, list[int]] = {}
-    for i, (frame, file) in enumerate(zip(frames, loaded, strict=True)):
-        if file.journal and frame.height:
-            places.setdefault(frame["run_id"][0], []).append(i)
+    for i, table in enumerate(tables):
+        if table.journal:
+            places.setdefault(table.frame["run_id"][0], []).append(i)
     for found in places.values():
-        by_length = sorted((frames[i] for i in found), key=lambda frame: frame.height)
+        by_length = sorted((tables[i].frame for i in found), key=lambda frame: frame.height)
         copied = any(one.equals(two.head(one.height)) for one, two in combinations(by_length, 2))
         if len(found) == 1 or copied:
             continue
-        folders = [loaded[i].path.absolute().parent for i in found]
+        folders = [tables[i].path.absolute().parent for i in found]
         common = os.path.commonpath(folders)
         for i, folder in zip(found, folders, strict=True):
-            frames[i] = frames[i].with_columns(run_id=pl.lit(folder.relative_to(common).as_posix()))
-    return frames
+            name = pl.lit(folder.relative_to(common).as_posix())
+            tables[i] = replace(tables[i], frame=tables[i].frame.with_columns(run_id=name))
+    return tables
 
 
 def _described(runs: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
@@ -384,21 +581,3 @@ def _described(runs: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, 
             )
         described[run] = dict(zip(fields, values.values(), strict=True))
     return described
-
-
-def _left_out(listing: Listing) -> list[Note]:
-    """That tables cannot be read, or that runs of frameworks lie beside those of the built-in runner."""
-    if not holds_journals(listing):
-        closed = closed_tables(listing)
-        return [closed_note(listing.path, closed)] if closed else []
-    from isocompute_sdk.ingest.find import belongs_to_journal, find_logs
-
-    others = [one for one in find_logs(listing) if not belongs_to_journal(one.paths[0], listing.path)]
-    if not others:
-        return []
-    names = ", ".join(source.name for source in others[:4])
-    message = (
-        f"{listing.path} is read through the journals of the built-in runner; {len(others)} logs of other runs, such "
-        f"as {names}, were not looked at. Name their folders to read them."
-    )
-    return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]

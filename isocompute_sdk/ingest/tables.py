@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
@@ -75,6 +75,10 @@ def open_bytes(path: Path, largest: int | None = None) -> Generator[BinaryIO]:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
 
+class NothingMeasured(RecordError):
+    """A run that was started and has no measurement yet; it keeps no other from being read."""
+
+
 @dataclass(frozen=True)
 class RawTable:
     """A table as it stands in a file."""
@@ -93,7 +97,7 @@ def cut_off(path: Path, line: int) -> Note:
         f"{path}:{line}: the file ends inside this line, as when a run is writing or was killed; it is left out and "
         f"the {line - 1:,} lines before it are kept."
     )
-    return Note("log-cut-off", "info", message, {"file": str(path), "line": line})
+    return Note("log-damaged", "info", message, {"file": str(path), "line": line})
 
 
 def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
@@ -103,14 +107,17 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
-def chain_notes(path: Path, kept: str, broken: Sequence[int], code: str, offset: int, size: int) -> Iterator[Note]:
+Ending = Literal["", "cut", "damaged"]
+
+
+def chain_notes(path: Path, kept: str, broken: Sequence[int], ends: Ending, offset: int, size: int) -> Iterator[Note]:
     """On a file that is a chain of records: those that are left out, by their bytes, and where it ends too early.
 
     Args:
         path: the file.
         kept: what was read, in words.
         broken: where the records begin that are left out.
-        code: `log-cut-off` if it ends inside a record, `log-damaged` if nothing can be read from there on, else empty.
+        ends: `cut` if it ends inside a record, `damaged` if nothing can be read from there on, else empty.
         offset: the byte at which it does.
         size: bytes of the file.
     """
@@ -120,11 +127,12 @@ def chain_notes(path: Path, kept: str, broken: Sequence[int], code: str, offset:
             "kept. Copy the file again if you can."
         )
         yield Note("log-damaged", "warning", message, {"file": str(path), "records": len(broken)})
-    if code:
-        cut = code == "log-cut-off"
+    if ends:
+        cut = ends == "cut"
         why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
         message = f"{path} {why} at byte {offset:,} of {size:,}; {kept} before it are kept."
-        yield Note(code, "info" if cut else "warning", message, {"file": str(path), "offset": offset, "size": size})
+        data = {"file": str(path), "offset": offset, "size": size}
+        yield Note("log-damaged", "info" if cut else "warning", message, data)
 
 
 def check_size(path: Path | str, columns: int, rows: int) -> None:

@@ -15,16 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.attempts import (
-    Rows,
-    RunLog,
-    ScalarSeries,
-    attempts_from_columns,
-    one_per_step,
-    scalar_series,
-)
+from isocompute_sdk.ingest.attempts import Rows, attempts_from_columns, scalar_series
 from isocompute_sdk.ingest.find import refuse_supervised
-from isocompute_sdk.ingest.formats.registry import format_of
+from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_per_step
+from isocompute_sdk.ingest.formats.registry import format_of, recognised
 from isocompute_sdk.ingest.tables import RawTable
 from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields, numbers_in, refuse_clock, to_series
 from isocompute_sdk.records.rewards import rank
@@ -108,7 +102,7 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
             measured = np.flatnonzero(there), scalar_series(at[there], values[there])
             series.setdefault(run, {})[rename.get(tag, tag)] = measured
     found = [
-        RunLog(run, path, "wandb", attempts, table.notes, step_name=step)
+        recognised(RunLog(run, path, "wandb", attempts, table.notes, step_name=step))
         for run, tags in series.items()
         if (attempts := attempts_from_columns(path, tags))
     ]
@@ -156,13 +150,22 @@ def repeated_reward(log: RunLog) -> str | None:
     return None
 
 
+def beyond_asking(log: RunLog) -> bool:
+    """Whether asking for n and B_p would mend nothing, as of a table that says them, or has two rewards at one step."""
+    steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
+    counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
+    sized = "group_size" in log.said and (counted or "problems_per_batch" in log.said)
+    return sized or repeated_reward(log) is not None
+
+
 def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
     """One run in two charts of W&B, which exports a metric a file; None unless that is certain."""
     charts = one.format == other.format == "wandb" and one.step_name == other.step_name
     if not charts or len(one.attempts) != 1 or len(other.attempts) != 1 or {*one.tags} & {*other.tags}:
         return None
     series = {**one.attempts[0].series, **other.attempts[0].series}
-    return replace(one, attempts=(replace(one.attempts[0], series=series),), notes=(*one.notes, *other.notes))
+    attempts = (replace(one.attempts[0], series=series),)
+    return recognised(replace(one, attempts=attempts, notes=(*one.notes, *other.notes), framework=None))
 
 
 def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
@@ -232,7 +235,7 @@ def _of_run(
         totals = _floats(frame[names["rollouts"]])
         there = ~np.isnan(totals) & ~np.isnan(at)
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
-    return RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted)
+    return recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted))
 
 
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:

@@ -265,11 +265,12 @@ def hedged_prior(model: str | None = None) -> Fits:
     law = AllocationLaw(height, slope, midpoint, floor, status=FitStatus.PUBLISHED)
     plateaus = sorted(chosen.values())
     note = Note(
-        "prior-over-published-models",
+        "constants-of-another-model",
         "warning",
         f"Without runs of your own, n comes from a prior over the {len(plateaus)} published model-and-set pairs"
         f"{f' of {model}' if own else ''}, with plateaus from "
-        f"{plateaus[0]} to {plateaus[-1]}. A pilot sweep on your model would narrow it.",
+        f"{plateaus[0]} to {plateaus[-1]}. The shape of the law transfers, its constants do not: fit a pilot "
+        "of your own.",
         {"plateaus": plateaus},
     )
     reason = "the prior holds laws of n in compute only"

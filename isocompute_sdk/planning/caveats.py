@@ -10,7 +10,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import multiple, small
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
-from isocompute_sdk.planning.inheritance import FITTED, same_model
+from isocompute_sdk.planning.inheritance import same_model
 from isocompute_sdk.planning.plan import Plan, Stopping
 from isocompute_sdk.planning.pricing import Candidate, amount_text
 from isocompute_sdk.specs import Budget, Recipe, Throughput
@@ -37,8 +37,8 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, basis.inheritance.recipe
     timed, throughput = pricing.timed, pricing.throughput
     notes = [*fits.notes]
-    if fits.method not in FITTED and (basis.model is None or not same_model(basis.model, fits.model)):
-        notes.append(another_model(fits.model, basis.model, fits.method))
+    if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
+        notes.append(another_model(fits.model, basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
     notes += plan.recipe.notes()
     if plan.extrapolation is not None:
@@ -84,15 +84,15 @@ def extrapolation(ratio: float) -> Iterator[Note]:
     )
 
 
-def another_model(law_model: str | None, model: str | None, method: str) -> Note:
+def another_model(law_model: str | None, model: str | None) -> Note:
     """The law was fitted to another model."""
     whose = f"The law's constants belong to {law_model}" if law_model else "The law's constants belong to other models"
     yours = f", not to {model}" if model else "; this plan names no model"
-    tail = "" if method == "prior" else " The best n saturated at 512, 128, 64, 32 and 16 on five published pairs."
     return Note(
         "constants-of-another-model",
         "warning",
-        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit a pilot of your own.{tail}",
+        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit a pilot of your own. The best "
+        "n saturated at 512, 128, 64, 32 and 16 on five published pairs.",
         {"law_model": law_model, "model": model},
     )
 
@@ -239,14 +239,9 @@ def moved_by_limit(
     )
 
 
-def no_answer(metric: str, reason: str) -> Note:
-    """Another metric has no plan."""
-    return Note("other-metric-without-plan", "info", f"No plan for {metric}: {reason}.", {"metric": metric})
-
-
-def metrics_disagree(n: int, others: dict[str, int]) -> Iterator[Note]:
+def metrics_disagree(n: int, others: Mapping[str, int | str]) -> Iterator[Note]:
     """Other metrics have another best n (coverage against sharpening, training against validation)."""
-    far = {metric: m for metric, m in others.items() if max(m / n, n / m) > 2}
+    far = {metric: m for metric, m in others.items() if not isinstance(m, str) and max(m / n, n / m) > 2}
     if not far:
         return
     listed = ", ".join(f"{metric}: {m}" for metric, m in far.items())

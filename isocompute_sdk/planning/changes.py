@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -212,7 +213,7 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     evaluation = plan.evaluation
     if every_steps is not None:
         evaluation = evaluation.replace(every_steps=every_steps, count=None)
-        return Pricing(budget, plan.throughput, evaluation, 1.0, plan.evaluation_counted)
+        return Pricing(budget, plan.throughput, evaluation, math.inf, plan.evaluation_counted)
     return Pricing(budget, plan.throughput, evaluation, min(share, 1.0), plan.evaluation_counted)
 
 

@@ -32,7 +32,7 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Question, Search, ask, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
-from isocompute_sdk.planning.pricing import Candidate, Pricing, Rejection, amount_text, ends_batch
+from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, amount_text, candidates, ends_batch
 from isocompute_sdk.records.rewards import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
 
@@ -64,7 +64,7 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         setups = enumerate_setups(resolved, sizes)
     choice = score(resolved, setups)
     plan = _plan_of(basis, resolved, choice)
-    others, missing = _other_metrics(basis, request)
+    others = _other_metrics(basis, request)
     verdict, is_open = _verdict(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict, gain = _with_first(verdict, first, is_open=is_open), _gain(plan, choice)
@@ -72,7 +72,6 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         [
             *caveats.of_plan(basis, resolved, choice, plan),
             *caveats.declines(resolved, choice),
-            *missing,
             *caveats.metrics_disagree(plan.group_size, others),
             *_moved(resolved, choice, sizes),
         ]
@@ -83,19 +82,17 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     )
 
 
-def _other_metrics(basis: Basis, request: Request) -> tuple[dict[str, int], list[Note]]:
-    """The best n by other metrics, and those that have no plan."""
-    best, missing = dict[str, int](), list[Note]()
-    if not basis.others:
-        return best, missing
+def _other_metrics(basis: Basis, request: Request) -> dict[str, int | str]:
+    """The best n by other metrics, or why there is no plan."""
+    best = dict[str, int | str]()
     # The whole budget may be worthwhile for another metric although it is not for the first.
     asked = replace(request, n_problems=None, spend="worthwhile", slots=0)
     for metric, fits in basis.others.items():
         try:
             best[metric] = decide(basis.with_fits(fits), asked).group_size
         except PlanError as error:
-            missing.append(caveats.no_answer(metric, error.message))
-    return best, missing
+            best[metric] = f"no plan: {error.message}"
+    return best
 
 
 def pilot(
@@ -128,17 +125,25 @@ def plan_for(basis: Basis, candidate: Candidate, request: Request, pricing: Pric
     """
     resolved = resolve(basis, replace(request, spend="all"), pricing)
     setup = Setup(resolved.limits, [candidate], [])
-    choice = replace(
-        choice_of(resolved, setup, candidate, resolved.scored([candidate])), pricing=resolved.limits.pricing
-    )
-    plan, fits, odds = _plan_of(basis, resolved, choice), resolved.fits, None
-    if fits.surface is not None and resolved.can_predict and fits.flat_runs is None:
-        low, high = fits.group_size_range
-        sizes = {2**i for i in range(1, 31) if low <= 2**i <= high} | {*fits.group_sizes, plan.group_size}
-        odds = fits.group_size_odds(plan.compute, sorted(sizes), plan.problems_per_batch)
-    verdict, _ = _verdict(plan, odds)
+    landmarks = resolved.scored(_beside(resolved, candidate))
+    choice = replace(choice_of(resolved, setup, candidate, landmarks), pricing=resolved.limits.pricing)
+    plan = _plan_of(basis, resolved, choice)
+    verdict, _ = _verdict(plan, choice.odds if resolved.can_predict else None)
     notes = unique(caveats.of_plan(basis, resolved, choice, plan))
-    return replace(plan, verdict=verdict, odds=_odds_of(odds, plan.group_size), notes=notes)
+    return replace(plan, verdict=verdict, notes=notes)
+
+
+def _beside(resolved: Resolved, candidate: Candidate) -> list[Candidate]:
+    """The candidate and what its cost buys at every other n, increasing, as `allocate` compares them."""
+    limits, fits = resolved.limits, resolved.fits
+    if fits.surface is None:
+        return [candidate]
+    cost = limits.pricing.cost(candidate.rollouts_per_batch, candidate.update_steps)
+    budget = limits.pricing.budget.replace(spent=None).with_amount(cost)
+    fixed = Fixed(problems_per_batch=candidate.problems_per_batch)
+    same = replace(limits, pricing=replace(limits.pricing, budget=budget), fixed=fixed)
+    sizes = [n for n in resolved.sizes() if n != candidate.group_size and (n in fits.group_sizes or n.bit_count() == 1)]
+    return sorted([candidate, *candidates(sizes, same)[0]], key=lambda one: one.group_size)
 
 
 def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
@@ -399,34 +404,48 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
     if spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
-        sentence = (
-            f"n hardly matters here: from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by "
-            f"{spread:.3f}; take the one that suits the hardware"
-        )
-        return Verdict("hardly-matters", sentence, doubts), False
+        ends = f"from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by {spread:.3f}"
+        return Verdict("hardly-matters", f"{ends}; take the one that suits the hardware", doubts), False
     largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
     lost = f"we expect n = {n} to lose {float(odds.expected_regret[here]):.3f} against the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
-        sentence = f"n = {best} is best of those that were run; n = {2 * largest} may be better, probability "
-        return Verdict(kind, f"{sentence}{odds.above_ahead:.0%}; {lost}", doubts), True
+        more = f"by more than {equal:g} with probability {odds.above_ahead:.0%}"
+        sentence = f"n = {best} is best of those that were run; n = {2 * largest} is better {more}"
+        if not grid[here]:
+            sentence = f"n = {2 * largest}, which was not run, is better than n = {best} and the others {more}"
+        return Verdict(kind, f"{sentence}; {lost}", doubts), True
     if near < DECIDED or doubts:
-        order = np.argsort(-odds.probability_best, kind="stable")
-        needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
-        likely = sorted((int(sizes[i]), float(odds.probability_best[i])) for i in order[:needed])
-        listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
         against = f"; doubts: {', '.join(doubts)}" if doubts else ""
-        first = f"n = {n}" if near >= LIKELY else "these runs cannot decide n"
-        return Verdict(kind, f"{first}; chance to be best: {listed}; {lost}{against}", doubts), True
-    ties = {a.group_size for a in plan.alternatives if a.kind == "near-tie"}
-    if (tie := _tie(plan, equal)) is not None and ties & set(sizes[odds.near_best >= DECIDED].tolist()):
+        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}{against}", doubts), True
+    if (tie := _tie(plan, equal)) is not None:
         return tie, False
-    sentence = f"n = {n} is ahead, best with probability {float(odds.probability_best[here]):.0%}"
+    chance = float(odds.probability_best[here])
+    sentence = f"n = {n} is ahead, best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
     if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
-    return Verdict("clear", sentence), False
+    return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
+
+
+def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
+    """The n that are best with 80 % probability together, where no n is decided."""
+    order = np.argsort(-odds.probability_best, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
+    likely = sorted((int(odds.group_size[i]), float(odds.probability_best[i])) for i in order[:needed])
+    listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
+    first = "these runs cannot decide n"
+    if near >= LIKELY:
+        first = f"n = {plan.group_size}"
+        if int(odds.group_size[order[0]]) != plan.group_size and int(odds.group_size[odds.best()]) == plan.group_size:
+            first += " has the highest expected reward"
+    return f"{first}; chance to be best{_at_equal(plan)}: {listed}"
+
+
+def _at_equal(plan: Plan) -> str:
+    """That n are compared at equal hours or cost, where they are: larger batches then sample more rollouts."""
+    return {"gpu_hours": " at equal GPU-hours", "usd": " at equal cost"}.get(plan.budget.unit, "")
 
 
 def _first(

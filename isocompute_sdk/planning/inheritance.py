@@ -163,7 +163,7 @@ class Inheritance:
 
     def notes(self, rows: Sequence[Setting], *, timed: bool) -> list[Note]:
         """What the plan took from its runs, what differs, and what the runs do not say."""
-        notes = [_unknown(unknown, self.recipe)] if (unknown := assumed(rows)) else []
+        notes = list[Note]()
         if matter := [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]:
             listed = "; ".join(f"{row.name}: {row.described}" for row in matter)
             text = (
@@ -377,18 +377,6 @@ def _stale(values: Iterable[Value]) -> list[str]:
 def _data(rows: Sequence[Setting]) -> dict[str, object]:
     """Values and their source by field."""
     return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan, "source": row.source} for row in rows}}
-
-
-def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
-    values = ", ".join(f"{row.name} = {shown((row.plan,))}" for row in rows)
-    return Note(
-        "recipe-assumed",
-        "info",
-        f"Neither the runs nor you gave {', '.join(row.name for row in rows)}: the plan assumes the {recipe.based_on} "
-        f"preset ({values}). Its predicted reward holds only for runs trained that way. State what yours had with "
-        f"--set NAME=VALUE, or confirm the preset: --recipe {recipe.based_on}.",
-        _data(rows),
-    )
 
 
 def _off_policy(values: Sequence[str], *, timed: bool) -> Note:

@@ -236,8 +236,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     """The runs that lower expected regret most for their cost; none if together they save too little to wait for."""
     fits, surface, budget = question.fits, question.fits.surface, question.pricing.budget
     assert surface is not None, "asked of fits with a surface"
-    first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
-    powers = {2**i for i in range(1, 41) if first <= 2**i <= last}
+    powers = {2 ** int(octave) for octave in surface.layout.knots_K if octave}
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
     in_rollouts = fits.compute == "log10_rollouts"
     compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)

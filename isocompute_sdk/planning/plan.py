@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -41,8 +42,8 @@ VerdictKind = Literal[
     "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
 ]
 """`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
-`likely`: the best bet, though another n may be better by more than a tie; `measure-first`: best of those that were run,
-but twice the largest may be better; `undecided`: the runs cannot decide, because a wrong choice probably costs more
+`likely`: the n with the highest expected reward, though another may well be the best; `measure-first`: the same, and
+runs made first are worth their cost; `undecided`: the runs cannot decide, because a wrong choice probably costs more
 than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
 on no runs of the user's own."""
 
@@ -193,7 +194,7 @@ class Plan(Sized, Saved):
     """Recipe of the runs and of this plan side by side, each value with its source."""
     odds: Odds | None = None
     """How good its n is with the whole budget; None without a surface."""
-    other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
+    other_metrics: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
     """How far the fits extrapolate; None without a surface."""
@@ -353,8 +354,8 @@ def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch
 VERDICTS = {
     "clear": "Decided",
     "tie": "A tie",
-    "hardly-matters": "The choice hardly matters",
-    "likely": "Best bet",
+    "hardly-matters": "n hardly matters",
+    "likely": "Our pick",
     "measure-first": "Measure first",
     "undecided": "Not decided by these runs",
     "stop-spending": "Stop early",
@@ -406,19 +407,32 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         found.insert(1, ("but", plan.approval.reason))
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
-    if sizes := best_sizes(plan):
+    if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
-    close: dict[str, list[str]] = {}
-    for one in plan.alternatives:
-        if one.kind != "other":
-            close.setdefault(describe(one), []).append(ALTERNATIVES.get(one.kind, one.kind))
-    texts = [", ".join([text, *kinds]) for text, kinds in close.items()]
-    return found + [("also close" if i == 0 else "", text) for i, text in enumerate(texts)]
+    return found + [("also close" if i == 0 else "", text) for i, text in enumerate(_close(plan))]
+
+
+def _close(plan: Plan) -> list[str]:
+    """The alternatives worth knowing about, by kind: those that a verdict names by n and reward alone."""
+    by_kind: dict[str, list[Alternative]] = {}
+    for one in sorted(plan.alternatives, key=lambda one: one.group_size):
+        by_kind.setdefault(one.kind, []).append(one)
+    by_kind.pop("other", None)
+    texts = list[str]()
+    for kind, same in sorted(by_kind.items(), key=lambda pair: [*ALTERNATIVES].index(pair[0])):
+        listed = [describe(one) for one in same]
+        if kind in ("near-tie", "close") and plan.predicted_reward is not None:
+            listed = ["n = " + ", ".join(f"{one.group_size} ({one.predicted_reward:.3f})" for one in same)]
+        texts += [f"{text}, {ALTERNATIVES[kind]}" for text in listed]
+    return texts
 
 
 def best_sizes(plan: Plan) -> str:
-    """Group sizes of which one is about the best with 80 % probability, in words; empty without draws."""
+    """The plan's n with those about equal to it; of a law, the band that holds the best one with 80 % probability."""
+    if plan.odds is not None:
+        equal = [one.group_size for one in plan.alternatives if one.kind == "near-tie"]
+        return ", ".join(map(str, sorted([plan.group_size, *equal])))
     if plan.group_size_interval is None:
         return ""
     low, high = plan.group_size_interval
@@ -429,7 +443,7 @@ def learning_rate(plan: Plan) -> str:
     """The learning rate and where it comes from; that it is unknown where neither the runs nor a person gave one."""
     whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "assumed")
     if whence == "assumed":
-        return "unknown: give that of your runs (--recipe-value learning_rate=RATE)"
+        return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs (--recipe-value learning_rate=RATE)"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     return f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"
 
@@ -437,12 +451,14 @@ def learning_rate(plan: Plan) -> str:
 def assumed_values(plan: Plan) -> str:
     """Settings of the plan that neither its runs nor a person gave; empty without any."""
     named = [f"{row.name} = {shown((row.plan,))}" for row in assumed(plan.settings) if row.name != "learning_rate"]
-    return ", ".join(named)
+    return f"{', '.join(named)}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}" if named else ""
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:
     """The rest, as (label, text): what limits the plan, evaluations and other costs, recipe, passport."""
     found = [("limited by", ", ".join(LIMITS.get(name, name.replace("_", " ")) for name in plan.binding))]
+    same = [one for one in plan.alternatives if one.kind in ("near-tie", "close")]
+    found += [("also close" if i == 0 else "", describe(one)) for i, one in enumerate(same)]
     if plan.law_group_size is not None:
         found.append(("n by the law", f"{plan.law_group_size:.0f}"))
     if plan.epochs is not None:
@@ -453,10 +469,14 @@ def details(plan: Plan) -> list[tuple[str, str]]:
         (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
         for label, amounts in parts.items()
     ]
-    unlike = [row for row in plan.settings if row.differs]
-    found += [("unlike the runs" if i == 0 else "", f"{row.name}: {row.described}") for i, row in enumerate(unlike)]
+    unlike = [f"{row.name}: {row.described}" for row in plan.settings if row.differs]
     lines = () if plan.passport is None else plan.passport.lines()
-    return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
+    return [*found, *_under("unlike the runs", unlike), *_under("passport", lines)]
+
+
+def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Lines, the first of them with the label."""
+    return zip(chain([label], repeat("")), lines, strict=False)
 
 
 def describe(alternative: Alternative) -> str:
@@ -493,6 +513,10 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
         return []
     units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
+    if plan.throughput is not None and not {"gpus"} & (
+        plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
+    ):
+        together[0] += " (assumed: --gpus)"
     return [("in total", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units]))]
 
 

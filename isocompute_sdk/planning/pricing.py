@@ -38,11 +38,13 @@ def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: f
         update_steps: M.
         step_cost: cost of one update step.
         evaluation_cost: cost of one evaluation, in the same unit.
-        share: largest cost of all evaluations, as a share of that of all steps.
+        share: largest cost of all evaluations, as a share of that of all steps; infinite for any.
 
     Returns:
         `update_steps` if the two evaluations at both ends alone cost more than the share.
     """
+    if math.isinf(share):
+        return min(asked, max(update_steps, 1))
     allowed = math.floor(share * update_steps * step_cost / evaluation_cost + 1e-9)
     if allowed <= ENDS:
         return max(update_steps, 1)
@@ -124,7 +126,9 @@ class Pricing:
             f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give",
             f"Give Throughput({', '.join(f'{name}=...' for name in missing)})"
             + (", or measure it: Throughput.measure(runs)." if speed else "."),
-        ).in_shell(f"Add {' and '.join(flags)}{', ' + _MEASURE if speed else ''}.")
+        ).in_shell(
+            f"Add {' and '.join(flags)}{', ' + _MEASURE if speed else ''}.", [f"{flag} NUMBER" for flag in flags]
+        )
 
     @cached_property
     def unit(self) -> str:

@@ -13,7 +13,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.forecast import FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
+from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
 from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
@@ -174,7 +174,7 @@ class Replan(Saved):
             lines.append(f"trouble: {codes}, from {_place(self.onset)} on")
         lines.append(
             f"last healthy checkpoint: {_place(self.checkpoint)}"
-            + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}")
+            + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}{self._unloadable}")
         )
         lines.append(f"rollouts: {self.salvageable:,.0f} salvageable, {self.sunk:,.0f} sunk")
         for one in self.options:
@@ -183,6 +183,14 @@ class Replan(Saved):
             lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {one.why}")
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
+
+    @property
+    def _unloadable(self) -> str:
+        """That the checkpoint must be converted first, and with what; empty if it loads, or is not on disk."""
+        if self.checkpoint.path is None or self.loadable is not None:
+            return ""
+        tool = "your framework's tool" if self.convert is None else "the first command"
+        return f", which does not load as a Hugging Face model: convert it with {tool}"
 
 
 REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
@@ -259,7 +267,7 @@ def replan(
         forecast=replace(forecast, notes=()),
         level=level,
         plan=_plan(basis, Candidate(series.group_size, problems, steps, "remaining"), budget),
-        notes=unique([*forecast.notes, *_notes(forecast, folder, options, factor)]),
+        notes=unique([*forecast.notes, *_notes(forecast, options, factor)]),
         backend=backend_of(runs.filter(run_id=series.run_id)) or USUAL_BACKEND,
     )
 
@@ -384,14 +392,12 @@ def _plan(basis: Basis, candidate: Candidate, budget: Budget) -> Plan:
     )
 
 
-def _notes(
-    forecast: Forecast, checkpoint: SavedCheckpoint | None, options: Sequence[Option], factor: float
-) -> list[Note]:
+def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list[Note]:
     notes: list[Note] = []
     if changed := [one.name for one in options if one.changes]:
         text = (
             f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
-            "rewards hold if the trouble does not return. Forecast again after ten evaluations."
+            f"rewards hold if the trouble does not return. Forecast again after {FEW} evaluations."
         )
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None:
@@ -400,11 +406,6 @@ def _notes(
             "salvageable. If there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
-    elif checkpoint is not None and checkpoint.loadable is None:
-        text = f"{checkpoint.path} does not load as a Hugging Face model. Convert it first" + (
-            " with the first command." if checkpoint.convert is not None else " with your framework's tool."
-        )
-        notes.append(Note("checkpoint-needs-converting", "info", text, {"path": str(checkpoint.path)}))
     if factor > FURTHEST:
         text = f"What is left is {factor - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
         notes.append(Note("forecast-uncertain", "warning", text, {"factor": factor}))

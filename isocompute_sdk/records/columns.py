@@ -315,7 +315,14 @@ def to_series(name: str, values: object) -> pl.Series:
         return values.alias(name)
     owner = type(values).__module__.split(".")[0]
     if owner == "pandas":
-        return _from_pandas(name, cast(Any, values))
+        series = cast(Any, values)
+        if getattr(series, "ndim", 1) != 1:
+            raise RecordError(f"column {name} is there more than once", "Give every column its own name.")
+        if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
+            return pl.Series(name, series.to_numpy()).fill_nan(None)
+        # Arrays of pandas, such as those of its strings, have no `notna`; missing cells of either are NaN or NA.
+        missing = series.isna()
+        return _from_items(name, [None if gone else cell for cell, gone in zip(series.tolist(), missing, strict=True)])
     if owner == "pyarrow":
         return _from_items(name, cast(Any, values).to_pylist())
     if isinstance(values, np.ndarray):
@@ -352,49 +359,36 @@ def _from_items(name: str, items: list[Any]) -> pl.Series:
     return pl.Series(name, [None if item is None else str(item) for item in items], dtype=pl.String)
 
 
-def _from_pandas(name: str, series: Any) -> pl.Series:
-    import polars as pl
-
-    if getattr(series, "ndim", 1) != 1:
-        raise RecordError(f"column {name} is there more than once", "Give every column its own name.")
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
-        return pl.Series(name, series.to_numpy()).fill_nan(None)
-    # Arrays of pandas, such as those of its strings, have no `notna`; missing cells of either are NaN or NA.
-    missing = series.isna()
-    return _from_items(name, [None if gone else cell for cell, gone in zip(series.tolist(), missing, strict=True)])
-
-
 def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
     """Check every cell of `series` against `column` and give it the column's type; null stays null.
 
     Raises:
         RecordError: naming the first cell that cannot be read, its value and what is accepted.
     """
+    import polars as pl
 
     series = series.alias(column.name)
     if column.kind == "text":
-        return _texts(series, column, source)
+        if series.dtype.is_nested():
+            _refuse(series.is_not_null(), series, column.name, source, column.accepted)
+        texts = blank_to_null(series.cast(pl.String))
+        # Tables are handed on: passwords are not.
+        return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
     numbers = to_numbers(series, column.name, source, column.accepted)
     if column.kind == "integer":
-        numbers = _whole(series, numbers, column, source)
+        whole = numbers.cast(pl.Int64, strict=False)  # null beyond 64 bits and for NaN
+        if series.dtype.is_integer() or series.dtype == pl.String:
+            # Read directly where possible, since float64 cannot tell large ones apart.
+            digits = series.str.strip_chars() if series.dtype == pl.String else series
+            whole = digits.cast(pl.Int64, strict=False).fill_null(whole)
+        lost = numbers.is_not_null() & (whole.is_null() | (numbers.floor() != numbers))
+        _refuse(lost, series, column.name, source, column.accepted)
+        numbers = whole
     else:
         _refuse(~numbers.is_finite(), series, column.name, source, column.accepted)
     if column.minimum is not None:
         _refuse(numbers < column.minimum, series, column.name, source, column.accepted)
     return numbers if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
-
-
-def _whole(series: pl.Series, numbers: pl.Series, column: Column, source: Source) -> pl.Series:
-    """64-bit integers; read directly where possible, since float64 cannot tell large ones apart."""
-    import polars as pl
-
-    whole = numbers.cast(pl.Int64, strict=False)  # null beyond 64 bits and for NaN
-    if series.dtype.is_integer() or series.dtype == pl.String:
-        digits = series.str.strip_chars() if series.dtype == pl.String else series
-        whole = digits.cast(pl.Int64, strict=False).fill_null(whole)
-    lost = numbers.is_not_null() & (whole.is_null() | (numbers.floor() != numbers))
-    _refuse(lost, series, column.name, source, column.accepted)
-    return whole
 
 
 def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) -> pl.Series:
@@ -423,16 +417,6 @@ def blank_to_null(series: pl.Series) -> pl.Series:
         return series
     stripped = series.str.strip_chars()
     return stripped.set(stripped == "", None)
-
-
-def _texts(series: pl.Series, column: Column, source: Source) -> pl.Series:
-    import polars as pl
-
-    if series.dtype.is_nested():
-        _refuse(series.is_not_null(), series, column.name, source, column.accepted)
-    texts = blank_to_null(series.cast(pl.String))
-    # Tables are handed on: passwords are not.
-    return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
 
 
 def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, accepted: str) -> None:

@@ -146,12 +146,6 @@ def _rule(rates: Sequence[float], batches: Sequence[int], among: Iterable[str]) 
     return None
 
 
-def rule_note(rule: str) -> Note:
-    """Note that runs of different learning rates are pooled."""
-    message = f"Learning rates differ and follow {rule}: the runs are compared all the same."
-    return Note("learning-rates-of-one-rule", "info", message, {"rule": rule})
-
-
 @dataclass(frozen=True)
 class RunSettings:
     """Runs of one configuration that share every context field."""

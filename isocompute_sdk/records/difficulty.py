@@ -133,7 +133,7 @@ def split_by_difficulty(
         bands[band] = ProblemSet(_sorted(shuffled[count:]), _sorted(shuffled[:count]))
     gaps: dict[GapName, IntArray] = {gap: _sorted(members[gap]) for gap in GAPS}
     notes = (
-        *_notes_on_samples(checked_P, samples, members),
+        *_notes_on_samples(checked_P, samples),
         *_notes_on_sizes(bands, gaps, len(checked_P), validation),
     )
     return DifficultySplit(samples, bands, gaps, notes)
@@ -163,25 +163,23 @@ def _members(passes_P: IntArray, samples: int) -> dict[str, IntArray]:
     return {name: np.flatnonzero(chosen_P).astype(np.int64) for name, chosen_P in chosen.items()}
 
 
-def _notes_on_samples(passes_P: IntArray, samples: int, members: Mapping[str, IntArray]) -> list[Note]:
-    notes: list[Note] = []
-    zeros = int(np.count_nonzero(passes_P == 0))
+def _notes_on_samples(passes_P: IntArray, samples: int) -> list[Note]:
+    zeros, parts = int(np.count_nonzero(passes_P == 0)), list[str]()
+    data: dict[str, float] = {"samples": samples}
+    if samples < PAPER_SAMPLES:
+        parts.append(
+            f"{samples} samples per problem give pass rates in steps of {1 / samples:.3g}, coarser than the bands, "
+            f"which the paper drew from {PAPER_SAMPLES}; many problems land in a neighbouring band."
+        )
     if samples < EXTREMELY_HARD_SAMPLES and zeros:
         upper = 1.0 - 0.05 ** (1.0 / samples)
-        message = (
+        parts.append(
             f"{zeros} problems have no pass in {samples} samples; whether they are extremely hard (none in "
             f"{EXTREMELY_HARD_SAMPLES}) is unknown: a pass rate of {upper:.1%} still gives such a count "
             f"in 5 % of cases. They stay in hard; draw {EXTREMELY_HARD_SAMPLES} samples for them to tell."
         )
-        data = {"problems": zeros, "samples": samples, "pass_rate_upper_95": upper}
-        notes.append(Note("extremely-hard-unidentified", "warning", message, data))
-    if samples < PAPER_SAMPLES:
-        message = (
-            f"{samples} samples per problem give pass rates in steps of {1 / samples:.3g}, coarser than the bands, "
-            f"which the paper drew from {PAPER_SAMPLES}; many problems land in a neighbouring band."
-        )
-        notes.append(Note("pass-rates-coarse", "warning", message, {"samples": samples}))
-    return notes
+        data |= {"problems": zeros, "pass_rate_upper_95": upper}
+    return [Note("pass-rates-coarse", "warning", " ".join(parts), data)] if parts else []
 
 
 def _notes_on_sizes(

@@ -123,7 +123,10 @@ def headline(runs_with: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     ranked = {one: place for one in counts if (place := rank(*one)) is not None}
 
     def order(one: tuple[str, str]) -> tuple[object, ...]:
-        return (_CLASS[ranked[one]], -counts[one], ranked[one], *_tie(*one))
+        (metric, where), place = one, ranked[one]
+        names = (_SCORE.fullmatch(metric) is None, _WHOLE.fullmatch(metric) is None)
+        tie = (*names, -(average_of(metric) or 0), where != DEFAULT_EVAL_SET, metric, where)
+        return (_CLASS[place], -counts[one], place, *tie)
 
     return min(ranked, key=order, default=None)
 
@@ -134,19 +137,6 @@ def measured_in(table: pl.DataFrame) -> dict[tuple[str, str], int]:
 
     counts = table.group_by("metric", "eval_set").agg(pl.col("run_id").n_unique())
     return {(metric, where): runs for metric, where, runs in counts.iter_rows()}
-
-
-def _tie(metric: str, eval_set: str) -> tuple[bool, bool, int, bool, str, str]:
-    """Order of measurements of one rank."""
-    said = _SCORE.fullmatch(metric) is not None
-    return (
-        not said,
-        _WHOLE.fullmatch(metric) is None,
-        -(average_of(metric) or 0),
-        eval_set != DEFAULT_EVAL_SET,
-        metric,
-        eval_set,
-    )
 
 
 _CLASS = (0, 0, 0, 0, 0, 1, 2, 2, 3)
@@ -209,7 +199,11 @@ def no_rise(curves: Iterable[Array]) -> bool:
     Returns:
         False also where there are too few values to tell.
     """
-    values = [_shortened(value_T) for value_T in curves]
+    values: list[Array] = []
+    for value_T in curves:
+        finite_T = value_T[np.isfinite(value_T)]
+        pieces = np.array_split(finite_T, min(len(finite_T), MAX_VALUES)) if len(finite_T) else []
+        values.append(np.array([piece.mean() for piece in pieces]))
     whole, most = _trend(values)
     half, _ = _trend([value_T[: (len(value_T) + 1) // 2] for value_T in values])
     return most >= ENOUGH_Z and max(whole, half, _step(values)) < MIN_Z
@@ -223,12 +217,6 @@ def no_rise_note(metric: str, runs: int) -> Note:
         f"mean nothing. Check the reward, the learning rate, and how hard the problems are."
     )
     return Note("no-rise-seen", "warning", message, {"metric": metric, "runs": runs})
-
-
-def _shortened(value_T: Array) -> Array:
-    finite_T = value_T[np.isfinite(value_T)]
-    pieces = np.array_split(finite_T, min(len(finite_T), MAX_VALUES)) if len(finite_T) else []
-    return np.array([piece.mean() for piece in pieces])
 
 
 def _trend(curves: Sequence[Array]) -> tuple[float, float]:
@@ -293,9 +281,12 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         rows = _long(frame, named, extra, options)
     else:
         metrics, told = _metric_columns(frame, named, extra, options)
-        of_updates = _of_every_update(frame, metrics)
+        if any(rank(name, DEFAULT_EVAL_SET) is None for name in metrics):
+            # Rewards with a value for every update, beside a trainer's quantities, whose names do not say where.
+            named_so = {name: series for name, series in metrics.items() if names_a_reward(name)}
+            of_updates = [name for name, one in named_so.items() if _in_every_step(frame.filter(one.is_not_null()))]
         evaluated = any(rank(name, DEFAULT_EVAL_SET) in EVALUATIONS for name in metrics)
-        notes += [*told, *(_taken_for_training(name) for name in of_updates if not evaluated)]
+        notes += [*told, *(_taken_for(name, TRAIN_REWARD) for name in of_updates if not evaluated)]
         rows = _melt(frame, metrics, named.source)
     training = [name for name in rows["metric"].unique() if is_training_reward(name) or name in of_updates]
     held_out = pl.lit(DEFAULT_EVAL_SET)
@@ -372,7 +363,7 @@ def _metric_columns(
             beside = any(rank(name, DEFAULT_EVAL_SET) != OTHER for name in wide)
             training = metric is not None or beside or _in_every_step(frame)
             metric = TRAIN_REWARD if training else USUAL_METRIC
-            notes = (_taken_for_training(bare) if training else _taken_for_evaluation(bare),)
+            notes = (_taken_for(bare, metric),)
         if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
@@ -392,14 +383,6 @@ def _metric_columns(
     return wide, notes
 
 
-def _of_every_update(frame: pl.DataFrame, metrics: Mapping[str, pl.Series]) -> list[str]:
-    """Rewards with a value for every update, beside a trainer's quantities, whose names do not say where."""
-    if all(rank(name, DEFAULT_EVAL_SET) is not None for name in metrics):
-        return []
-    named = {name: series for name, series in metrics.items() if names_a_reward(name)}
-    return [name for name, series in named.items() if _in_every_step(frame.filter(series.is_not_null()))]
-
-
 def _in_every_step(frame: pl.DataFrame) -> bool:
     import polars as pl
 
@@ -407,20 +390,16 @@ def _in_every_step(frame: pl.DataFrame) -> bool:
     return len(apart) >= MIN_TO_JUDGE and apart.median() == 1
 
 
-def _taken_for_evaluation(column: str) -> Note:
-    message = (
-        f"column {column!r} does not say what it measures and is taken for an evaluation, {USUAL_METRIC}. Name it with "
-        f"--metric (metric= in Python); if it is the training reward, --metric {TRAIN_REWARD}."
+def _taken_for(column: str, meant: str) -> Note:
+    """That a column whose name does not say what it measures was taken for the training reward, or an evaluation."""
+    training = meant == TRAIN_REWARD
+    message = f"column {column!r} does not say what it measures and is taken for " + (
+        f"the training reward. If it is an evaluation, name it: --rename {column}=avg@4 (rename= in Python)."
+        if training
+        else f"an evaluation, {USUAL_METRIC}. Name it with --metric (metric= in Python); if it is the training reward, "
+        f"--metric {TRAIN_REWARD}."
     )
-    return Note("column-assumed", "warning", message, {"column": column, "as": USUAL_METRIC})
-
-
-def _taken_for_training(column: str) -> Note:
-    message = (
-        f"column {column!r} does not say what it measures and is taken for the training reward. If it is an "
-        f"evaluation, name it: --rename {column}=avg@4 (rename= in Python)."
-    )
-    return Note("column-assumed", "warning", message, {"column": column, "as": TRAIN_REWARD})
+    return Note("column-assumed", "warning", message, {"column": column, "as": meant})
 
 
 def _check_named_metric(options: Options, found: Sequence[str]) -> None:

@@ -284,7 +284,23 @@ class RunSet:
         check_fields([] if eval_set is None else [eval_set], sets, f"eval_set of {metric}")
         if eval_set is not None:
             part = part.filter(pl.col("eval_set") == eval_set)
-        return tuple(_series(run) for run in part.partition_by("run_id", maintain_order=True))
+        found: list[RunSeries] = []
+        for run in part.partition_by("run_id", maintain_order=True):
+            first, tokens = run.row(0, named=True), run["tokens"]
+            found.append(
+                RunSeries(
+                    run_id=first["run_id"],
+                    group_size=first["group_size"],
+                    problems_per_batch=first["problems_per_batch"],
+                    seed=first["seed"],
+                    step_T=_floats(run["step"]),
+                    rollouts_T=_floats(run["rollouts"]),
+                    value_T=_floats(run["value"]),
+                    tokens_T=None if tokens.null_count() == len(tokens) else _floats(tokens),
+                    context={name: first[name] for name in CONTEXT_FIELDS},
+                )
+            )
+        return tuple(found)
 
     def context_groups(self, ignore: Collection[str] = ()) -> list[tuple[dict[str, Any], list[str]]]:
         """Runs that may be pooled: groups of equal context, as (context, run ids), in order of appearance.
@@ -333,7 +349,27 @@ class RunSet:
         Raises:
             RecordError: no such column, or no row is left.
         """
-        return RunSet(select(self._frame, predicates, conditions), self._notes)
+        for predicate in predicates:
+            if not hasattr(predicate, "meta"):
+                raise RecordError(
+                    f"filter: received {predicate!r:.60}; accepted: polars expressions and column=value",
+                    "For example filter(group_size=8) or filter(pl.col('rollouts') < 1e6).",
+                )
+        kept = self._frame.filter(*predicates) if predicates else self._frame
+        for written, wanted in conditions.items():
+            name = canonical(written) or written
+            check_fields([name], kept.columns, "column to filter by")
+            kept = kept.filter(_meets(kept[name], wanted))
+            if kept.is_empty():
+                values = [str(value) for value in self._frame[name].unique().sort()]
+                shown = ", ".join(values[:20]) + (", ..." if len(values) > 20 else "")
+                raise RecordError(
+                    f"no rows left with {written} = {wanted!r}; {name} holds: {shown}",
+                    f"{did_you_mean(str(wanted), values)}Filter by a value that is there.",
+                )
+        if kept.is_empty():
+            raise RecordError("no row meets the predicates", "Loosen them.")
+        return RunSet(kept, self._notes)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -436,63 +472,18 @@ def _floats(series: pl.Series) -> NDArray[np.float64]:
     return np.array(series.fill_null(float("nan")).to_numpy(), dtype=np.float64)
 
 
-def _series(run: pl.DataFrame) -> RunSeries:
-    first = run.row(0, named=True)
-    tokens = run["tokens"]
-    return RunSeries(
-        run_id=first["run_id"],
-        group_size=first["group_size"],
-        problems_per_batch=first["problems_per_batch"],
-        seed=first["seed"],
-        step_T=_floats(run["step"]),
-        rollouts_T=_floats(run["rollouts"]),
-        value_T=_floats(run["value"]),
-        tokens_T=None if tokens.null_count() == len(tokens) else _floats(tokens),
-        context={name: first[name] for name in CONTEXT_FIELDS},
-    )
-
-
-def select(frame: pl.DataFrame, predicates: Sequence[pl.Expr], conditions: Mapping[str, object]) -> pl.DataFrame:
-    """The rows that meet every predicate and condition; see `RunSet.filter`."""
-    for predicate in predicates:
-        if not hasattr(predicate, "meta"):
-            raise RecordError(
-                f"filter: received {predicate!r:.60}; accepted: polars expressions and column=value",
-                "For example filter(group_size=8) or filter(pl.col('rollouts') < 1e6).",
-            )
-    kept = frame.filter(*predicates) if predicates else frame
-    for written, wanted in conditions.items():
-        name = canonical(written) or written
-        check_fields([name], frame.columns, "column to filter by")
-        kept = kept.filter(_meets(kept[name], wanted))
-        if kept.is_empty():
-            values = [str(value) for value in frame[name].unique().sort()]
-            shown = ", ".join(values[:20]) + (", ..." if len(values) > 20 else "")
-            raise RecordError(
-                f"no rows left with {written} = {wanted!r}; {name} holds: {shown}",
-                f"{did_you_mean(str(wanted), values)}Filter by a value that is there.",
-            )
-    if kept.is_empty():
-        raise RecordError("no row meets the predicates", "Loosen them.")
-    return kept
-
-
 def _meets(series: pl.Series, wanted: object) -> pl.Series:
-    """Which cells are `wanted`: a value, a collection of values, None, or a test of one value."""
-    if callable(wanted):
-        return _where(series, cast(Callable[[Any], object], wanted))
-    if wanted is None:
-        return series.is_null()
-    if isinstance(wanted, Iterable) and not isinstance(wanted, str):
-        accepted = set(cast(Iterable[Any], wanted))
-        found = _where(series, accepted.__contains__)
-        return found | series.is_null() if None in accepted else found
-    return _where(series, lambda value: value == wanted)
+    """Which cells are `wanted`: a value, a collection of values, None, or a test of one value.
 
-
-def _where(series: pl.Series, test: Callable[[Any], object]) -> pl.Series:
-    """Which cells pass; each distinct value is tested once, empty cells never pass."""
+    Each distinct value is tested once, and empty cells pass only if None is wanted.
+    """
     import polars as pl
 
+    if wanted is None:
+        return series.is_null()
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
+    accepted = set(cast(Iterable[Any], wanted)) if several else {wanted}
+    test = cast(Callable[[Any], object], wanted) if callable(wanted) else accepted.__contains__
     passed = [value for value in series.unique().drop_nulls().to_list() if test(value)]
-    return series.is_in(pl.Series(passed, dtype=series.dtype).implode()).fill_null(False)
+    found = series.is_in(pl.Series(passed, dtype=series.dtype).implode()).fill_null(False)
+    return found | series.is_null() if None in accepted else found

@@ -54,6 +54,8 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     Raises:
         RecordError: for anything in `table` that is missing, malformed or contradictory.
     """
+    import polars as pl
+
     check_on_duplicate(options.on_duplicate)
     named = name_columns(table, options, source or Source())
     frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
@@ -61,21 +63,15 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
-    rows = _with_samples(rows, options.metric)
+    if (rows["metric"] == UNKNOWN_AVERAGE).any():
+        # A column, or the metric asked about, says over how many samples.
+        asked = pl.lit(None if options.metric is None else average_of(options.metric), dtype=pl.Int64)
+        k = pl.coalesce("eval_samples", asked)
+        known = (pl.col("metric") == UNKNOWN_AVERAGE) & k.is_not_null()
+        rows = rows.with_columns(pl.when(known).then(pl.format("avg@{}", k)).otherwise("metric").alias("metric"))
     if options.lenient and options.on_duplicate == "error":
         rows = _without_repeats(rows, options.metric)
     return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
-
-
-def _with_samples(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
-    """An average over an unknown number of samples by its name, where a column or the metric asked about says k."""
-    import polars as pl
-
-    if not (rows["metric"] == UNKNOWN_AVERAGE).any():
-        return rows
-    k = pl.coalesce("eval_samples", pl.lit(None if asked is None else average_of(asked), dtype=pl.Int64))
-    named = pl.when((pl.col("metric") == UNKNOWN_AVERAGE) & k.is_not_null()).then(pl.format("avg@{}", k))
-    return rows.with_columns(named.otherwise("metric").alias("metric"))
 
 
 def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -361,7 +357,13 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
     for argument, value in [*options.constants.items(), ("eval_set", options.eval_set)]:
         if value is None:
             continue
-        name = _constant_name(argument)
+        accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
+        name = schema.canonical(argument)
+        if name not in accepted:
+            raise RecordError(
+                f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
+                f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
+            )
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         there = given[name].drop_nulls().unique() if name in given else ()
@@ -387,17 +389,6 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         if column.name not in given
     ]
     return frame.with_columns(absent)
-
-
-def _constant_name(argument: str) -> str:
-    accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
-    name = schema.canonical(argument)
-    if name not in accepted:
-        raise RecordError(
-            f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
-            f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
-        )
-    return name
 
 
 def sizes_unknown(given: Collection[str]) -> list[str]:
@@ -426,7 +417,7 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
 
 
 _LIKELY: dict[str, str] = {
-    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n(um)?_gen.*",
+    "group_size": r"g|k|n(um)?_(samples|rollouts|gen.*)|samples|generations|gro?u?p(_?si?ze?)?",
     "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
     "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
@@ -444,13 +435,6 @@ def _suggested(wanted: str, present: Sequence[str]) -> str | None:
         if (found := schema.close(spelling, present, cutoff=0.8)) is not None and schema.alike(found, spelling)
     )
     return next(near, None) or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
-
-
-def _may_be(wanted: str, cells: pl.Series) -> bool:
-    """Whether a column could be `wanted` by its values: numbers, and for a setting few of them."""
-    numbers = numbers_in(cells).drop_nulls()
-    counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
-    return len(numbers) > 0 and not (counts and schema.BY_NAME[wanted].per_run)
 
 
 def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
@@ -484,8 +468,13 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
     for name in dict.fromkeys((*absent, *unknown)):
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
-        left = [source.written[column] for column, cells in named.others.items() if _may_be(name, cells)]
-        left = [column for column in left if column not in renamed]
+        setting, left = schema.BY_NAME[name].per_run, list[str]()
+        for column, cells in named.others.items():
+            numbers = numbers_in(cells).drop_nulls()
+            counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
+            # A setting has few different values.
+            if len(numbers) and not (counts and setting) and source.written[column] not in renamed:
+                left.append(source.written[column])
         found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
         if found is None and name == "rollouts":
             values_of = {source.written[column]: cells for column, cells in named.others.items()}

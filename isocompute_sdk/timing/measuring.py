@@ -261,6 +261,8 @@ def _seconds_model(
     timings: Timings, length_S: Array, rate_S: Array, level: float
 ) -> tuple[dict[str, tuple[float, float, float]], float, Array]:
     """Overhead, floor and seconds per rollout as (value, low, high); the relative error; the measured batches."""
+    from scipy.stats import t
+
     batches = np.unique(timings.batch_S)
     columns = {
         "step_overhead_seconds": np.ones(len(length_S)),
@@ -285,7 +287,7 @@ def _seconds_model(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
             "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",
         )
-    times = _t(level, freedom)
+    times = LARGEST_T if freedom < 1 else float(t.ppf((1 + level) / 2, freedom))
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches
 
@@ -344,12 +346,6 @@ def _evaluation_rate(timings: Timings, floor: float, growth: float, scale: float
     spent = float(timings.evaluation_seconds_E.sum())
     busy = max(spent - floor * float(length_E.sum()), 0.1 * spent)
     return float((timings.evaluation_rollouts_E * length_E).sum()) / busy
-
-
-def _t(level: float, freedom: int) -> float:
-    from scipy.stats import t
-
-    return LARGEST_T if freedom < 1 else float(t.ppf((1 + level) / 2, freedom))
 
 
 @dataclass(frozen=True, eq=False)

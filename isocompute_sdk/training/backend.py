@@ -286,7 +286,7 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
     if passed:
         shown = ", ".join(f"{name}={run.options[name]}" for name in passed)
         message = f"handed through to the framework without a check of the value: {shown}."
-        notes.append(Note("flags-passed", "info", message, {"flags": passed}))
+        notes.append(Note("before-start", "info", message, {"flags": passed}))
     try:
         return model.model_validate(run.options), tuple(notes)
     except SpecError as error:

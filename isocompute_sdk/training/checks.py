@@ -64,22 +64,15 @@ repeats_problems = Rule[Case[Any]](
     lambda c: (c.run.data.n_problems or math.inf) < c.run.problems_per_batch,
     "{run.data.n_problems} training problems for batches of {run.problems_per_batch}: every batch repeats problems, "
     "which the laws do not cover. Use fewer problems per batch.",
-    "batch-repeats-problems",
+    "small-problem-set",
     "warning",
-)
-kl_off = Rule[Case[Any]](
-    "recipe.kl_coef",
-    lambda c: c.recipe.kl_coef == 0,
-    "kl_coef = 0: kl_in and kl_estimator have no effect, and no reference model is loaded.",
-    "recipe-field-unused",
-    "info",
 )
 kl_without_gradient = Rule[Case[Any]](
     "recipe.kl_estimator",
     lambda c: c.recipe.kl_coef > 0 and c.recipe.kl_in == "loss" and c.recipe.kl_estimator == "k1",
     "kl_estimator = k1 in the loss: with one update per batch the gradient of this term has mean zero, so it does not "
     "keep the policy near the base model. Use k2 or k3, or kl_in = reward.",
-    "kl-estimator-without-gradient",
+    "recipe-conflict",
     "warning",
 )
 biased_weights = Rule[Case[Any]](
@@ -87,7 +80,7 @@ biased_weights = Rule[Case[Any]](
     lambda c: c.tis and c.recipe.top_p < 1,
     "top_p = {recipe.top_p:g} with importance_sampling = tis: the sampler's log-probabilities belong to the truncated "
     "distribution, the trainer's do not, so every weight is too small. Use top_p = 1.",
-    "importance-weights-biased",
+    "recipe-conflict",
     "warning",
     ("recipe.top_p",),
 )
@@ -103,13 +96,6 @@ evaluation_top_p = Rule[Case[Any]](
     "evaluation.top_p = {evaluation.top_p:g} and recipe.top_p = {recipe.top_p:g}: {c.framework} evaluates with the "
     "top-p of training. Make both the same.",
 )
-std_epsilon_unused = Rule[Case[Any]](
-    "recipe.std_epsilon",
-    lambda c: not c.recipe.normalize_advantage and not (c.ppo and c.framework == "veRL"),
-    "std_epsilon is not used: advantages are not normalised.",
-    "recipe-field-unused",
-    "info",
-)
 tensor_parallel = Rule[Case[Any]](
     "options.tensor_parallel",
     lambda c: bool(c.gpus_per_node % c.options.tensor_parallel),
@@ -121,7 +107,7 @@ several_nodes = Rule[Case[Any]](
     lambda c: c.nodes > 1,
     "{c.nodes} nodes with {c.gpus_per_node} GPUs each: start Ray on all of them first, run the script on one with "
     "RAY_ADDRESS set, and keep data and output_dir on a file system that all of them share.",
-    "several-nodes",
+    "before-start",
     "info",
 )
 PROBLEMS = (below_floor, repeats_problems, data_formats, home_folders)
@@ -137,7 +123,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
         unit: what the framework counts: "update" (optimiser step), or "update step" if a batch can have several.
 
     Returns:
-        A refusal or `warmup-longer-than-run`; empty without a warm-up.
+        A refusal or `few-update-steps`; empty without a warm-up.
     """
     warmup = run.recipe.warmup_steps
     if warmup == 0:
@@ -154,7 +140,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
 
 
 def warmup_unfinished(run: RunSpec, updates: int, reached: float, unit: str = "update") -> list[Note]:
-    """`warmup-longer-than-run` if the share `reached` of the learning rate is below 1."""
+    """`few-update-steps` if the share `reached` of the learning rate is below 1."""
     warmup = run.recipe.warmup_steps
     if reached >= 1:
         return []
@@ -163,23 +149,25 @@ def warmup_unfinished(run: RunSpec, updates: int, reached: float, unit: str = "u
         f"{reached:.0%} of {run.learning_rate:.3g}. Use more update_steps or a shorter warm-up."
     )
     data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
-    return [Note("warmup-longer-than-run", "warning", message, data)]
+    return [Note("few-update-steps", "warning", message, data)]
 
 
 def unused_fields(case: Case[Any]) -> Iterator[Note]:
-    """`recipe-field-unused`: fields changed from the preset that this recipe does not use."""
+    """`recipe-conflict`: fields changed from the preset that have no effect beside the recipe's other values."""
     recipe = case.recipe
     preset = Recipe.preset(recipe.based_on)
-    idle = [] if case.ppo else ["value_learning_rate", "gae_lambda", "gae_gamma", "value_clip"]
-    if recipe.importance_sampling == "none":
-        idle.append("tis_cap")
-    changed = [name for name in idle if getattr(recipe, name) != getattr(preset, name)]
-    if changed:
-        message = (
-            f"{', '.join(changed)}: without effect with algorithm = {recipe.algorithm} and importance_sampling = "
-            f"{recipe.importance_sampling}."
-        )
-        yield Note("recipe-field-unused", "info", message, {"fields": changed})
+    of_value_model = ("value_learning_rate", "gae_lambda", "gae_gamma", "value_clip")
+    idle = {
+        f"algorithm = {recipe.algorithm}": of_value_model * (not case.ppo),
+        f"importance_sampling = {recipe.importance_sampling}": ("tis_cap",) * (recipe.importance_sampling == "none"),
+        "kl_coef = 0": ("kl_in", "kl_estimator") * (recipe.kl_coef == 0),
+        "normalize_advantage = false": ("std_epsilon",) * (not recipe.normalize_advantage),
+    }
+    for reason, names in idle.items():
+        changed = [name for name in names if getattr(recipe, name) != getattr(preset, name)]
+        if changed:
+            message = f"{', '.join(changed)}: without effect, since {reason}. Leave out what has none."
+            yield Note("recipe-conflict", "info", message, {"fields": changed})
 
 
 def zero_variance_filters(reason: str) -> Callable[[Case[Any]], Iterator[Note]]:

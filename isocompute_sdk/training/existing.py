@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from isocompute_sdk.errors import BackendError, RecordError
-from isocompute_sdk.ingest.stores.saved_config import SavedConfig, document, flat, read_config, settings_in, translate
+from isocompute_sdk.ingest.formats.configuration import SavedConfig
+from isocompute_sdk.ingest.stores.saved_config import document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.rendering import sh
@@ -145,8 +146,10 @@ _PROCESSES = ("nproc_per_node", "num_gpus")
 
 def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
     """What a script says, and the configuration files that it names and that are not here."""
-    if not script.is_file() or script.suffix not in (*_SHELL, ".py"):
-        return read_config(script) if script.is_file() else None, []
+    if not script.is_file():
+        return None, []
+    if script.suffix not in (*_SHELL, ".py"):
+        return read_config(script), []
     try:
         text, _ = read_text(script, largest=LARGEST_CONFIG)
     except RecordError as error:

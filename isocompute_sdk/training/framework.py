@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.ingest.formats.registry import load
-from isocompute_sdk.ingest.log_runs import read_launched
+from isocompute_sdk.ingest.reader import read_launched
 from isocompute_sdk.notes import Note, Severity, unique
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress

@@ -20,6 +20,7 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.specs import Data, ProblemSource
 from isocompute_sdk.specs.study import GENERATOR
 from isocompute_sdk.training.payload.problem_files import ANSWER_KEYS, PROMPT_KEYS
+from isocompute_sdk.training.payload.run_files import split_target
 
 DRAWS = 20
 """Draws per wanted problem after which a generator is taken to have no other problems."""
@@ -188,7 +189,7 @@ def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]
             "them are for validation, and none is left to train on",
             "Widen problems.keep, or lower problems.validation.",
         )
-    reward = root / (data.reward.rpartition(":")[0] or data.reward)
+    reward = root / split_target(data.reward, root)[0]
     text = None
     if source.reward is not None:
         scores = generator and source.reward == "auto"

@@ -92,22 +92,22 @@ UNPAIRED = {"kl_coef": 1e-3, "entropy_coef": 1e-3, "kl_estimator": "k1"}
 TOP_P = {"recipe": {"top_p": 0.9}, "evaluation": Evaluation(top_p=0.9)}
 EVERY_NOTE: list[tuple[dict[str, Any], str, str]] = [
     ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
-    ({"update_steps": 5}, "warmup-longer-than-run", "warning"),
-    ({"data": Data(**DATA, n_problems=4)}, "batch-repeats-problems", "warning"),
-    (TOP_P, "importance-weights-biased", "warning"),
+    ({"update_steps": 5}, "few-update-steps", "warning"),
+    ({"data": Data(**DATA, n_problems=4)}, "small-problem-set", "warning"),
+    (TOP_P, "recipe-conflict", "warning"),
 ]
 NOTED: dict[str, list[tuple[dict[str, Any], str, str]]] = {
     "torch": [
         *EVERY_NOTE,
-        ({"recipe": UNPAIRED}, "kl-estimator-without-gradient", "warning"),
+        ({"recipe": UNPAIRED}, "recipe-conflict", "warning"),
         ({"recipe": {"kl_coef": 1e-3, "entropy_coef": 0}}, "kl-entropy-unpaired", "warning"),
-        ({"recipe": {"algorithm": "ppo", "zero_variance_filter_policy": True}}, "filter-drops-signal", "warning"),
+        ({"recipe": {"algorithm": "ppo", "zero_variance_filter_policy": True}}, "recipe-conflict", "warning"),
     ],
     "trl": [
         *EVERY_NOTE,
         ({"group_size": 8}, "framework-differs", "info"),
         ({"group_size": 512}, "framework-differs", "warning"),
-        ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
+        ({"recipe": {"value_clip": 0.2}}, "recipe-conflict", "info"),
     ],
 }
 

@@ -34,8 +34,8 @@ from isocompute_sdk.cli import main as run_command
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTH = 100
-SHELL = re.compile(r"[|&;<>$`*?\\(){}~]")
-"""What only a shell understands."""
+COMMAND = re.compile(r"(isocompute [^|&;<>$`*?\\(){}~]*)((?:\|(?!\|)|>)[^|&]*)?(\|\| true)?")
+"""A line of our command, perhaps into a filter or a file, and allowed to fail."""
 FILE_NAME = re.compile(r"[\w./-]+\.\w+")
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -123,27 +123,32 @@ def run_markdown(path: Path, folder: Path) -> list[tuple[Block, str]]:
 
 def _shell(block: Block, where: str, folder: Path, environment: dict[str, str], _: dict[str, Any]) -> str:
     lines = block.content.splitlines()
-    if all(line.startswith("isocompute ") and not SHELL.search(line) for line in lines):
-        return "".join(_command(shlex.split(line), where, folder, environment) for line in lines)
+    if not all(COMMAND.fullmatch(line) or line.startswith("sed ") for line in lines):
+        return _bash(block.content, where, folder, environment)
+    found = [(line, COMMAND.fullmatch(line)) for line in lines]
+    return "".join(
+        (_command(ours, where, folder, environment) if ours else _bash(line, where, folder, environment))
+        for line, ours in found
+    )
+
+
+def _bash(text: str, where: str, folder: Path, environment: dict[str, str], given: str = "") -> str:
+    program = ["bash", "-euo", "pipefail", "-c", text]
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.content],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        program, cwd=folder, env=environment, input=given, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
-def _command(words: list[str], where: str, folder: Path, environment: dict[str, str]) -> str:
+def _command(line: re.Match[str], where: str, folder: Path, environment: dict[str, str]) -> str:
     """Our command without a process of its own, which would take longer than most commands do."""
+    words, target, may_fail = line.groups()
     out, err = io.StringIO(), io.StringIO()
     with (
         chdir(folder),
         mock.patch.dict(os.environ, environment),
-        mock.patch.object(sys, "argv", words),
+        mock.patch.object(sys, "argv", shlex.split(words)),
         redirect_stdout(out),
         redirect_stderr(err),
     ):
@@ -152,8 +157,8 @@ def _command(words: list[str], where: str, folder: Path, environment: dict[str, 
             code: object = 0
         except SystemExit as ended:
             code = ended.code
-    assert not code, f"{where}: exit code {code}\n{out.getvalue()[-2000:]}\n{err.getvalue()[-2000:]}"
-    return out.getvalue()
+    assert not code or may_fail, f"{where}: exit code {code}\n{out.getvalue()[-2000:]}\n{err.getvalue()[-2000:]}"
+    return _bash(f"cat {target}", where, folder, environment, out.getvalue()) if target else out.getvalue()
 
 
 def _python(block: Block, where: str, folder: Path, environment: dict[str, str], variables: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from isocompute_sdk.auditing.backtest import METHODS, Backtest
 
-FEW, MANY = 14, 112
+FEW, MANY = 7, 112
 SEED = 30_001
 """Not the seed of reported numbers."""
 

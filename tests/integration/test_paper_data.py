@@ -76,17 +76,6 @@ def test_the_two_level_hard_frontier_is_reported_as_a_step(drawn_curves: Callabl
     assert {"few-group-sizes", "law-at-bound"} <= {note.code for note in fits.notes}
 
 
-def test_the_fixed_batch_laws_are_recovered_from_points_on_them() -> None:
-    published = iso.published(f"{PREFIX}-easy:fixed-batch")
-    steps = np.linspace(10, 500, 200)
-    for name in ("group_size_vs_steps", "problems_per_batch_vs_steps"):
-        law = published.law(name)
-        found = iso.AllocationLaw.fit(steps, law.predict(steps), x="update_steps")
-        np.testing.assert_allclose(
-            (found.L, found.k, found.midpoint, found.b), (law.L, law.k, law.midpoint, law.b), rtol=1e-5
-        )
-
-
 @pytest.mark.parametrize("points", ["records", "all"])
 def test_the_raw_scatter_is_fitted_and_what_it_cannot_show_is_said(points: str, tmp_path: Path) -> None:
     table, context = measured_easy()

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def isocompute(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()"]
+PROBLEMS = """
+import sys
+from isocompute_sdk.cli import main
+for spec in sys.argv[1:]:
+    sys.argv = ["isocompute", "problems", spec]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+
+
+def write_problems(place: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    """`isocompute problems` of these studies, without a hub."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hf"), "HF_HUB_CACHE": str(place / "hub")}
-    return subprocess.run(
-        [*program, *words], cwd=place, env={**env, **environment}, capture_output=True, text=True, check=False
-    )
+    program = [sys.executable, "-c", PROBLEMS, *(str(SPECS / f"{name}.yaml") for name in names)]
+    return subprocess.run(program, cwd=place, env=env, capture_output=True, text=True, check=False)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -67,8 +80,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def written(place: Path) -> Path:
     """The place after `isocompute problems` of every study."""
-    for name in PAPERS:
-        ok(isocompute(place, "problems", str(SPECS / f"{name}.yaml")))
+    ok(write_problems(place, *PAPERS))
     return place
 
 
@@ -115,12 +127,14 @@ def test_every_backend_takes_the_study_and_its_scripts_start(
     assert len(lines(launch.folder / "evaluation_rows.jsonl")) == 300
 
 
-def test_what_is_missing_is_named_with_the_command_that_writes_it(tmp_path: Path) -> None:
+def test_what_is_missing_is_named_with_the_command_that_writes_it(
+    isocompute: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     spec = str(SPECS / "paper_easy.yaml")
-    refused = isocompute(tmp_path, "run", spec)
+    refused = isocompute("run", spec)
     assert refused.returncode == 1
     assert f"isocompute problems {spec}" in refused.stderr
-    offline = isocompute(tmp_path, "problems", spec)
+    offline = write_problems(tmp_path, "paper_easy")
     assert offline.returncode == 1
     assert f"hf download LLM360/guru-RL-92k {FILE} --repo-type dataset" in " ".join(offline.stderr.split())
     assert not (tmp_path / "data").exists()

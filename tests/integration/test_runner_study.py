@@ -46,7 +46,7 @@ FIRST_DIGIT = """
 import itertools, os, time
 calls = itertools.count()
 def reward(prompt, response, answer):
-    while next(calls) > 150 and os.path.exists(HOLD):
+    while next(calls) > 200 and os.path.exists(HOLD):
         time.sleep(0.02)
     return float(response[:1] == str(answer))
 """
@@ -138,7 +138,7 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
 def test_a_study_on_a_model_of_ones_own_is_trained_killed_resumed_and_planned_from(
     tmp_path: Path, isocompute: Command
 ) -> None:
-    go_round(tmp_path, isocompute, "qwen3", "python", [2, 8], 320)
+    go_round(tmp_path, isocompute, "qwen3", "python", [4], 320)
 
 
 @pytest.mark.slow

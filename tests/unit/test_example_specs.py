@@ -83,11 +83,6 @@ def test_fixed_batch_sweep_holds_three_batches_down_to_eight_problems() -> None:
     assert {bp for _, bp in expected} >= {8, 16}
 
 
-def test_every_run_of_a_paper_sweep_spends_its_rollouts_but_for_less_than_one_step() -> None:
-    for run in load_study(FOLDER / "paper_easy.yaml").expand():
-        assert 0 <= 4_000_000 - run.rollouts < run.rollouts_per_batch
-
-
 def test_paper_examples_use_the_recipe_of_their_difficulty() -> None:
     easy, hard = load_study(FOLDER / "paper_easy.yaml").recipe, load_study(FOLDER / "paper_hard.yaml").recipe
     assert (easy.kl_coef, easy.entropy_coef, easy.min_problems_per_batch) == (1e-3, 1e-3, 32)

@@ -2,37 +2,29 @@
 
 OpenRLHF executes this file inside every vLLM actor and calls `reward_func` from a thread pool with lists of one
 element. It ignores exceptions, and a sample without a reward ends the run much later with an unrelated message. This
-wrapper therefore never raises: an exception, a NaN or an infinity scores 0.0, is counted in the metric `reward_error`,
-and is noted in the sample's record.
+wrapper therefore never raises: an exception, a NaN or an infinity scores 0.0 and is counted in the metric
+`reward_error`.
 
 The user's file defines `reward(prompt, response, answer) -> float` (or another function, named `file.py:function`):
 `prompt` is the text the model saw, `response` what it wrote without end-of-turn marks, and `answer` the JSON value of
 the problem file.
-
-Each scored sample adds one line to samples.<pid>.jsonl (samples.<host>-<pid>.jsonl on several hosts) in
-the run folder: id, split, score, error, attempt, time. The update step is not known here.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 if str(FOLDER) not in sys.path:
     sys.path.append(str(FOLDER))
 
-# Found only in the run folder, which OpenRLHF does not put on the path.
-import reward_calls  # noqa: E402
-from run_files import attempt_of, read_json  # noqa: E402
+import reward_calls  # noqa: E402 (found only in the run folder, which OpenRLHF does not put on the path)
 
 OWN_NAME = "reward_func"
 # OpenRLHF decodes with special tokens: <|im_end|>, <|eot_id|>, </s>, <end_of_turn>; DeepSeek's have wide bars.
@@ -41,20 +33,13 @@ TAIL_LENGTHS = (256, 64, 24)
 
 
 class Scorer:
-    """One user function and its records; safe to call from several threads.
+    """One user function as OpenRLHF calls it; safe to call from several threads.
 
     Args:
         function: the user's function.
-        records: appends one record; None keeps none.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        records: Callable[[dict[str, Any]], None] | None = None,
-    ) -> None:
-        self.function = function
-        self.records = records
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.safely = reward_calls.Scorer(function)
 
     def __call__(self, queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
@@ -64,8 +49,6 @@ class Scorer:
         label = json.loads(labels[0])
         response, matched = split_response(queries[0], prompts[0])
         score, error = self.safely(prompts[0], response, label["answer"], label["id"])
-        if self.records is not None:
-            self.records({"id": label["id"], "split": label["split"], "score": score, "error": error})
         # Every sample has the same keys: OpenRLHF stacks them over the batch. It needs a float of Python: an int
         # becomes an integer tensor, a list one axis too many.
         extra = {"reward_error": float(error is not None), "prompt_unmatched": float(not matched)}
@@ -101,55 +84,6 @@ def without_end_marks(text: str) -> str:
         text = trimmed[: len(trimmed) - len(mark.group())]
 
 
-class SampleRecords:
-    """Append-only JSON lines, one file per process; a line is never mixed with another."""
-
-    def __init__(self, folder: Path, attempt: int, several_hosts: bool) -> None:
-        self.folder = folder
-        self.attempt = attempt
-        self.prefix = f"{socket.gethostname()}-" if several_hosts else ""
-        self.lock = threading.Lock()
-        self.started: set[Path] = set()
-        self.failed = False
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        """Append one record. A full disk is reported once and does not stop training."""
-        line = json.dumps({**record, "attempt": self.attempt, "time": time.time()}) + "\n"
-        path = self.folder / f"samples.{self.prefix}{os.getpid()}.jsonl"
-        try:
-            with self.lock, path.open("a+b") as file:
-                if path not in self.started and cut_off(file):
-                    line = "\n" + line
-                file.write(line.encode("utf-8"))
-                self.started.add(path)
-        except OSError as error:
-            if not self.failed:
-                sys.stderr.write(f"reward_wrapper: sample records are being lost: {error}\n")
-            self.failed = True
-
-
-def cut_off(file: BinaryIO) -> bool:
-    """Whether the file ends in the middle of a line, left by an earlier process with this number."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return False
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) != b"\n"
-
-
-def scorer_for(folder: Path, keep_records: bool) -> Scorer:
-    """The scorer of a claimed run folder.
-
-    Raises:
-        RewardFileError: as `reward_calls.load_function`.
-    """
-    function = reward_calls.function_of(folder)
-    if not keep_records:
-        return Scorer(function)
-    several_hosts = read_json(folder / "request.json")["nodes"] > 1
-    records = SampleRecords(folder, attempt_of(folder), several_hosts)
-    return Scorer(function, records)
-
-
 _installing = threading.Lock()
 _installed: list[Scorer] = []
 
@@ -158,7 +92,7 @@ def installed() -> Scorer:
     """The scorer of the run folder this file lies in, made once per process."""
     with _installing:
         if not _installed:
-            _installed.append(scorer_for(FOLDER, keep_records=True))
+            _installed.append(Scorer(reward_calls.function_of(FOLDER)))
     return _installed[0]
 
 

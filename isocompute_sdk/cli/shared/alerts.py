@@ -276,7 +276,7 @@ class Watcher:
             return RunSet.read(paths, on_duplicate="last", without_sizes=True, **self.reading)
         runs = read_mapped(self.map, RunMap.load(self.map).told(**self.reading))
         for note in runs.notes:
-            if note.code in ("run-not-in-mapping", "files-not-read"):
+            if note.code in ("run-left-out", "files-not-read"):
                 self._complain(note.message)
         return runs
 
@@ -291,7 +291,7 @@ class Watcher:
         if not known or self.failed[folder] < BLIND:
             return
         message = f"Logs could not be read {BLIND} times in a row; these runs are no longer watched: {for_shell(error)}"
-        alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
+        alert = Alert(Note("log-damaged", "warning", message), ALL_RUNS, folder)
         if self.book.is_due(alert):
             self._tell(alert)
 

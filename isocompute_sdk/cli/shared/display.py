@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 NOTE_LINES = 4
 """Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
-MAX_CLOSE = 2
-"""Other allocations that a plan shows unless more are asked for."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
 
@@ -89,8 +87,6 @@ def print_plan(
         if first is not None:
             short = iter([_briefly(run, first.unit) for run in first.runs])
             rows = [(label, next(short) if label == "run first" else text) for label, text in rows]
-        close = next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows))
-        rows = rows[: close + MAX_CLOSE - _measure(plan)]
         width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
         cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]

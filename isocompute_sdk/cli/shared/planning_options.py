@@ -179,7 +179,7 @@ class BudgetOptions:
                 f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
                 "Add it, or measure the speed: isocompute doctor LOGS --speed.",
             )
-        gpus = {"gpus": hardware.gpu_counts[0]} if not missing else {}
+        gpus = {"gpus": hardware.gpu_counts[0]} if not missing and "gpus" in hardware.model_fields_set else {}
         return Throughput.model_validate({**given, **gpus})
 
 

@@ -165,7 +165,7 @@ def _per_group_size(points: Mapping[Configuration, Points], standing: Standing) 
 def _dropped(key: Configuration, evaluations: int, points: str) -> Note:
     problems = "unknown" if key[1] is None else key[1]
     return Note(
-        "configuration-without-curve",
+        "run-left-out",
         "warning",
         f"n = {key[0]}, B_p = {problems}: {evaluations} usable evaluation(s) (points='{points}') give no curve, so it "
         "takes no part in the frontier. Evaluate during training, or count all evaluations (points: all).",

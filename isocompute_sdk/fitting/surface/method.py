@@ -79,7 +79,6 @@ def fit_joint(
     notes = [
         *_about_runs(prepared, known),
         *known.notes(found.group_sizes),
-        *found.notes,
         *about_curves(found),
         *about_laws(found),
     ]

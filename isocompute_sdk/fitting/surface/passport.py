@@ -128,7 +128,7 @@ class Passport:
             "outlying-evaluations": many,
             "outlying-run": bool(self.outlying_runs),
             "backtest-missed": self.backtest is not None and self.backtest.missed,
-            "rise-not-seen": self.least_rise_seen < LITTLE_RISE,
+            "plateau-unidentified": self.least_rise_seen < LITTLE_RISE,
         }
         return tuple(code for code, holds in found.items() if holds)
 
@@ -196,7 +196,7 @@ class Passport:
                 "expects of it. How far rewards go, and at which n, is mostly guessed from other sweeps. Longer runs "
                 "at two levels of n would show it."
             )
-            notes.append(Note("rise-not-seen", "warning", text, {"rise_seen": list(self.rise_seen)}))
+            notes.append(Note("plateau-unidentified", "warning", text, {"rise_seen": list(self.rise_seen)}))
         return notes
 
 

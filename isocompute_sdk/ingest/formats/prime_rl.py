@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.ingest.attempts import RunLog, attempts_from_rows, numeric
-from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
-from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunLog, Tag, validation
 from isocompute_sdk.ingest.tables import first_object, read_objects
 
 _LONGEST_FIRST_LINE = 1 << 20

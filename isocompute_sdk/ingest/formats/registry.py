@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_SET, LogFormat, Meaning
+from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_SET, LogFormat, Meaning, RunLog
 from isocompute_sdk.notes import Note
 from isocompute_sdk.plugins import Plugins
 
@@ -77,6 +78,11 @@ def format_of(tags: Iterable[str]) -> LogFormat | None:
     every = list(tags)
     found = [one for one in formats() if one.writes(every)]
     return found[0] if len(found) == 1 else None
+
+
+def recognised(log: RunLog) -> RunLog:
+    """The log with the format of its framework, by the tags if nothing else says it."""
+    return log if log.framework is not None else replace(log, framework=format_of(log.tags))
 
 
 @lru_cache(maxsize=8192)

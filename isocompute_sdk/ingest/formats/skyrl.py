@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, Tag, validation
-from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
 _SAMPLES = r"eval/{set}/pass_at_(?P<k>\d+)"
 _STEP = re.compile(r" - Step (\d+): *$", re.MULTILINE)

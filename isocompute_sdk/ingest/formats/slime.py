@@ -13,9 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import Attempt, ScalarSeries
-from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, Tag, validation
-from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
+from isocompute_sdk.ingest.formats.log_format import (
+    NUMBER,
+    Attempt,
+    Console,
+    LogFormat,
+    Printed,
+    ScalarSeries,
+    Tag,
+    validation,
+)
 
 _LINE = re.compile(r"(?:^|[\s\]-])(rollout|eval) (\d+): \{(.*)\}\s*$")
 _VALUE = re.compile(rf"'([^']+)': {NUMBER}")

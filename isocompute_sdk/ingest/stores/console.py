@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps
-from isocompute_sdk.ingest.formats.log_format import Console
+from isocompute_sdk.ingest.attempts import attempt_of_steps
+from isocompute_sdk.ingest.formats.log_format import Attempt, Console, RunLog
 from isocompute_sdk.ingest.formats.registry import formats
+from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
 from isocompute_sdk.ingest.tables import open_bytes
 
@@ -27,8 +28,6 @@ Steps = dict[int, dict[str, float]]
 """Update step -> tag -> value, with the tags that the framework gives its logs."""
 MAX_STEP = 1 << 16
 """Bytes of a step that is printed over several lines."""
-CONSOLE = "console"
-"""Store of captured consoles."""
 Settings = tuple[tuple[Path, Mapping[str, Any]], ...]
 _INTERVAL = "logging_steps"
 
@@ -57,7 +56,7 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
         attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
     else:
         attempts = _of_trainer(path, settings)
-    log = RunLog(name, path, CONSOLE, tuple(attempts), known_format=next(iter(printing), None), settings=settings)
+    log = RunLog(name, path, CONSOLE, tuple(attempts), framework=next(iter(printing), None), settings=settings)
     if launch is None:
         return log
     groups = _groups(attempts)

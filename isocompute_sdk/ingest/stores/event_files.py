@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order
-from isocompute_sdk.ingest.paths import NothingMeasured
-from isocompute_sdk.ingest.tables import chain_notes, open_bytes
+from isocompute_sdk.ingest.attempts import in_order
+from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
+from isocompute_sdk.ingest.paths import EVENT_MARK
+from isocompute_sdk.ingest.tables import Ending, NothingMeasured, chain_notes, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
@@ -77,8 +78,8 @@ class EventFile:
         if self.arguments.get("resume_from_checkpoint"):
             return True
         # `train(resume_from_checkpoint=...)` leaves no trace in the arguments.
-        interval = self.arguments.get("logging_steps", 1)
-        first = max(1.0, float(interval)) if isinstance(interval, int | float) else 1.0
+        interval = self.arguments.get("logging_steps")
+        first = max(1, interval if isinstance(interval, int | float) else 1)
         return self.first_step is not None and self.first_step > first
 
 
@@ -117,14 +118,14 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
             values.append(value)
         if only_beginning and any(not tag.startswith("eval") for tag, _ in scalars):
             break
-    if started is None and not damage.skips and not damage.code:
+    if started is None and not damage.skips and not damage.ending:
         return None
     series = {
         tag: ScalarSeries(np.array(steps, dtype=np.int64), np.array(walls), np.array(values, dtype=np.float64))
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    notes = tuple(chain_notes(path, f"{kept:,} values", damage.skips, damage.code, damage.offset, damage.size))
+    notes = tuple(chain_notes(path, f"{kept:,} values", damage.skips, damage.ending, damage.offset, damage.size))
     return EventFile(Attempt(path, series, started or 0.0, purge_step, notes), arguments)
 
 
@@ -147,15 +148,15 @@ def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple
     while offset < size:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
-            return damage.ends("log-cut-off", offset, size)
+            return damage.ends("cut", offset, size)
         length, checksum = _HEADER.unpack(head)
         start = head[:8]
         if start not in checksum_of:
             checksum_of[start] = format.checksum(start)
         if checksum_of[start] != checksum:
-            return damage.ends("log-damaged", offset, size)
+            return damage.ends("damaged", offset, size)
         if length + _HEADER.size + _FOOTER.size > size - offset:
-            return damage.ends("log-cut-off", offset, size)
+            return damage.ends("cut", offset, size)
         payload = file.read(length)
         yield offset, payload, _FOOTER.unpack(file.read(_FOOTER.size))[0]
         offset += _HEADER.size + length + _FOOTER.size
@@ -168,14 +169,14 @@ class _Damage:
 
     skips: list[int] = field(default_factory=list[int])
     """Where records stand that are unreadable, those behind which may be whole."""
-    code: str = ""
-    """`log-cut-off` if the file ends inside a record, `log-damaged` if the chain is broken."""
+    ending: Ending = ""
+    """`cut` if the file ends inside a record, `damaged` if the chain is broken."""
     offset: int = 0
     size: int = 0
 
-    def ends(self, code: str, offset: int, size: int) -> None:
+    def ends(self, ending: Ending, offset: int, size: int) -> None:
         """Nothing can be read from `offset` on."""
-        self.code, self.offset, self.size = code, offset, size
+        self.ending, self.offset, self.size = ending, offset, size
 
 
 @dataclass(frozen=True)
@@ -220,10 +221,6 @@ class _Format:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 if plugin == _PLUGIN_OF_SCALARS:
                     yield value.tag, float(self.make_ndarray(value.tensor).reshape(-1)[0])
-
-
-EVENT_MARK = "tfevents"
-"""What the name of every event file contains."""
 
 
 def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:

@@ -17,11 +17,10 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_yaml
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, scalar_series
-from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
-from isocompute_sdk.ingest.paths import NothingMeasured
+from isocompute_sdk.ingest.attempts import scalar_series
+from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.stores.saved_config import scalar
-from isocompute_sdk.ingest.tables import read_text
+from isocompute_sdk.ingest.tables import NothingMeasured, read_text
 from isocompute_sdk.notes import Note
 
 META, METRICS, PARAMS = "meta.yaml", "metrics", "params"
@@ -145,7 +144,7 @@ def _mlflow_folder(folder: Path) -> tuple[dict[str, str], dict[str, _Lines], tup
         lines, broken = _metric_lines(path)
         if broken:
             message = f"{path}: {broken} lines are cut off or damaged and are left out; the rest is kept."
-            notes.append(Note("log-cut-off", "info", message, {"file": str(path), "lines": broken}))
+            notes.append(Note("log-damaged", "info", message, {"file": str(path), "lines": broken}))
         if lines[0]:
             metrics[key] = lines
     return {key: read_text(path)[0] for key, path in _keys(folder / PARAMS)}, metrics, tuple(notes)

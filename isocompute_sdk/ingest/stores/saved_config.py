@@ -10,17 +10,23 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json, parse_yaml
+from isocompute_sdk.ingest.formats.configuration import (
+    SIZES,
+    STEPS_PER_BATCH,
+    Keys,
+    Said,
+    SavedConfig,
+)
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
-from isocompute_sdk.phrases import without_login
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
 
@@ -51,102 +57,6 @@ OWN_SCRIPT = "written by isocompute"
 _WANDB_FILES = "wandb/*run-*/files/config.yaml"
 _MAX_WANDB_FILES = 20
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-STEPS_PER_BATCH = "steps_per_batch"
-"""Field of `SavedConfig.fields` beside the columns: logged steps in one rollout batch, if that is no whole number."""
-SIZES = ("group_size", "problems_per_batch", "updates_per_batch", STEPS_PER_BATCH)
-"""Fields that decide how many rollouts a run has sampled."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """A value and where it stands."""
-
-    value: Any
-    evidence: str
-
-    def __post_init__(self) -> None:
-        # Mappings are handed on: passwords are not.
-        value = without_login(self.value) if isinstance(self.value, str) else self.value
-        object.__setattr__(self, "value", value)
-        object.__setattr__(self, "evidence", without_login(self.evidence))
-
-
-@dataclass(frozen=True)
-class SavedConfig:
-    """What one file says."""
-
-    path: Path
-    dialect: str
-    """Whose keys it has."""
-    fields: Mapping[str, Said]
-    """Columns of a run."""
-    batch: Said | None = None
-    """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
-    rollouts: Said | None = None
-    """Rollouts of one batch over all devices, n times B_p, if the file does not say n."""
-    generated: Said | None = None
-    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
-    keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Everything that the file says, with dotted keys."""
-    disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
-    """Field -> its values, if several sources say different things. A field of `SIZES` is not in `fields` then; of any
-    other the first counts."""
-
-
-class Keys:
-    """The keys of one file, dotted, which remember where each value stands."""
-
-    def __init__(self, path: Path, flat: Mapping[str, Any]) -> None:
-        self.path = path
-        self.flat = flat
-
-    def get(self, *names: str) -> Said | None:
-        """The first of these keys that has a value."""
-        for name in names:
-            value = self.flat.get(name)
-            if value is not None and not isinstance(value, list | dict):
-                return Said(value, f"{self.path}: {name} = {value}")
-        return None
-
-    def number(self, name: str, default: float | None = None) -> float | None:
-        """The number under a key; `default` if there is no number."""
-        value = self.flat.get(name, default)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
-
-    def derived(self, value: float | None, *names: str) -> Said | None:
-        """A whole number >= 1 that was computed from these keys; None for any other number."""
-        if value is None or value != int(value) or value < 1:
-            return None
-        shown = ", ".join(f"{name} = {self.flat.get(name)}" for name in names if name in self.flat)
-        return Said(int(value), f"{self.path}: {shown}")
-
-    def switch(self, name: str, on: str, off: str) -> Said | None:
-        """One word if a key is true and another if it is false; None if it is neither."""
-        value = self.flat.get(name)
-        return Said(on if value else off, f"{self.path}: {name} = {value}") if isinstance(value, bool) else None
-
-    def algorithm(self, *names: str) -> Said | None:
-        """The algorithm behind the name of an estimator or a loss; without an equal here the name itself."""
-        said = self.get(*names)
-        return None if said is None else Said(_ALGORITHMS.get(str(said.value), str(said.value)), said.evidence)
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """The configuration files of one framework, or of some of its releases."""
-
-    dialect: str
-    """Name for people."""
-    mark: str
-    """A dotted key that only these files have."""
-    fields: Callable[[Keys], Mapping[str, Said | None]]
-    """Columns of a run; what is None is unknown."""
-    batch: Callable[[Keys], Said | None] = lambda keys: None
-    """Rollouts per batch on each device, if the number of devices is not in the file."""
-    rollouts: Callable[[Keys], Said | None] = lambda keys: None
-    """Rollouts of one batch over all devices, if the file does not say n."""
-    generated: Callable[[Keys], Said | None] = lambda keys: None
-    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
 
 
 def find_config(
@@ -220,7 +130,7 @@ def _same(one: Any, other: Any) -> bool:
 def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
     """A trainer's configuration with the batch that its processes had, which one with several GPUs multiplies."""
     own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
-    if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
+    if not isinstance(own, int) or not isinstance(gpus, int) or not 0 < own * gpus < batch or batch % own:
         return found
     whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
     if whole is None or "problems_per_batch" not in found.fields.keys() & whole.fields.keys():
@@ -337,10 +247,6 @@ def _run_spec(path: Path, raw: object) -> SavedConfig | None:
         return None
     said = {name: Said(value, f"{path}: {name} = {value}") for name, value in run.context().items()}
     return SavedConfig(path, "isocompute", {name: one for name, one in said.items() if one.value is not None})
-
-
-_ALGORITHMS = {"gae": "ppo", "group_norm": "grpo", "dr_grpo": "grpo", "dapo": "grpo", "bnpo": "grpo"}
-"""Estimators and losses of frameworks -> algorithm."""
 
 
 def _fits(name: str, value: Any) -> bool:

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
-from isocompute_sdk.ingest.formats.log_format import LogStore
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
 from isocompute_sdk.ingest.tables import LONGEST_LINE, open_bytes, read_objects, read_text
 from isocompute_sdk.notes import Note
 
@@ -128,7 +128,7 @@ def _history(path: Path) -> tuple[tuple[Attempt, ...], int | None]:
             "Copy it again, or read the state of an earlier checkpoint.",
         ) from error
     history = state.get("log_history") if isinstance(state, dict) else state
-    if not isinstance(history, list) or not all(isinstance(row, dict) and "step" in row for row in history):
+    if not isinstance(history, list) or not all(isinstance(row, dict) and "step" in numeric(row) for row in history):
         raise RecordError(
             f"{path} has no log_history, a list of entries with a step; accepted: the state that a Trainer saves",
             "Give a trainer_state.json of the Hugging Face Trainer.",
@@ -139,7 +139,7 @@ def _history(path: Path) -> tuple[tuple[Attempt, ...], int | None]:
 
 
 def _attempts(path: Path, history: Sequence[dict[str, Any]]) -> tuple[Attempt, ...]:
-    rows = [numeric(row) for row in history if "step" in row]
+    rows = [row for row in map(numeric, history) if "step" in row]
     steps = [row["step"] for row in rows]
     measured = [{tag: value for tag, value in row.items() if tag not in _NO_MEASUREMENTS} for row in rows]
     return attempts_from_rows(path, steps, measured)

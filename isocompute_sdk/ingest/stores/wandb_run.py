@@ -12,7 +12,7 @@ import re
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order, scalar_series
-from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
+from isocompute_sdk.ingest.attempts import in_order, scalar_series
+from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.registry import format_of
-from isocompute_sdk.ingest.paths import NothingMeasured
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import Ending, NothingMeasured, chain_notes, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -46,92 +45,44 @@ _BEGINNING = 1 << 20
 class WandbColumn:
     """The numbers that were logged under one key."""
 
-    row_T: NDArray[np.int64]
-    """Which call of `log` logged each, counted from 0."""
-    value_T: NDArray[np.float64]
-    """The values; not-a-number and infinities are kept."""
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def row_T(self) -> NDArray[np.int64]:
+        """Which call of `log` logged each, counted from 0."""
+        return np.array(self.rows)
+
+    @property
+    def value_T(self) -> NDArray[np.float64]:
+        """The values; not-a-number and infinities are kept."""
+        return np.array(self.values)
 
 
-@dataclass(frozen=True)
+@dataclass
 class WandbRun:
-    """One start of a run."""
+    """One start of a run, filled record by record."""
 
     path: Path
     """The `.wandb` file."""
     run_id: str
-    """The same for every start of a run that was resumed; empty if its record is lost."""
-    name: str
+    """The same for every start of a run that was resumed; that of the file's name if its record is lost."""
+    name: str = ""
     """Name that people see."""
-    started: float
+    started: float = 0.0
     """Seconds since 1970; 0 if unknown."""
-    columns: Mapping[str, WandbColumn]
+    columns: dict[str, WandbColumn] = field(default_factory=dict[str, WandbColumn])
     """Key -> its numbers; texts, images and tables are left out. Nested keys are joined with dots."""
-    config: Mapping[str, Any]
+    rows: int = 0
+    """Calls of `log`."""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
     """The configuration with its latest values, nested as it was logged."""
-    arguments: tuple[str, ...] = ()
+    arguments: list[str] = field(default_factory=list[str])
     """Command-line arguments of the program."""
     gpus: int | None = None
     """GPUs of the machine; the run may have used fewer."""
     notes: tuple[Note, ...] = ()
-    """What could not be read: `log-cut-off`, `log-damaged`."""
-
-
-def is_run_file(path: Path) -> bool:
-    """Whether a file is a run of W&B, by its name and first bytes."""
-    if path.suffix != ENDING or not path.name.startswith("run-"):
-        return False
-    try:
-        return _content(path, len(MAGIC)).startswith(MAGIC[:4])
-    except RecordError:
-        return False
-
-
-def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
-    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note."""
-    content = _content(path, _BEGINNING if only_description else -1)
-    if not content.startswith(MAGIC[:4]):
-        raise RecordError(
-            f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
-            "Copy the file again.",
-        )
-    chain, found = _Chain(content), _Found()
-    for record in chain.records():
-        try:
-            found.take(record)
-        except ValueError:
-            chain.broken.append(chain.offset)
-        if only_description and found.rows:
-            break
-    columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
-    run_id = found.run.get("run_id") or path.stem.removeprefix("run-")
-    started = found.started
-    if not started and TIMESTAMP in columns:
-        started = float(columns[TIMESTAMP].value_T[0])
-    name = str(found.run.get("name") or run_id)
-    ends = chain.ends_inside
-    code, kept = "" if ends is None else "log-cut-off", f"{found.rows:,} rows"
-    notes = tuple(chain_notes(path, kept, chain.broken, code, ends or 0, len(content)))
-    return WandbRun(path, str(run_id), name, started, columns, found.config, tuple(found.arguments), found.gpus, notes)
-
-
-def _content(path: Path, size: int = -1) -> bytes:
-    with open_bytes(path) as file:
-        return file.read(size)
-
-
-@dataclass
-class _Found:
-    """What the records of a file say."""
-
-    columns: dict[str, tuple[array[int], array[float]]] = field(
-        default_factory=dict[str, "tuple[array[int], array[float]]"]
-    )
-    rows: int = 0
-    config: dict[str, Any] = field(default_factory=dict[str, Any])
-    run: dict[str, Any] = field(default_factory=dict[str, Any])
-    started: float = 0.0
-    arguments: list[str] = field(default_factory=list[str])
-    gpus: int | None = None
+    """What could not be read: `log-damaged`."""
 
     def take(self, record: bytes) -> None:
         """Add one record.
@@ -149,26 +100,28 @@ class _Found:
             elif kind == _RUN:
                 self._describe(value)
             elif kind == _ENVIRONMENT:
-                self._environment(value)
+                for number, part in _message(value):
+                    if number == 5:
+                        self.arguments.append(_text(part))
+                    elif number == 19 and isinstance(part, int):
+                        self.gpus = part
 
     def _history(self, message: bytes) -> None:
         """One call of `log`."""
         for kind, item in _message(message):
-            if kind == _ITEM and isinstance(item, bytes):
-                self._item(item)
+            if kind != _ITEM or not isinstance(item, bytes):
+                continue
+            keys: list[str] = []
+            for number, value in _message(item):
+                if number in (_KEY, _NESTED_KEY):
+                    keys.append(_text(value))
+                elif number == _JSON and isinstance(value, bytes):
+                    self._value(".".join(keys), value)
+                elif number == _INTEGER and isinstance(value, int):
+                    self._add(".".join(keys), float(value >> 1 ^ -(value & 1)))  # sint64: the sign is the lowest bit
+                elif number == _NUMBER and isinstance(value, bytes):
+                    self._add(".".join(keys), float(_FLOAT64.unpack(value)[0]))
         self.rows += 1
-
-    def _item(self, item: bytes) -> None:
-        keys: list[str] = []
-        for number, value in _message(item):
-            if number in (_KEY, _NESTED_KEY):
-                keys.append(_text(value))
-            elif number == _JSON and isinstance(value, bytes):
-                self._value(".".join(keys), value)
-            elif number == _INTEGER and isinstance(value, int):
-                self._add(".".join(keys), float(value >> 1 ^ -(value & 1)))  # sint64: the sign is the lowest bit
-            elif number == _NUMBER and isinstance(value, bytes):
-                self._add(".".join(keys), float(_FLOAT64.unpack(value)[0]))
 
     def _value(self, name: str, value: bytes) -> None:
         try:
@@ -178,9 +131,9 @@ class _Found:
                 self._add(name, float(value.strip(b'"')))
 
     def _add(self, name: str, number: float) -> None:
-        rows, values = self.columns.setdefault(name, (array("q"), array("d")))
-        rows.append(self.rows)
-        values.append(number)
+        column = self.columns.setdefault(name, WandbColumn())
+        column.rows.append(self.rows)
+        column.values.append(number)
 
     def _configure(self, message: bytes) -> None:
         for number, update in _message(message):
@@ -202,10 +155,11 @@ class _Found:
                 here[keys[-1]] = value
 
     def _describe(self, message: bytes) -> None:
-        names = {1: "run_id", 8: "name"}
         for number, value in _message(message):
-            if number in names:
-                self.run[names[number]] = value if isinstance(value, int) else _text(value)
+            if number == 1:
+                self.run_id = _text(value) or self.run_id
+            elif number == 8:
+                self.name = _text(value)
             elif number == 4 and isinstance(value, bytes):
                 self._configure(value)
             elif number == 17 and isinstance(value, bytes):
@@ -213,12 +167,45 @@ class _Found:
                 parts = {key: part for key, part in _message(value) if isinstance(part, int)}
                 self.started = parts.get(1, 0) + parts.get(2, 0) * 1e-9
 
-    def _environment(self, message: bytes) -> None:
-        for number, value in _message(message):
-            if number == 5:
-                self.arguments.append(_text(value))
-            elif number == 19 and isinstance(value, int):
-                self.gpus = value
+
+def is_run_file(path: Path) -> bool:
+    """Whether a file is a run of W&B, by its name and first bytes."""
+    if path.suffix != ENDING or not path.name.startswith("run-"):
+        return False
+    try:
+        return _content(path, len(MAGIC)).startswith(MAGIC[:4])
+    except RecordError:
+        return False
+
+
+def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
+    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note."""
+    content = _content(path, _BEGINNING if only_description else -1)
+    if not content.startswith(MAGIC[:4]):
+        raise RecordError(
+            f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
+            "Copy the file again.",
+        )
+    chain, found = _Chain(content), WandbRun(path, path.stem.removeprefix("run-"))
+    for record in chain.records():
+        try:
+            found.take(record)
+        except ValueError:
+            chain.broken.append(chain.offset)
+        if only_description and found.rows:
+            break
+    if not found.started and TIMESTAMP in found.columns:
+        found.started = found.columns[TIMESTAMP].values[0]
+    found.name = found.name or found.run_id
+    ends = chain.ends_inside
+    ending: Ending = "" if ends is None else "cut"
+    found.notes = tuple(chain_notes(path, f"{found.rows:,} rows", chain.broken, ending, ends or 0, len(content)))
+    return found
+
+
+def _content(path: Path, size: int = -1) -> bytes:
+    with open_bytes(path) as file:
+        return file.read(size)
 
 
 _GLOBAL_STEP = r"(.+/)?global_step"
@@ -229,25 +216,24 @@ def to_attempt(run: WandbRun) -> tuple[Attempt, str]:
 
     W&B's own step counts calls of `log`; a trainer that gives W&B its own step logs no other.
     """
-    total = 1 + max((int(column.row_T[-1]) for column in run.columns.values() if len(column.row_T)), default=-1)
     form = format_of(run.columns)
     pattern = re.compile(_GLOBAL_STEP if form is None else form.step_key)
     steps = [key for key in run.columns if pattern.fullmatch(key)]
     if form is not None and not form.counts_calls(STEP) and STEP in run.columns:
         steps = []
-    at, walls = np.full(total, np.nan), np.full(total, np.nan)
+    # A last row may be cut off in its middle.
+    at, walls = np.full(run.rows + 1, np.nan), np.full(run.rows + 1, np.nan)
     for key in steps or [STEP]:
-        column = run.columns.get(key)
-        if column is not None:
-            at[column.row_T] = np.where(np.isnan(at[column.row_T]), column.value_T, at[column.row_T])
-    if TIMESTAMP in run.columns:
-        walls[run.columns[TIMESTAMP].row_T] = run.columns[TIMESTAMP].value_T
+        column = run.columns.get(key, WandbColumn())
+        at[column.row_T] = np.where(np.isnan(at[column.row_T]), column.value_T, at[column.row_T])
+    times = run.columns.get(TIMESTAMP, WandbColumn())
+    walls[times.row_T] = times.value_T
     series: dict[str, ScalarSeries] = {}
     for key, column in run.columns.items():
-        rows = column.row_T[~np.isnan(at[column.row_T])]
+        known_T = ~np.isnan(at[column.row_T])
+        rows, values = column.row_T[known_T], column.value_T[known_T]
         if key in (*steps, STEP, TIMESTAMP, _RUNTIME) or not len(rows):
             continue
-        values = column.value_T[~np.isnan(at[column.row_T])]
         series[key] = replace(scalar_series(at[rows], values), wall_time_T=walls[rows])
     return Attempt(run.path, series, run.started, None, run.notes), steps[0] if steps else STEP
 

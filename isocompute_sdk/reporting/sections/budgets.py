@@ -18,7 +18,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIT_FIRST = "isocompute allocate RUNS --budget 3M --output plan.json"
 LABELS = (
     "Group size n",
-    "About the best n (80 %)",
+    "About the best n",
     "Problems per batch B_p",
     "Update steps M",
     "Rollouts C",

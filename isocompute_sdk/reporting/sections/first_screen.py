@@ -6,7 +6,7 @@ from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, best_sizes, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
@@ -223,10 +223,7 @@ def _lost(plan: Plan) -> list[Fact]:
     wrong = say.chance(1.0 - plan.odds.near_best)
     equal = Tolerances(plan.span).equal
     detail = f"expected, against the best n; more than {equal:g} with probability {wrong}"
-    facts = [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
-    if sizes := best_sizes(plan):
-        facts.append(Fact("About the best n", sizes, "with 80 % probability"))
-    return facts
+    return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:

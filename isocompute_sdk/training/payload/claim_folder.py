@@ -39,6 +39,7 @@ from run_files import (
     hold,
     read_json,
     shortened,
+    split_target,
     write_json,
 )
 
@@ -67,11 +68,11 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
     check_nobody_trains(run_folder)
     data = request["run"]["data"]
-    reward, function = reward_target(data_folder, data["reward"])
+    reward, function = split_target(data["reward"], data_folder)
     files = {
         "train": existing_file(data_folder, data["train"], "training data"),
         "validation": existing_file(data_folder, data["validation"], "validation data"),
-        "reward": reward,
+        "reward": existing_file(data_folder, reward, "reward file"),
     }
     inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     inputs["reward"]["function"] = function
@@ -119,14 +120,6 @@ def existing_file(folder: Path, name: str, what: str) -> Path:
     if not path.is_file():
         raise InputError(f"{what}: there is no file {name!r} in {str(folder)!r}")
     return path
-
-
-def reward_target(folder: Path, target: str) -> tuple[Path, str | None]:
-    """Split `file.py` or `file.py:function` into an existing file and a function name (None: not given)."""
-    path, separator, function = target.rpartition(":")
-    if separator and function.isidentifier() and not (folder / target).is_file():
-        return existing_file(folder, path, "reward file"), function
-    return existing_file(folder, target, "reward file"), None
 
 
 def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from run_files import read_json
+from run_files import read_json, split_target
 
 ARGUMENTS = "(prompt, response, answer)"
 PROGRAMS = ("reward_calls.py", "reward_worker.py")
@@ -129,3 +129,15 @@ def function_of(folder: Path) -> Callable[..., Any]:
     """
     reward = read_json(folder / "inputs.json")["reward"]
     return load_function(Path(reward["path"]), reward["function"])
+
+
+def function_named(target: str) -> Callable[..., Any]:
+    """The function `file.py` or `file.py:function` in the current folder.
+
+    Raises:
+        RewardFileError: there is no such file, or as `load_function`.
+    """
+    source, name = split_target(target, Path())
+    if not Path(source).is_file():
+        raise RewardFileError(f"no reward file {source!r} in {str(Path.cwd())!r}")
+    return load_function(Path(source).resolve(), name)

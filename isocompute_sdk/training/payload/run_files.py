@@ -63,6 +63,13 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def split_target(target: str, folder: Path) -> tuple[str, str | None]:
+    """File and function of `file.py` or `file.py:function` in a folder; None for a function that is not named."""
+    path, separator, function = target.rpartition(":")
+    named = bool(separator) and function.isidentifier() and not (folder / target).is_file()
+    return (path, function) if named else (target, None)
+
+
 def better(run: Path, reward: float) -> bool:
     """Whether a reward is above that of the best checkpoint so far; true without one."""
     try:

@@ -116,5 +116,7 @@ def test_flags_handed_through_exist_and_replace_ours(make_run: MakeRun, real_par
     assert {name: found[name] for name in options} == options
     assert found["logger.wandb.project"] == "-mine"
     assert found["logger.wandb.key"]
-    (note,) = [note for note in OpenRLHFBackend().preflight(run) if note.code == "flags-passed"]
+    (note,) = [
+        note for note in OpenRLHFBackend().preflight(run) if note.code == "before-start" and "flags" in note.data
+    ]
     assert set(options) < set(note.data["flags"])

@@ -23,7 +23,8 @@ from tests.backends.openrlhf.real_parser import RealParser
 from tests.backends.programs import SHARED, load
 
 Install = Callable[..., Path]
-reward_calls, reward_wrapper = load("reward_calls"), load("reward_wrapper", payload)
+load("reward_calls")
+reward_wrapper = load("reward_wrapper", payload)
 LABEL = json.dumps({"id": "p1", "split": "train", "answer": "42"})
 PROMPT = "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\n"
 
@@ -32,14 +33,12 @@ PROMPT = "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\n"
 def install(tmp_path: Path) -> Install:
     """A prepared run folder around a user's reward file; returns the wrapper in it."""
 
-    def make(source: str, function: str | None = None, attempt: int = 1, several_hosts: bool = False) -> Path:
+    def make(source: str, function: str | None = None) -> Path:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         (tmp_path / "user_reward.py").write_text(source)
         inputs = {"reward": {"path": str(tmp_path / "user_reward.py"), "function": function}}
         (folder / "inputs.json").write_text(json.dumps(inputs))
-        (folder / "request.json").write_text(json.dumps({"nodes": 2 if several_hosts else 1}))
-        (folder / "attempts.jsonl").write_text("{}\n" * attempt)
         row = json.dumps({"input": "what?", "label": LABEL, "datasource": "train"}) + "\n"
         (folder / "train_rows.jsonl").write_text(row)
         (folder / "evaluation_rows.jsonl").write_text(row)
@@ -64,11 +63,6 @@ def as_openrlhf_loads_it(wrapper: Path) -> Callable[..., dict[str, Any]]:
     return module.reward_func
 
 
-def records(wrapper: Path) -> list[dict[str, Any]]:
-    lines = [line for path in sorted(wrapper.parent.glob("samples.*.jsonl")) for line in path.read_text().splitlines()]
-    return [json.loads(line) for line in lines]
-
-
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -84,9 +78,9 @@ def test_what_is_no_reward_scores_zero_and_is_counted(
     result = as_openrlhf_loads_it(wrapper)([PROMPT + "x"], [PROMPT], [LABEL])
     assert result["rewards"] == 0.0
     assert result["extra_logs"]["reward_error"] == 1.0
-    (record,) = records(wrapper)
-    assert (record["score"], record["error"]) == (0.0, error)
-    assert "'p1'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "'p1'" in said
+    assert error in said
 
 
 @pytest.mark.parametrize(
@@ -101,29 +95,20 @@ def test_a_reward_file_that_cannot_work_stops_the_run_at_its_start(
     install: Install, source: str, function: str | None, message: str
 ) -> None:
     wrapper = install(source, function)
-    with pytest.raises(reward_calls.RewardFileError, match=message):
-        reward_wrapper.scorer_for(wrapper.parent, keep_records=False)
     with pytest.raises(Exception, match=message) as caught:
         as_openrlhf_loads_it(wrapper)
     assert type(caught.value).__name__ == "RewardFileError"
 
 
-def test_threads_keep_whole_lines(install: Install) -> None:
-    source = (
-        "def reward(prompt, response, answer):\n    if response == '7': raise KeyError('é' * 200)\n    return 0.5\n"
-    )
-    wrapper = install(source)
-    score = as_openrlhf_loads_it(wrapper)
+def test_threads_count_every_failure(install: Install) -> None:
+    source = "def reward(prompt, response, answer):\n    if response == '7': raise KeyError(response)\n    return 0.5\n"
+    score = as_openrlhf_loads_it(install(source))
 
     def one(i: int) -> float:
-        label = json.dumps({"id": f"problem {i} " + "x" * (i % 50), "split": "train", "answer": None})
-        return score([f"{PROMPT}{i % 10}"], [PROMPT], [label])["extra_logs"]["reward_error"]
+        return score([f"{PROMPT}{i % 10}"], [PROMPT], [LABEL])["extra_logs"]["reward_error"]
 
     with ThreadPoolExecutor(16) as pool:
-        errors = list(pool.map(one, range(2000)))
-    found = records(wrapper)
-    assert len(found) == len({record["id"] for record in found}) == 2000
-    assert sum(errors) == sum(record["error"] is not None for record in found) == 200
+        assert sum(pool.map(one, range(200))) == 20
 
 
 TEXT = st.text(st.characters(exclude_characters="<>|", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60)

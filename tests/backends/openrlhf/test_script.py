@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,31 +12,14 @@ from pathlib import Path
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_sdk.specs import Data, Hardware, RunSpec
-from isocompute_sdk.training.backend import run_folder
+from isocompute_sdk.specs import Hardware, RunSpec
 from isocompute_sdk.training.payload import SHARED
-from tests.backends.openrlhf.emitting import emitted
-from tests.backends.openrlhf.real_parser import RealParser
 
 MakeRun = Callable[..., RunSpec]
 Record = Callable[[str, Path], list[list[str]]]
 
 PROGRAMS = [("isocompute_sdk.training.payload", name) for name in SHARED]
 PROGRAMS += [("isocompute_openrlhf.payload", name) for name in OpenRLHFBackend.PROGRAMS]
-HOSTILE = [
-    'it\'s "both" ${HOME} $$ $(touch escaped) `touch escaped`; touch escaped; & | > < ( ) { } !history #comment ~',
-    "ünïcødé 模型 \u202e",
-    "--leading dashes",
-    "-x",
-    "back\\slash\\",
-    "%s %n",
-    "END_OF_DOCUMENT",
-    "=x",
-]
-
-
-def meant(run: RunSpec, folder: Path) -> list[str]:
-    return emitted(run, str(folder / run_folder(run)))
 
 
 def training(calls: list[list[str]]) -> list[str]:
@@ -46,25 +28,6 @@ def training(calls: list[list[str]]) -> list[str]:
     assert supervisor.endswith("/supervise.py")
     assert rest[:3] == ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
     return rest[3:]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_openrlhf_gets_exactly_the_arguments_that_were_meant(
-    make_run: MakeRun, record_script: Record, real_parser: RealParser, tmp_path: Path, text: str
-) -> None:
-    data = Data(train=text, validation=text, reward=text, prompt_key=text, answer_key=text)
-    run = make_run(model=text, data=data, output_dir=text, recipe={"algorithm": "ppo", "name": text})
-    work = tmp_path / "work"
-    received = training(record_script(OpenRLHFBackend().script(run), work))
-    assert received == meant(run, work)
-    flat = real_parser.parse(received).flat
-    folder = f"{work}/{run_folder(run)}"
-    assert flat["actor.model_name_or_path"] == flat["critic.model_name_or_path"] == text
-    assert flat["data.prompt_dataset"] == f"{folder}/train_rows.jsonl"
-    assert flat["eval.dataset"] == f"{folder}/evaluation_rows.jsonl"
-    assert flat["reward.remote_url"] == [f"{folder}/reward_wrapper.py"]
-    assert json.loads(Path(folder, "request.json").read_text())["run"]["data"]["train"] == text
-    assert not list(tmp_path.rglob("escaped"))
 
 
 @pytest.mark.parametrize(("package", "name"), PROGRAMS)

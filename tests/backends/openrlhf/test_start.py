@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,30 +16,17 @@ from tests.backends.openrlhf.inputs import read, start
 from tests.backends.programs import load
 
 
-def samples(work: Path) -> list[dict[str, Any]]:
-    files = sorted(work.glob("out*/tiny/samples.*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
 def summary(work: Path) -> dict[str, Any]:
     (path,) = work.glob("out*/tiny/model/summary.json")
     return json.loads(path.read_text())
 
 
-def test_a_run_makes_exactly_m_steps_and_records_every_sample(small: RunSpec, site: Path, work: Path) -> None:
+def test_a_run_makes_exactly_m_steps_of_n_rollouts_a_problem(small: RunSpec, site: Path, work: Path) -> None:
     finished = start(small, site, work)
     assert finished.returncode == 0, finished.stderr
     result = summary(work)
     assert (result["steps"], result["rows"]) == (7, 21)
     assert result["rewards"] == [[1.0, 0.0] * 3] * 7
-    found = samples(work)
-    train = [record for record in found if record["split"] == "train"]
-    validation = [record for record in found if record["split"] == "validation"]
-    assert len(train) == small.rollouts == 2 * 3 * 7
-    assert Counter(record["id"] for record in validation) == {"val0": 8, "val1": 8}  # two evaluations of four samples
-    assert {record["id"] for record in train} == {f"tra{i}" for i in range(5)}
-    assert sum(record["score"] for record in found) == len(found) / 2
-    assert all(record["error"] is None for record in found)
     assert not (work / "x").exists()
 
 
@@ -60,10 +46,13 @@ claim_folder, run_files = load("claim_folder"), load("run_files")
 def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
     for name in ("r.py", "odd:name.py", "c:d"):
         (tmp_path / name).write_text("")
-    assert claim_folder.reward_target(tmp_path, "r.py") == (tmp_path / "r.py", None)
-    assert claim_folder.reward_target(tmp_path, "r.py:mine") == (tmp_path / "r.py", "mine")
-    assert claim_folder.reward_target(tmp_path, "odd:name.py") == (tmp_path / "odd:name.py", None)
-    assert claim_folder.reward_target(tmp_path, "c:d") == (tmp_path / "c:d", None)
+    for target, found in {
+        "r.py": ("r.py", None),
+        "r.py:mine": ("r.py", "mine"),
+        "odd:name.py": ("odd:name.py", None),
+        "c:d": ("c:d", None),
+    }.items():
+        assert run_files.split_target(target, tmp_path) == found
 
 
 def test_a_folder_in_which_a_process_trains_cannot_be_claimed(

@@ -276,18 +276,6 @@ def brute_force(batch: Batch, reward_RT: torch.Tensor, gamma: float, lam: float)
     return out
 
 
-def test_a_hand_computed_response() -> None:
-    # gamma = 0.5, lambda = 0.5; V = 1, 2, 4; reward 8 at the end.
-    # delta = 0 + 1 - 1 = 0;  0 + 2 - 2 = 0;  8 + 0 - 4 = 4;  A_2 = 4, A_1 = 0 + 4/4 = 1, A_0 = 0 + 1/4.
-    reward_RT = token_rewards(torch.tensor([8.0]), torch.tensor([[1.0, 1.0, 1.0, 0.0]]))
-    assert reward_RT.tolist() == [[0.0, 0.0, 8.0, 0.0]]
-    advantage_RT, return_RT = generalised_advantages(
-        reward_RT, torch.tensor([[1.0, 2.0, 4.0, 9.0]]), torch.tensor([[1.0, 1.0, 1.0, 0.0]]), gamma=0.5, lam=0.5
-    )
-    assert advantage_RT.tolist() == [[0.25, 1.0, 4.0, 0.0]]
-    assert return_RT.tolist() == [[1.25, 3.0, 8.0, 0.0]]
-
-
 @settings(max_examples=50, deadline=None)
 @given(seed=seeds, gamma=st.floats(0, 1), lam=st.floats(0, 1))
 def test_gae_equals_the_brute_force_sum(seed: int, gamma: float, lam: float) -> None:

@@ -96,8 +96,7 @@ def test_a_resumed_run_is_one_run_and_the_later_start_counts(run: RunSpec, tmp_p
     batch = run.rollouts_per_batch
     spent = {row["step"]: row["rollouts_spent"] - row["rollouts"] for row in runs.to_polars().iter_rows(named=True)}
     assert spent == {0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 2 * batch}
-    (note,) = runs.notes
-    assert (note.code, note.data["lost"], note.data["run_id"]) == ("attempts-stitched", 2 * batch, "small")
+    assert not runs.notes
 
 
 def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec, tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec
         file.write('{"step":2,"da')
     runs = VeRLBackend().read_records(tmp_path)
     assert values(runs, "train_reward", "train") == {1: 0.1}
-    assert [note.code for note in runs.notes] == ["log-cut-off"]
+    assert [note.code for note in runs.notes] == ["log-damaged"]
     for before in (0, 1, 3):
         trainer.log.write_text('{"step":1,"data":{}}\n' * before + '{"step":1}\n{"step":2,"data":{}}\n')
         with pytest.raises(RecordError, match=rf"logs/attempt-1\.jsonl:{before + 1}:"):

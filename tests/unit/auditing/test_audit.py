@@ -145,7 +145,7 @@ def test_ranges_and_evaluation_sets_are_chosen_and_said() -> None:
     )
     found = audit(percent)
     assert found.eval_set == "validation"
-    assert {"eval-set-chosen", "range-guessed"} <= {note.code for note in found.notes}
+    assert {"metric-chosen", "range-guessed"} <= {note.code for note in found.notes}
     assert audit(percent, eval_set="aime", bounds=(0.0, 100.0)).notes == ()
     with pytest.raises(RecordError, match="avg@4"):
         audit(percent, metric="best@4")

@@ -45,7 +45,7 @@ def test_learning_rates_of_one_rule_are_pooled_and_others_are_not() -> None:
     sizes = (8, 32, 128)
     by_rule = [run(f"n{n}", n, learning_rate=1e-6 * (n * 32 / 1024) ** 0.5) for n in sizes]
     (group,) = group_runs(by_rule)
-    assert [note.code for note in group.notes] == ["learning-rates-of-one-rule"]
+    assert group.pooled == ("learning_rate",)
     free = [run(f"n{n}", n, learning_rate=rate) for n, rate in zip(sizes, (1e-6, 5e-6, 1e-6), strict=True)]
     assert names(group_runs(free)) == [{"n8", "n128"}, {"n32"}]
     assert names(group_runs(free, pool=("learning_rate",))) == [{"n8", "n32", "n128"}]

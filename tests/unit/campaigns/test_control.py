@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -69,5 +70,13 @@ def test_one_thread_may_enter_again_and_another_may_not(tmp_path: Path) -> None:
 def test_a_lock_file_without_a_holder_stops_nobody(tmp_path: Path) -> None:
     (tmp_path / CONTROL_FILE).write_text("half a rec")
     assert controller_of(tmp_path) is None
+    with controlling(tmp_path):
+        assert controller_of(tmp_path) is not None
+
+
+def test_a_moment_in_which_somebody_looks_keeps_no_controller_out(tmp_path: Path) -> None:
+    looking = os.open(tmp_path / CONTROL_FILE, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.02, os.close, [looking]).start()
     with controlling(tmp_path):
         assert controller_of(tmp_path) is not None

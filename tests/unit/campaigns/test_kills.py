@@ -17,7 +17,7 @@ from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
 STUDY = make_study(
     name="kills",
-    sweep={"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
+    sweep={"group_size": [4, 16, 32, 64], "problems_per_batch": 32, "rollouts": 20_000},
 )
 CONTROLLER = """
 import sys
@@ -33,13 +33,14 @@ carry_out(load_study("study.yaml").expand(), SimulatorBackend(), LocalExecutor(p
 """
 PYTHON = """#!/bin/bash
 # Stands in for Python: no other process may have this run or this GPU until all that is started here has ended. It goes
-# on once there is no file `hold`. The look for packages before the first run is let through.
+# on once there is no file `hold`, after a moment if there is one `random`. The look for packages before the first run
+# is let through.
 if [[ "$1" == -c ]]; then exec INTERPRETER "$@"; fi
 run="$(basename "${@: -1}")"
 exec 7>> "gpu-$CUDA_VISIBLE_DEVICES" 8>> "run-$run"
 flock -n 7 && flock -n 8 || { echo "$run $CUDA_VISIBLE_DEVICES" >> clashes; exit 70; }
 echo "$CUDA_VISIBLE_DEVICES" >> used
-sleep "0.$((RANDOM % 10))"
+if [[ -e random ]]; then sleep "0.$((RANDOM % 10))"; fi
 while [[ -e hold ]]; do sleep 0.02; done
 exec INTERPRETER "$@"
 """
@@ -87,6 +88,7 @@ def test_fifty_kills_at_random_moments_change_no_record(gpus: list[str], tmp_pat
     kills = campaigns = 0
     while kills < 50:
         place = make(tmp_path / f"kills{campaigns}")
+        (place.folder / "random").touch()
         campaigns += 1
         while kills < 50 and kill_during_training(place, rng.uniform(0, 1.5), parts=rng.choice(PARTS)):
             kills += 1

@@ -7,13 +7,17 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.pilot import FOLDER
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import load_study
 from isocompute_sdk.specs.study import Pilot
 from tests.killing import PARTS, Place, kill
 from tests.processes import HANG_SECONDS, wait_for
@@ -34,11 +38,11 @@ from isocompute_sdk.specs import load_study
 Campaign(load_study("study.yaml"), "out", executor=LocalExecutor(3, poll_seconds=0.02), fit_options={"draws": 20}).run()
 """
 PYTHON = """#!/bin/bash
-# Stands in for Python: runs take a moment, so that some are under way when the controller is killed. While there is a
-# file `hold`, those that begin after the decision that it names do not go on. The look for packages before the first
-# run is let through.
+# Stands in for Python: with a file `random` runs take a moment, so that some are under way at any kill. While there is
+# a file `hold`, those that begin after the decision that it names do not go on. The look for packages before the
+# first run is let through.
 if [[ "$1" == -c ]]; then exec INTERPRETER "$@"; fi
-sleep "0.$((RANDOM % 5))"
+if [[ -e random ]]; then sleep "0.$((RANDOM % 5))"; fi
 while [[ -e hold && -e out/decisions/$(< hold).json ]]; do sleep 0.02; done
 exec INTERPRETER "$@"
 """
@@ -90,9 +94,11 @@ def make(folder: Path, **changes: object) -> Place:
 
 
 def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
-    """A campaign that nothing disturbs, and its seconds."""
+    """A campaign that nothing disturbs, in this process, and its seconds."""
     place, began = make(folder, **changes), time.monotonic()
-    place.finish()
+    with chdir(place.folder):
+        executor = LocalExecutor(3, poll_seconds=0.02)
+        Campaign(load_study("study.yaml"), "out", executor=executor, fit_options={"draws": 20}).run()
     return place, time.monotonic() - began
 
 
@@ -134,6 +140,7 @@ def test_thirty_campaigns_killed_at_random_moments_end_with_the_records_of_an_un
     met = 0
     for number in range(campaigns):
         place = make(tmp_path / f"kills{number}")
+        (place.folder / "random").touch()
         met += kill_one(place, rng, seconds, kills=rng.randint(1, 3))
         check(place, whole)
     print(f"{campaigns} campaigns, {met} kills")

@@ -10,22 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.laws import digitised
 from isocompute_sdk.records import RunSet
 from tests.processes import ok
 
-PAPER = ("--method", "paper", "--points", "all")
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def curves_csv(tmp_path: Path) -> Path:
-    """The paper's fitted Easy curves as a user's CSV file."""
-    table = digitised("sweeps/qwen2.5-7b-easy.csv")
-    path = tmp_path / "curves.csv"
-    rows = zip(*(table[name] for name in ("Bp", "n", "C", "avg@4")), strict=True)
-    path.write_text("Bp,n,C,avg@4\n" + "".join(f"{bp:g},{n:g},{c:.17g},{r:.17g}\n" for bp, n, c, r in rows))
-    return path
 
 
 def refused(result: subprocess.CompletedProcess[str]) -> str:
@@ -57,34 +45,12 @@ def test_the_readme_shows_what_its_first_command_prints(isocompute: Command, rep
         assert set(line.split()) <= set(text.split()), line
 
 
-def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:
-    arguments = ("allocate", curves_csv, "--budget", "3M", "--output", "plan.json", "--plot", "pics", "--verbose")
-    text = ok(isocompute(*arguments)).stdout
-    assert "512" in text
-    assert "passport" in text
-    assert "backtest: everything beyond C = " in text
-    assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]
-    script = ok(isocompute("launch", "plan.json", "--model", "org/model", "--dry-run")).stdout
-    assert script.startswith("#!/usr/bin/env bash")
-    assert "openrlhf.cli.train_ppo_ray" in script
-    assert not (tmp_path / "launch.sh").exists()
-    ok(isocompute("launch", "plan.json", "--model", "org/model"))
-    assert (tmp_path / "launch.sh").read_text().rstrip() == script.rstrip()
-    assert (tmp_path / "launch.sh").stat().st_mode & 0o100
-
-
 def test_the_command_to_give_next_can_be_pasted_whatever_the_file_is_called(isocompute: Command) -> None:
     odd = "my 'plan' ü.json"
     said = ok(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", odd)).stdout
     program, *arguments = shlex.split(said.splitlines()[-1].partition(": ")[2])
     assert (program, arguments) == ("isocompute", ["launch", odd])
     assert "train_ppo_ray" in ok(isocompute(*arguments, "--dry-run")).stdout
-
-
-def test_another_model_needs_an_explicit_flag(isocompute: Command) -> None:
-    arguments = ["plan", "--published", "qwen2.5-7b-instruct/guru-math-hard", "--budget", "2M", "--model", "org/other"]
-    assert "--allow-other-model" in refused(isocompute(*arguments))
-    assert "constants-of-another-model" in ok(isocompute(*arguments, "--allow-other-model")).stdout
 
 
 @pytest.mark.parametrize(

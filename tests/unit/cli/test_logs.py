@@ -134,7 +134,7 @@ def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
     done = ok(isocompute("doctor", "--map", target, "--output", table, "--json"))
     document = json.loads(done.stdout)
     assert document["schema_version"] == 1
-    assert {note["code"] for note in document["notes"]} == {"log-cut-off", "files-not-read"}
+    assert {note["code"] for note in document["notes"]} == {"log-damaged", "files-not-read"}
     assert [run["group_size"] for run in document["runs"]] == [16, 16]
     runs = RunSet.read(table)
     assert runs.series("avg@4", "gsm")[0].rollouts_T[-1] == 50 * 256

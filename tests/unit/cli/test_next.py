@@ -28,11 +28,6 @@ backend: simulator
 """
 
 
-@pytest.fixture(scope="module")
-def fits_file(make_runs: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _fits_file(make_runs, tmp_path_factory.mktemp("next"), (8, 16, 32, 64), 1.5e5)
-
-
 def _fits_file(make_runs: Make, folder: Path, sizes: tuple[int, ...], longest: float) -> Path:
     """Fits of short runs."""
     found: Fits = fit(fit_runs(make_runs, sizes, longest), draws=100)
@@ -88,18 +83,6 @@ def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeyp
     assert after.runs
     assert after.sweep == before.sweep
     ok(isocompute("run", "next.yaml", "--dry-run", "--prepare"))
-
-
-@pytest.mark.parametrize("budget", ["500k", "3M", "10M"])
-def test_allocate_names_the_runs_to_make_where_they_save_enough(
-    isocompute: Command, fits_file: Path, budget: str
-) -> None:
-    plan = json.loads(isocompute("allocate", str(fits_file), "--budget", budget, "--json").stdout)
-    asked = isocompute("next", str(fits_file), "--budget", budget, "--json")
-    found = json.loads(asked.stdout)
-    named = plan["verdict"]["kind"] in ("measure-first", "undecided") and found["saving"] >= 0.005
-    runs = (plan.get("next_runs") or {"runs": []})["runs"]
-    assert runs == (found["runs"] if named else [])
 
 
 def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(

@@ -345,7 +345,7 @@ def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Com
     (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
     runs = RunSet.read(tmp_path / "t.csv")
     assert len(runs.filter(metric="avg@4")) == 182 - 2
-    assert {note.code for note in runs.notes} == {"log-cut-off", "values-not-finite"}
+    assert {note.code for note in runs.notes} == {"log-damaged", "values-not-finite"}
     ok(isocompute("allocate", "t.csv", "--budget", "100k"))
 
 
@@ -376,9 +376,11 @@ def test_files_of_one_name_are_runs_by_their_folders_with_the_settings_beside_th
     done = isocompute("doctor", "logs")
     assert (done.returncode, endings(done)) == (0, 1), done.stderr
     ok(isocompute(*next_of(done)))
-    runs = RunMap.load(tmp_path / "map.yaml").runs
-    found = {name: (run.group_size, run.problems_per_batch, run.context) for name, run in runs.items()}
-    assert found == {f"g{n}/version_0/metrics": (n, 8, {"learning_rate": 0.0001}) for n in (4, 8)}
+    found = {
+        run.run_id: (run.group_size, run.problems_per_batch, run.context["learning_rate"])
+        for run in RunSet.read(tmp_path / "runs.parquet").runs()
+    }
+    assert found == {f"g{n}/version_0/metrics": (n, 8, 0.0001) for n in (4, 8)}
 
 
 @pytest.mark.parametrize(

@@ -281,14 +281,14 @@ def test_a_run_that_begins_later_is_waited_for_and_logs_that_can_no_longer_be_re
     wait_for(lambda: len(lines(heard)) == 2, process)
     (tmp_path / "later" / "run.jsonl").unlink()
     wait_for(lambda: len(lines(heard)) == 3, process)
-    assert lines(heard)[2]["stdin"]["code"] == "logs-unreadable"
+    assert lines(heard)[2]["stdin"]["code"] == "log-damaged"
     assert errors.read_text().count("waiting") == 1
     # Readable again, then not: that is another alert.
     write(tmp_path / "later" / "run.jsonl", 41, sick_from=20)
     wait_for_a_look(tmp_path, process)
     (tmp_path / "later" / "run.jsonl").write_text("this is no JSON\nat all\n")
     wait_for(lambda: len(lines(heard)) == 4, process)
-    assert lines(heard)[3]["stdin"]["code"] == "logs-unreadable"
+    assert lines(heard)[3]["stdin"]["code"] == "log-damaged"
     assert "run.jsonl" in lines(heard)[3]["stdin"]["message"]
 
 

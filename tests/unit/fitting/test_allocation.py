@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import STEEPEST, AllocationLaw, sigmoid
+from isocompute_sdk.fitting.allocation import AllocationLaw, sigmoid
 from isocompute_sdk.fitting.arrays import FitStatus
 
 
@@ -83,18 +83,6 @@ def test_no_start_from_a_dense_search_beats_the_fit(seed: int) -> None:
     assert ours.rms is not None
     # A minimum inside the bounds is preferred to a slightly better one on the bound of k.
     assert ours.rms <= least * 1.05
-
-
-def test_a_step_is_reported_as_a_step_with_k_as_a_limit() -> None:
-    compute = np.geomspace(1e5, 1e7, 200)
-    law = AllocationLaw.fit(compute, np.where(compute < 1e6, 8, 128))
-    assert law.status is FitStatus.AT_BOUND
-    assert law.at_bound == ("k",)
-    assert law.k == pytest.approx(STEEPEST, rel=1e-6)
-    assert law.midpoint == pytest.approx(6.0, abs=0.01)
-    assert law.b == pytest.approx(3, abs=0.05)
-    assert law.L + law.b == pytest.approx(7, abs=0.05)
-    assert set(law.stderr.values()) == {None}
 
 
 def test_one_best_size_everywhere_is_a_flat_law() -> None:

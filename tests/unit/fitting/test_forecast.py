@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
+from isocompute_sdk.records.rewards import no_rise_note
 
 
 def run_of(
@@ -40,18 +40,35 @@ def test_a_saturated_run_is_flat_and_stops() -> None:
     assert found.card.action == "stop-here"
     assert found.flat.now > 0.8
     assert found.falling < 0.2
-    # What stopping is expected to miss stands beside the advice.
-    (gain,) = re.findall(r"gain ([+-][0-9.]+)", found.card.reason)
-    assert float(gain) == pytest.approx(found.ahead[-1].best - (found.card.keep.reward or 0.0), abs=0.01)
+    # What going on is expected to reach stands beside the advice, and in the row of that multiple.
+    assert f" {found.ahead[-1].best:.3f};" in found.card.reason
     assert 0 <= float(found.card.reason.rpartition("probability ")[2]) <= 0.5
     assert abs(found.at(2).reward - 0.70) < 0.012
     assert found.at(2).low <= 0.70 <= found.at(2).high
 
 
+def test_where_nothing_rises_no_forecast_is_shown() -> None:
+    noise = run_of(noisy(np.full(len(STEPS), 0.3), 0.01, seed=1), STEPS)
+    found = iso.forecast(noise)
+    assert not found.rises
+    assert found.card.reason == no_rise_note(found.metric, 1).message
+    assert f"{found.ahead[-1].best:.3f}" not in found.summary()
+    assert iso.forecast(run_of(noisy(saturating(STEPS, 100.0), 0.005, seed=1), STEPS)).rises
+
+
+def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
+    shares = saturating(STEPS, 100.0)
+    with pytest.raises(iso.FitError):
+        iso.forecast(run_of(shares, STEPS), bounds=(0, 100))
+    assert iso.forecast(run_of(100 * shares, STEPS), bounds=(0, 100)).reward > 10
+
+
 def test_a_doubling_gains_more_than_a_tie_until_the_run_is_flat() -> None:
     runs = run_of(noisy(0.3 + 0.5 / (1 + (100 / np.maximum(STEPS, 1e-9)) ** 0.8), 0.001), STEPS)
-    flat = iso.forecast(runs).flat.rollouts
+    found = iso.forecast(runs)
+    flat = found.flat.rollouts
     assert flat is not None
+    assert f"{flat:,.0f}" in found.summary()
     factor = flat / (1000 * 256)
 
     def doubling(at: float) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
 from isocompute_sdk.fitting.least_squares import BatchedFit, least_squares_batch
@@ -81,22 +79,6 @@ def test_minima_are_scipys_with_and_without_active_bounds(
     assert np.all(found.parameters_NP <= high)
     assert found.converged_N.all()
     np.testing.assert_allclose(found.sse_N, ((model(found.parameters_NP) - data) ** 2).sum(axis=1), rtol=1e-12)
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 25))
-def test_linear_problems_end_at_their_solution(seed: int, size: int, extra: int) -> None:
-    rng = np.random.default_rng(seed)
-    matrix_NTP = rng.standard_normal((3, size + extra, size))
-    wanted_NT = rng.standard_normal((3, size + extra))
-    found = least_squares_batch(
-        lambda p, i: np.einsum("ktp,kp->kt", matrix_NTP[i], p) - wanted_NT[i],
-        lambda p, i: matrix_NTP[i].transpose(0, 2, 1),
-        np.zeros((3, size)),
-    )
-    for k in range(3):
-        _, residual, *_ = np.linalg.lstsq(matrix_NTP[k], wanted_NT[k], rcond=None)
-        assert found.sse_N[k] == pytest.approx(float(residual[0]), rel=1e-5, abs=1e-9)
 
 
 def test_normal_equations_may_take_the_place_of_a_jacobian() -> None:

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
+from benchmarks.vitals import FAULTS, healthy_vitals
 from isocompute_sdk import Note, RunSet
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.health.alerts import ATTEMPTS, Alert, AlertBook
+from isocompute_sdk.health.alerts import Alert, AlertBook
 from isocompute_sdk.health.detectors import findings
-from isocompute_simulator.vitals import FAULTS, healthy_vitals
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
 
@@ -314,24 +314,6 @@ def test_a_finding_without_its_step_says_the_compute() -> None:
 
 
 DRIFT = Alert(Note("kl-drift", "warning", "m", {"step": 3.0, "rollouts": 96.0}), "run", "folder")
-
-
-def test_a_failed_delivery_is_tried_again_a_few_times_across_restarts(tmp_path: Path) -> None:
-    path = tmp_path / "alerts.json"
-    for _ in range(ATTEMPTS):
-        book = AlertBook(path)
-        assert book.is_due(DRIFT)
-        book.record(DRIFT, delivered=False)
-    assert not AlertBook(path).is_due(DRIFT)
-
-
-def test_a_run_that_began_again_is_alerted_again(tmp_path: Path) -> None:
-    book = AlertBook(tmp_path / "alerts.json")
-    book.record(DRIFT, delivered=True)
-    book.forget_restarted({"run": 96.0}, "folder")
-    assert not book.is_due(DRIFT)
-    book.forget_restarted({"run": 32.0}, "folder")
-    assert book.is_due(DRIFT)
 
 
 def test_a_changed_file_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_the_prior_names_no_model_and_says_that_it_holds_no_data() -> None:
     prior = iso.published_prior()
     assert prior.model is None
     assert prior.curves == {}
-    assert [note.code for note in prior.notes] == ["prior-over-published-models"]
+    assert [note.code for note in prior.notes] == ["constants-of-another-model"]
     assert prior.notes[0].data["plateaus"] == [16, 32, 64, 128, 512]
     assert prior == iso.published_prior()
 
@@ -52,5 +52,5 @@ def test_a_plan_for_a_published_model_uses_its_laws(
         assert plan["group_size"] == iso.Planner(iso.published(name)).allocate("3M").group_size
         assert ("published-set-assumed" in notes) is not bool(words)
     else:
-        assert notes["prior-over-published-models"]["plateaus"] == plateaus
-    assert ("constants-of-another-model" in notes) is (model == "some/other")
+        assert notes["constants-of-another-model"]["plateaus"] == plateaus
+    assert ("constants-of-another-model" in notes) is (method == "prior")

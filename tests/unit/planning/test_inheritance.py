@@ -63,9 +63,7 @@ def test_a_plan_trains_as_its_runs_did() -> None:
     assert not [one.name for one in plan.settings if one.differs]
     assert {one.name for one in plan.settings if one.source == "runs"} >= set(RUNS) - {"eval_temperature"}
     # What the runs do not say is assumed, and named.
-    assert set(note(plan, "recipe-assumed").data["fields"]) == {
-        *("algorithm", "updates_per_batch", "max_prompt_tokens", "top_p", "filter"),
-    }
+    assert set(plan.assumed) == {"algorithm", "updates_per_batch", "max_prompt_tokens", "top_p", "filter"}
     assert row(plan, "top_p").source == "assumed"
 
 

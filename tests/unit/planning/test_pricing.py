@@ -57,18 +57,6 @@ def test_affordable_steps_cost_no_more_than_the_budget_not_even_by_rounding(
     assert pricing.within(batch, max(steps, 0)) or steps == 0
 
 
-@given(st.floats(0.01, 1e4), st.floats(1e3, 1e9), st.integers(1, 10**5))
-def test_the_nearer_of_budget_and_deadline_ends_the_run(hours: float, rollouts: float, batch: int) -> None:
-    pricing = Pricing(Budget(rollouts=rollouts, deadline_hours=hours), SPEED)
-    steps, ends_by = pricing.affordable_steps(batch)
-    by_budget = Pricing(Budget(rollouts=rollouts), SPEED).affordable_steps(batch)[0]
-    assert steps <= by_budget
-    assert (ends_by == "deadline") == (steps < by_budget)
-    assert pricing.within(batch, steps) or steps == 0
-    assert not pricing.within(batch, steps + 1)
-    assert SPEED.wall_hours(batch, steps) <= hours
-
-
 @pytest.mark.parametrize(
     ("budget", "throughput", "named"),
     [

@@ -176,7 +176,8 @@ def test_without_a_checkpoint_nothing_is_salvageable_and_nothing_can_be_launched
 
 def test_a_checkpoint_that_does_not_load_is_noted(of_fallen: Planner) -> None:
     found = of_fallen.replan(runs_of(), "1M", checkpoints=saved(400, 600, loadable=False))
-    assert "checkpoint-needs-converting" in {note.code for note in found.notes}
+    assert found.loadable is None
+    assert "does not load" in found.summary()
     with pytest.raises(iso.PlanError, match="checkpoint-600"):
         found.commands("halve-learning-rate")
 

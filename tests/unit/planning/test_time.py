@@ -108,12 +108,14 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
 
 
 def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:
-    seen = Measurement(rollouts_per_batch=(16, 64), runs=3, steps=30, rollouts=100)
-    plan = Planner(fits, Hardware(gpus=16), RECIPE, SLOW.replace(measured=seen, gpu_exponent=None)).allocate(
-        Budget(gpu_hours=30), spend="all"
-    )
-    assert "throughput-extrapolated" in codes(plan)
-    assert plan.gpus == 8
+    for rollouts in (100, 10**9):
+        seen = Measurement(rollouts_per_batch=(16, 64), runs=3, steps=30, rollouts=rollouts)
+        plan = Planner(fits, Hardware(gpus=16), RECIPE, SLOW.replace(measured=seen, gpu_exponent=None)).allocate(
+            Budget(gpu_hours=30), spend="all"
+        )
+        (note,) = (one for one in plan.notes if one.code == "throughput-extrapolated" and "lengths" in one.data)
+        assert note.data["lengths"] == (rollouts < plan.rollouts / 100)
+        assert plan.gpus == 8
 
 
 @given(st.integers(1, 1000), st.integers(1, 10**5), st.floats(1e-3, 1e5), st.floats(1e-3, 1e5), st.floats(0.001, 1.0))

@@ -62,12 +62,12 @@ def codes(passes: list[int], samples: int, validation: int = 0) -> dict[str, dic
 
 
 def test_sixteen_samples_cannot_tell_extremely_hard_and_the_note_says_how_unsure_it_is() -> None:
-    data = codes([0, 0, 8], 16)["extremely-hard-unidentified"]
+    data = codes([0, 0, 8], 16)["pass-rates-coarse"]
     assert data["problems"] == 2
     upper = data["pass_rate_upper_95"]
     assert isinstance(upper, float)
     assert (1 - upper) ** 16 == pytest.approx(0.05)
-    assert "extremely-hard-unidentified" not in codes([1, 8], 16)
+    assert not codes([1, 8], 16)
     assert not codes([0, 8], 128)
 
 

@@ -27,6 +27,11 @@ def test_the_reward_is_found_in_any_order(names: tuple[str, ...], reward: str) -
         assert headline((name, ON) for name in order) == (reward, ON)
 
 
+def test_a_known_number_of_samples_goes_before_the_name_of_the_set() -> None:
+    known, unknown = ("avg@1", "test_b"), ("avg@?", ON)
+    assert headline([known, unknown]) == headline([unknown, known]) == known
+
+
 def test_what_most_runs_have_goes_before_a_better_name() -> None:
     assert headline({("avg@4", ON): 1, ("avg@8", ON): 3}) == ("avg@8", ON)
 

@@ -18,7 +18,7 @@ from isocompute_sdk import report
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting.drawing.html import write
-from isocompute_sdk.reporting.page import Answer, Page
+from isocompute_sdk.reporting.page import Page
 from tests.processes import ok
 from tests.unit.reporting.conftest import HOSTILE
 
@@ -93,17 +93,6 @@ def test_sixty_runs_stay_below_one_and_a_half_megabytes(make_runs: Callable[...,
     assert len(runs.run_ids) == 60
     path = report(runs, tmp_path / "report.html", budget="3M", fit={"metric": "avg@4", "draws": 24})
     assert path.stat().st_size < 1.5e6
-
-
-def test_a_page_is_replaced_in_one_step(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("before")
-    held = path.open()
-    write(Page("again", "", Answer("neutral", "", "", "", ()), (), ""), path)
-    assert held.read() == "before"
-    held.close()
-    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
-    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_the_command_writes_the_page_and_prints_its_path(

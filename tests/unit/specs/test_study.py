@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.errors import IsoComputeError, SpecError
 from isocompute_sdk.specs import (
-    PRESET_NAMES,
     Allocation,
     Budget,
     Data,
@@ -200,18 +199,6 @@ def test_sources_tell_printed_assumed_and_changed_values_apart() -> None:
     assert sources["learning_rate_anchor"] == sources["kl_coef"] == sources["entropy_coef"] == "paper section 3"
     assert sources["tis_cap"] == sources["adam_betas"] == sources["min_problems_per_batch"] == "assumed"
     assert Recipe().sources()["kl_coef"] == "assumed"
-
-
-@pytest.mark.parametrize(("kl", "entropy"), [(0.001, 0), (0, 0.001)])
-def test_kl_or_entropy_alone_is_allowed_with_a_warning(kl: float, entropy: float) -> None:
-    (note,) = Recipe(kl_coef=kl, entropy_coef=entropy).notes()
-    assert (note.code, note.severity) == ("kl-entropy-unpaired", "warning")
-    assert note.data == {"kl_coef": kl, "entropy_coef": entropy}
-
-
-def test_presets_have_nothing_to_note_and_off_policy_does() -> None:
-    assert [Recipe.model_validate(name).notes() for name in PRESET_NAMES] == [(), (), ()]
-    assert [note.code for note in Recipe(updates_per_batch=2).notes()] == ["off-policy-unstudied"]
 
 
 @pytest.mark.parametrize(

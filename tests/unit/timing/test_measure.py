@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
+from benchmarks.timed_logs import timed_logs
 from isocompute_sdk import FitError, RunSet, Throughput
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.ingest.attempts import by_clock
 from isocompute_sdk.specs import Data, Recipe, RunSpec, Study, Sweep
 from isocompute_sdk.timing.measuring import probe_pairs, probe_runs
 from isocompute_sdk.training import registry
-from isocompute_simulator.observation import Clock, timed_logs
+from isocompute_simulator.observation import Clock
 
 PROBE = [(8, 32), (8, 128), (8, 512)]
 

@@ -101,6 +101,8 @@ def test_cores_count_and_a_cluster_that_grows_is_taken_at_its_full_size() -> Non
     with pytest.raises(BackendError):
         engine(spec=RaySpec(cpus=5)).check([Needs()])
     engine(spec=RaySpec(gpus=64), nodes=NODES[:1]).check([Needs(8, nodes=8, ray=True)])
+    with pytest.raises(BackendError, match=r"\b0 GPU.*\b4 cores"):
+        engine(nodes=NODES[:1]).check([Needs(1)])
 
 
 @pytest.mark.parametrize(("taken", "state", "room"), [(2, "RUNNING", True), (3, "PENDING", False), (3, "FAILED", True)])

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import FitStatus
-from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Points, RewardCurve, evaluate, fit_curve
+from isocompute_sdk.fitting.paper.reward_curve import SHAPES, Points, evaluate, fit_curve
 
 TRUTHS = {
     "saturating_exponential": (0.65, 0.22, (5.8,)),
@@ -133,13 +132,3 @@ def test_too_little_data_and_unknown_shapes_are_refused_by_name() -> None:
         fit_curve(points_of("logistic"), "sigmoid")
     with pytest.raises(FitError, match=r"'hill'.*n = 8"):
         fit_curve(points_of("logistic"), "hill")
-
-
-def test_a_curve_survives_json_bit_for_bit() -> None:
-    document = Document("curve", 1, RewardCurve)
-    for shape in SHAPES:
-        curve = fit_curve(points_of(shape, noise=0.01), shape)
-        again = document.from_text(document.to_text(curve))
-        assert again == curve
-        assert again.predict(COMPUTE).tobytes() == curve.predict(COMPUTE).tobytes()
-    assert fit_curve(points_of("logistic"), "logistic") != fit_curve(points_of("logistic"), "saturating_exponential")

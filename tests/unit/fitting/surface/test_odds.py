@@ -32,27 +32,6 @@ def surface(spread: float, seed: int = 0, draws: int = 400) -> Surface:
     return Surface(layout, ("hill",) * draws, drawn, 0.01, 0.0, 0.0, 1e6)
 
 
-def test_without_doubt_the_best_n_is_certain_and_costs_nothing() -> None:
-    odds = group_size_odds(surface(0.0), 1e9, SIZES, None, 64)
-    assert odds.group_size[odds.best()] == 16
-    assert odds.probability_best.tolist() == [0, 0, 1, 0, 0]
-    assert odds.expected_regret[2] == 0
-    assert np.all(odds.expected_regret[[0, 1, 3, 4]] > 0)
-    assert best_size_interval(surface(0.0), 1e9, (4, 64), 0.8) == (16, 16)
-
-
-def test_doubt_spreads_the_odds_and_nothing_else() -> None:
-    odds = group_size_odds(surface(0.5), 1e9, SIZES, None, 64)
-    # The rest is that of the octave above.
-    assert 0.9 < odds.probability_best.sum() < 1
-    assert np.count_nonzero(odds.probability_best) > 2
-    assert np.all(odds.expected_regret > 0)
-    # What is lost in expectation is least for what is best in expectation.
-    assert int(np.argmin(odds.expected_regret)) == odds.best()
-    low, high = best_size_interval(surface(0.5), 1e9, (4, 64), 0.8)
-    assert low < high
-
-
 def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_it_is_not() -> None:
     certain = group_size_odds(surface(0.05), 1e9, SIZES[:3], None, 8)
     assert certain.group_size[certain.best()] == 16

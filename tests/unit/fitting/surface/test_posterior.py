@@ -77,15 +77,6 @@ def test_intervals_hold_truths_drawn_from_the_model_as_often_as_they_say(layout:
     assert np.median(np.abs(errors)) < 0.03
 
 
-def test_without_noise_or_run_effects_the_curves_are_found(make_sweep: MakeSweep) -> None:
-    runs = make_sweep(LEVELS, noise=0.0)
-    surface = fitted(runs)
-    for run in runs:
-        at = run.compute_T[1:]
-        found = surface.predict(at, float(run.group_size))
-        assert np.sqrt(np.mean((found - run.reward_T[1:]) ** 2)) < 0.01
-
-
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.8])
 def test_the_noise_of_bins_is_that_of_the_means_of_their_evaluations(make_sweep: MakeSweep, rho: float) -> None:
     (run, *_) = prepare(make_sweep(LEVELS))
@@ -95,15 +86,6 @@ def test_the_noise_of_bins_is_that_of_the_means_of_their_evaluations(make_sweep:
     first, count = run.first_J[:, None], run.count_J[:, None]
     means = ((place >= first) & (place < first + count)) / count
     np.testing.assert_allclose(bin_covariance(run), means @ evaluations @ means.T, rtol=1e-9)
-
-
-def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:
-    runs = make_sweep(LEVELS)
-    wild = runs[1].reward_T.copy()
-    wild[-8] = 0.0
-    hit = [*runs[:1], replace(runs[1], reward_T=wild), *runs[2:]]
-    at, n = np.full(4, 1e6), np.array(LEVELS, dtype=float)
-    assert np.max(np.abs(fitted(hit).predict(at, n) - fitted(runs).predict(at, n))) < 0.015
 
 
 def test_the_sweep_decides_of_which_kind_it_is(make_sweep: MakeSweep) -> None:

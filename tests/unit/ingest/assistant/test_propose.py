@@ -105,7 +105,7 @@ def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
     mapping = propose(tmp_path, set={"n": 8, "bp": 32}).replace(searched=(".",))
     fewer = mapping.replace(runs={"n8_bp32": mapping.runs["n8_bp32"]})
     runs = read_mapped(tmp_path / "map.yaml", fewer)
-    assert [note.data["runs"] for note in runs.notes if note.code == "run-not-in-mapping"] == [["n16_bp32"]]
+    assert [note.data["runs"] for note in runs.notes if note.code == "run-left-out"] == [["n16_bp32"]]
     with pytest.raises(RecordError, match=r"'n4_bp32'"):
         read_mapped(tmp_path / "map.yaml", mapping.replace(runs={"n4_bp32": mapping.runs["n8_bp32"]}))
 

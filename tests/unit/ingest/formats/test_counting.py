@@ -9,17 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.attempts import (
-    Attempt,
-    Counter,
-    Extent,
-    RunLog,
-    attempt_at,
-    attempt_of_steps,
-    limits,
-    running_total,
-    wasted_before,
-)
+from isocompute_sdk.ingest.attempts import Counter, attempt_at, attempt_of_steps, running_total, wasted_before
+from isocompute_sdk.ingest.formats.log_format import Attempt, Extent, RunLog, limits
 
 
 def constant(rate: int) -> Counter:

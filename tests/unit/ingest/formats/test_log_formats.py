@@ -10,8 +10,8 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats import registry
+from isocompute_sdk.ingest.formats.configuration import STEPS_PER_BATCH, Keys
 from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_REWARD, TRAIN_SET, LogFormat
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Keys
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN
 from tests.unit.ingest.log_files import OPENRLHF, write_events

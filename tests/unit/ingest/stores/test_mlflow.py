@@ -53,7 +53,7 @@ def test_a_metric_line_that_is_cut_is_left_out_with_a_note(folder_store: Path, t
         metric.write_bytes(metric.read_bytes()[:-9])
         log = MLFLOW.read([run], "run")
         assert log.series("critic/score/mean").step_T.tolist() == list(range(1, 10))
-        assert [note.code for note in log.notes] == ["log-cut-off"]
+        assert [note.code for note in log.notes] == ["log-damaged"]
         assert np.isnan(log.series("bad").value_T).all()
         assert dict(log.settings[0][1])["actor_rollout_ref.rollout.n"] == 4
     finally:

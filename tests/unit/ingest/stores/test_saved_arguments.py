@@ -15,8 +15,9 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
+from isocompute_sdk.ingest.formats.configuration import SIZES, STEPS_PER_BATCH
 from isocompute_sdk.ingest.stores.event_files import read_event_file
-from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
+from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices, translate
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
 
@@ -128,6 +129,35 @@ def test_every_release_of_trl_counts_its_own_way(name: str) -> None:
     assert found is not None
     assert {key: found.fields[key].value if key in found.fields else None for key in expected} == expected
     assert (found.batch is not None) == (expected["problems_per_batch"] is None)
+
+
+@pytest.mark.parametrize("key", ["gradient_accumulation_steps", "steps_per_generation", "num_iterations", "_n_gpu"])
+@pytest.mark.parametrize("value", [1e308, 2**70, float("inf"), float("nan"), 9e15])
+def test_sizes_that_no_run_has_are_not_known(key: str, value: float) -> None:
+    said = {**EVERY, "num_generations": 8, "per_device_train_batch_size": 4, "num_processes": 1, "steps": 2, key: value}
+    found = translate(Path("args"), said)
+    assert found is not None
+    assert all(abs(float(one.value)) <= 2**53 for name, one in found.fields.items() if name in SIZES)
+
+
+@pytest.mark.parametrize("own", [0, -4])
+def test_a_batch_of_no_rollouts_on_a_device_says_nothing_of_the_number_of_devices(own: int) -> None:
+    found = translate(Path("args"), {**EVERY, "num_generations": 8, "per_device_train_batch_size": own})
+    assert found is not None
+    assert on_devices(found, 16, Path("state")) == found
+
+
+def test_a_step_that_is_no_number_is_refused_and_a_number_beyond_all_is_left_out(tmp_path: Path) -> None:
+    state(tmp_path / "huge", range(1, 9))
+    text = (tmp_path / "huge/trainer_state.json").read_text()
+    for name, old, new in (("text", '"step": 3', '"step": "x"'), ("huge", '"reward": 0.03', '"reward": ' + "9" * 400)):
+        state(tmp_path / name, range(1, 9))
+        (tmp_path / name / "trainer_state.json").write_text(text.replace(old, new))
+    sizes = {"group_size": 8, "problems_per_batch": 4, "updates_per_batch": 1}
+    with pytest.raises(RecordError, match="step"):
+        RunSet.read(tmp_path / "text", set=sizes)
+    values = RunSet.read(tmp_path / "huge", set=sizes).to_polars()["value"].to_list()
+    assert [value for value in values if value] == [step / 100 for step in range(1, 9) if step != 3]
 
 
 @dataclass

@@ -90,7 +90,7 @@ def test_a_file_cut_inside_its_last_record_loses_that_record_only(tmp_path: Path
     file.write_bytes(file.read_bytes()[:-missing])
     run = read_events("run", tmp_path, [tmp_path])
     assert run.series("reward").step_T.tolist() == list(range(99))
-    assert [(note.code, note.severity) for note in run.notes] == [("log-cut-off", "info")]
+    assert [(note.code, note.severity) for note in run.notes] == [("log-damaged", "info")]
 
 
 def test_a_damaged_record_is_left_out_and_the_ones_behind_it_are_read(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_cut_tail_costs_only_itself(logged: Path, tmp_path: Path, share: float
     cut = tmp_path / path.name
     cut.write_bytes(content[: int(len(content) * share)])
     found = read_wandb_run(cut)
-    assert [note.code for note in found.notes] in ([], ["log-cut-off"])
+    assert [note.code for note in found.notes] in ([], ["log-damaged"])
     for key, column in found.columns.items():
         assert column.value_T.tolist() == pytest.approx(whole.columns[key].value_T[: len(column.value_T)], nan_ok=True)
 

@@ -57,7 +57,7 @@ def test_an_error_names_file_and_line_even_after_quoted_line_ends(tmp_path: Path
 def test_a_line_that_was_cut_off_is_left_out_with_a_note(tmp_path: Path, cut: str):
     path = write(tmp_path, f"n,C,avg@4,best@4\n8,1,0.5,0.6\n8,2,0.55,0.65\n{cut}")
     whole = RunSet.read(path)
-    assert [(note.code, note.data["line"]) for note in whole.notes] == [("log-cut-off", 4)]
+    assert [(note.code, note.data["line"]) for note in whole.notes] == [("log-damaged", 4)]
     assert whole.series("avg@4")[0].value_T.tolist() == [0.5, 0.55]
 
 
@@ -127,7 +127,7 @@ def test_a_broken_line_is_left_out_with_a_note(tmp_path: Path):
     text = "\n".join(map(json.dumps, LINES))
     path = write_lines(tmp_path, text[:-9])
     cut = RunSet.read(path)
-    assert [note.code for note in cut.notes] == ["log-cut-off"]
+    assert [note.code for note in cut.notes] == ["log-damaged"]
     assert cut == RunSet.read(write_lines(tmp_path, text.rsplit("\n", 1)[0]))
     damaged = RunSet.read(write_lines(tmp_path, text.replace('{"run_id": "a", "step": 1', '{"run', 1)))
     assert [note.code for note in damaged.notes] == ["log-damaged"]
