@@ -20,7 +20,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 import numpy as np
-from timed_logs import timed_logs
+from timed_logs import run_hours, timed_logs
 
 import isocompute_sdk as iso
 from isocompute_sdk.planning.pricing import evaluations
@@ -102,7 +102,7 @@ def carry_out(
 ) -> Outcome:
     """What a configuration really reaches and takes."""
     at = [min(i * every, steps) for i in range(evaluations(steps, every))]
-    hours = clock.run_hours(n * bp, steps, gpus, at, SAMPLES)
+    hours = run_hours(clock, n * bp, steps, gpus, at, SAMPLES)
     rollouts = n * bp * steps
     gained = float(scenario.true_reward(rollouts, n, bp)) - scenario.truth.base_reward
     late = -np.inf if deadline is None else hours / deadline - 1
@@ -121,7 +121,7 @@ def run_for(
         def fits(steps: int, gpus: int = gpus, hours: float = hours) -> bool:
             thin = _thin(steps)
             at = [min(i * thin, steps) for i in range(evaluations(steps, thin))]
-            return clock.run_hours(n * bp, steps, gpus, at, SAMPLES) <= hours
+            return run_hours(clock, n * bp, steps, gpus, at, SAMPLES) <= hours
 
         while high < 200_000 and fits(high):
             low, high = high, 2 * high
@@ -147,7 +147,7 @@ def campaign(seed: int, family: str) -> list[tuple[float, bool, Outcome, Outcome
     throughput = measured(clock, scenario, rng)
     longest = max(scenario.design.runs, key=lambda r: r.group_size * r.problems_per_batch * r.update_steps)
     batch, steps = longest.group_size * longest.problems_per_batch, longest.update_steps
-    pilot_hours = clock.run_hours(batch, steps)
+    pilot_hours = run_hours(clock, batch, steps)
     speed = batch * steps / (GPUS[0] * pilot_hours)
     recipe = iso.Recipe.preset("easy", min_problems_per_batch=min(scenario.problems_per_batch), warmup_steps=5)
     hardware = iso.Hardware(gpus=GPUS, divisible_by=1)

@@ -12,6 +12,27 @@ from isocompute_sdk.records import RunSet
 from isocompute_simulator.observation import Clock
 
 
+def run_hours(
+    clock: Clock, batch: int, steps: int, gpus: int | None = None, evaluations: Sequence[int] = (), samples: float = 0.0
+) -> float:
+    """Mean wall-clock hours of a whole run, summed step by step.
+
+    Args:
+        clock: the law.
+        batch: rollouts per batch B.
+        steps: update steps M.
+        gpus: GPUs; None for the clock's own number.
+        evaluations: update steps after which the run is evaluated.
+        samples: samples of one evaluation.
+    """
+    middle = (np.arange(steps) + 0.5) * batch
+    length = 1.0 + clock.growth * np.log1p(middle / clock.scale)
+    speed = clock.rate * ((gpus or clock.gpus) / clock.gpus) ** clock.exponent
+    training = float(np.sum(clock.overhead + length * (clock.floor + batch / speed)))
+    measuring = sum(clock.evaluation_seconds(samples, step * batch, gpus) for step in evaluations)
+    return (clock.startup + training + measuring) / 3600.0
+
+
 def timed_logs(
     clock: Clock,
     batches: Sequence[tuple[int, int]],

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -186,22 +185,3 @@ class Clock:
         """Mean seconds of an evaluation of `samples` samples."""
         speed = self.evaluation_rate * ((gpus or self.gpus) / self.gpus) ** self.exponent
         return self.length(rollouts) * (self.floor + samples / speed)
-
-    def run_hours(
-        self, batch: int, steps: int, gpus: int | None = None, evaluations: Sequence[int] = (), samples: float = 0.0
-    ) -> float:
-        """Mean wall-clock hours of a whole run, summed step by step.
-
-        Args:
-            batch: rollouts per batch B.
-            steps: update steps M.
-            gpus: GPUs; None for the clock's own number.
-            evaluations: update steps after which the run is evaluated.
-            samples: samples of one evaluation.
-        """
-        middle = (np.arange(steps) + 0.5) * batch
-        length = 1.0 + self.growth * np.log1p(middle / self.scale)
-        speed = self.rate * ((gpus or self.gpus) / self.gpus) ** self.exponent
-        training = float(np.sum(self.overhead + length * (self.floor + batch / speed)))
-        measuring = sum(self.evaluation_seconds(samples, step * batch, gpus) for step in evaluations)
-        return (self.startup + training + measuring) / 3600.0

@@ -57,29 +57,23 @@ def label(asked: Asked, output: Path) -> None:
     """
     problems = read_problems(asked.problems, prompt_key=asked.prompt_key, answer_key=asked.answer_key)
     kept = output.with_name(f"{output.name}.passes")
-    passes, truncated = _begun(kept, _request(asked))
-    with ExitStack() as stack:
-        if len(passes) < len(problems):
-            _sample(asked, problems, kept, passes, truncated, stack)
+    chunks = _begun(kept, _request(asked))
+    if sum(len(chunk["passes"]) for chunk in chunks) < len(problems):
+        with ExitStack() as stack:
+            _sample(asked, problems, kept, chunks, stack)
+    passes = [count for chunk in chunks for count in chunk["passes"]]
     rows: list[str] = []
     for (_, row), problem, count in zip(json_lines(Path(asked.problems)), problems, passes, strict=True):
         found = {"passes": count, "samples": asked.samples, "pass_rate": count / asked.samples}
         rows.append(json.dumps({**row, "id": problem.id, **found}, ensure_ascii=False) + "\n")
     write_text(output, "".join(rows))
-    share = sum(truncated) / len(truncated)
+    share = sum(chunk["truncated"] for chunk in chunks) / len(chunks)
     if share > 0.05:
         sys.stderr.write(f"note: {share:.0%} of the responses ended at --max-tokens {asked.max_tokens}\n")
 
 
-def _sample(
-    asked: Asked,
-    problems: list[Any],
-    kept: Path,
-    passes: list[int],
-    truncated: list[float],
-    stack: ExitStack,
-) -> None:
-    """Sample the problems that `passes` does not have, and add them to it and to the file."""
+def _sample(asked: Asked, problems: list[Any], kept: Path, chunks: list[dict[str, Any]], stack: ExitStack) -> None:
+    """Sample the problems that no chunk has, and add them to the chunks and to the file."""
     import torch
 
     from isocompute_torch.loop import PromptSet, evaluate
@@ -99,16 +93,15 @@ def _sample(
         sampler = VLLMSampler(policy, asked.model, longest=max(map(len, prompts.ids)) + asked.max_tokens)
     stack.callback(sampler.close)
     plan = Evaluation(samples=asked.samples, temperature=asked.temperature)
+    passes = [count for one in chunks for count in one["passes"]]
     for first in range(len(passes), len(problems), CHUNK):
         chunk = prompts.subset(range(first, min(first + CHUNK, len(problems))))
         seed = derive_seed(asked.seed, "label", first)
         found = evaluate(chunk, sampler, reward, plan, max_tokens=asked.max_tokens, seed=seed)
         found.scores.check(f"problems {first + 1} to {first + len(chunk.ids)}", stop_on_error=True)
-        share = found.metrics["truncated_share"]
-        line = {"first": first, "passes": found.pass_counts, "truncated": share}
-        append_line(kept, json.dumps(line), durable=True)
+        chunks.append({"first": first, "passes": found.pass_counts, "truncated": found.metrics["truncated_share"]})
+        append_line(kept, json.dumps(chunks[-1]), durable=True)
         passes += found.pass_counts
-        truncated.append(share)
         rate = sum(passes) / len(passes) / asked.samples
         sys.stderr.write(f"labelled {len(passes):,} of {len(problems):,}: pass rate {rate:.3f}\n")
 
@@ -122,8 +115,8 @@ def _request(asked: Asked) -> dict[str, Any]:
     return {"asked": asdict(asked), "inputs": digest}
 
 
-def _begun(kept: Path, request: dict[str, Any]) -> tuple[list[int], list[float]]:
-    """Passes that an earlier start left, and the share of truncated responses of each chunk."""
+def _begun(kept: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an earlier start left: passes of each chunk of problems, and its share of truncated responses."""
     text = kept.read_text(encoding="utf-8") if kept.exists() else ""
     if not text.endswith("\n"):
         # There is nothing yet, or a write was cut short.
@@ -135,14 +128,8 @@ def _begun(kept: Path, request: dict[str, Any]) -> tuple[list[int], list[float]]
             f"{kept} holds the passes of another model, file, reward or setting",
             "Remove it to begin again, or name another --output.",
         )
-    passes: list[int] = []
-    truncated: list[float] = []
-    for chunk in chunks:
-        # Two processes at once draw the same.
-        if chunk["first"] == len(passes):
-            passes += chunk["passes"]
-            truncated.append(chunk["truncated"])
-    return passes, truncated
+    # Two processes at once draw the same.
+    return list({chunk["first"]: chunk for chunk in chunks}.values())
 
 
 def main(arguments: list[str]) -> int:

@@ -175,11 +175,8 @@ def evaluate(
             "Correct the reward function, then start the run again.",
         )
     passes_P = (np.where(known_PN, reward_PN, -math.inf) >= PASS_REWARD).sum(axis=1)
-    metrics = k_metrics(reward_PN)
-    metrics["response_length"] = samples.tokens / len(samples.prompt_index_R)
-    metrics["truncated_share"] = float(samples.truncated_R.double().mean())
     return Measured(
-        metrics=metrics,
+        metrics={**k_metrics(reward_PN), **samples.measures()},
         pass_counts=[int(count) for count in passes_P],
         sample_counts=[int(count) for count in known_PN.sum(axis=1)],
         zero_pass_share=float((passes_P == 0).mean()),
@@ -285,8 +282,7 @@ class Loop:
         known = [reward for reward in scores.rewards if not math.isnan(reward)]
         metrics = {
             "train_reward": math.fsum(known) / len(known) if known else math.nan,
-            "response_length": samples.tokens / run.rollouts_per_batch,
-            "truncated_share": float(samples.truncated_R.double().mean()),
+            **samples.measures(),
             "learning_rate": learning_rate,
             "reward_errors": scores.errors,
             **stats,

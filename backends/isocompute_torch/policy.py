@@ -38,8 +38,6 @@ later tokens."""
 class Architecture:
     """How the runner may call a model."""
 
-    model_type: str
-    """Name of the architecture, as in config.json."""
     caps_attention: bool
     """Whether attention scores are soft-capped: transformers' eager attention applies the cap, its other kernels do
     not."""
@@ -74,7 +72,7 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     text = config.get("text_config") or config
     obstacle = _obstacle(model_type, text)
     longest = min(_window(text) or LONGEST_TREE, LONGEST_TREE) if obstacle is None else 0
-    return Architecture(model_type, bool(text.get("attn_logit_softcapping")), obstacle, longest)
+    return Architecture(bool(text.get("attn_logit_softcapping")), obstacle, longest)
 
 
 def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:

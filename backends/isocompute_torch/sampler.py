@@ -52,6 +52,11 @@ class Samples:
         """Number of sampled tokens."""
         return int(self.mask_RT.sum(dtype=torch.float64).item())
 
+    def measures(self) -> dict[str, float]:
+        """Mean response length in tokens, and the share of truncated responses."""
+        share = float(self.truncated_R.double().mean())
+        return {"response_length": self.tokens / len(self.truncated_R), "truncated_share": share}
+
     def responses(self, end_ids: frozenset[int]) -> list[list[int]]:
         """Token ids of each response without its end token."""
         rows: list[list[int]] = self.response_RT.tolist()

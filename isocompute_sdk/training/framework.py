@@ -152,7 +152,6 @@ class Request:
     """Everything that a later start in the same folder must have in common with the first."""
     context: dict[str, Any] = field(default_factory=dict[str, Any])
     """Context of the run's records."""
-    nodes: int = 1
     gpus: int = 1
     """GPUs of all machines."""
     chat_template: bool = True
@@ -439,7 +438,6 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
             run=run,
             identity={**document, "version": version, **same},
             context=dict(run.context()),
-            nodes=case.nodes,
             gpus=case.gpus,
             chat_template=getattr(case.options, "chat_template", True),
             eval_samples_per_pass=getattr(case.options, "eval_samples_per_pass", 1),

@@ -7,8 +7,7 @@ import json
 import sys
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.tasks import FAMILIES, prepare
-from isocompute_torch.tasks.folder import KINDS
+from isocompute_torch.tasks import FAMILIES, KINDS, prepare
 
 
 def main(arguments: list[str] | None = None) -> int:

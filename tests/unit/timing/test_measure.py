@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
-from benchmarks.timed_logs import timed_logs
+from benchmarks.timed_logs import run_hours, timed_logs
 from isocompute_sdk import FitError, RunSet, Throughput
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.ingest.attempts import by_clock
@@ -77,7 +77,7 @@ def test_growth_of_responses_is_found_and_floor_and_overhead_are_told_apart() ->
         assert found.tokens_per_rollout == pytest.approx(600, rel=0.03)
         assert found.latency_floor_seconds == pytest.approx(10, rel=0.2)
         assert found.step_overhead_seconds == pytest.approx(20, rel=0.15)
-        assert found.wall_hours(4096, 400) == pytest.approx(clock.run_hours(4096, 400), rel=0.15)
+        assert found.wall_hours(4096, 400) == pytest.approx(run_hours(clock, 4096, 400), rel=0.15)
 
 
 def test_evaluations_and_the_start_are_kept_apart() -> None:
