@@ -23,6 +23,7 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import numeric
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
+    COLOURS,
     NUMBER,
     Attempt,
     Console,
@@ -98,7 +99,6 @@ def _progress(record: Mapping[str, Any]) -> Progress | None:
 
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _EVALUATED = re.compile(r"val[/-]|test_score|timing_s/testing")
 _MEASURED = "(?:acc|reward|score)"
 
@@ -108,7 +108,7 @@ def _parse(line: str) -> Printed | None:
     step = _STEP.search(line)
     if step is None:
         return None
-    found = map(_VALUE.fullmatch, _COLOURS.sub("", step[2]).strip(" -\r").split(" - "))
+    found = map(_VALUE.fullmatch, COLOURS.sub("", step[2]).strip(" -\r").split(" - "))
     values = {match[1]: float(match[2]) for match in found if match is not None}
     # A line with an evaluation alone may stand before the update of the same number.
     return Printed(int(step[1]), values, not all(map(_EVALUATED.match, values))) if values else None

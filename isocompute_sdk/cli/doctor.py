@@ -65,9 +65,10 @@ def doctor(
     Ends with `ready`, one `question` or `not usable`, and the command to give next. Unreadable files are listed too;
     if no file can be read, the exit code is 1. Runs of one group may be pooled.
 
-    With --output the runs become one table. Logs do not hold n and B_p: they come from the configuration saved beside
-    a log, or from --set. For runs with odd names, --output map.yaml collects what files say, with evidence: answer and
-    confirm it once, then read everything with --map. With --speed the runs become a file for --throughput.
+    With --output all runs that can be read become one table, with a warning about others. Logs do not hold n and B_p:
+    they come from the configuration saved beside a log, or from --set. For runs with odd names, --output map.yaml
+    collects what files say, with evidence: answer and confirm it once, then read everything with --map. With --speed
+    the runs become a file for --throughput.
 
     Examples:
         isocompute doctor logs

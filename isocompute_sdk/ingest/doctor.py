@@ -204,8 +204,7 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     findings, groups = _grouped(findings)
     remarks = _remarks(findings)
     if found.unread:
-        counts = ", ".join(f"{count} {ending}" for ending, count in found.unread.most_common())
-        remarks.append(f"not read: {counts}. Name them to try.")
+        remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     verdict, question, next_ = _next(found, mapping, findings, paths)
     return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
 

@@ -29,6 +29,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
     BATCH,
     BY_NAME,
+    N_AND_BP,
     PLACEHOLDERS,
     SAYS_ITSELF,
     WANDB_STEPS,
@@ -44,7 +45,6 @@ from isocompute_sdk.specs.base import Spec
 if TYPE_CHECKING:
     import polars as pl
 
-N_AND_BP = ("group_size", "problems_per_batch")
 CALLS = (
     "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
     "export again with global_step on the x axis.)"

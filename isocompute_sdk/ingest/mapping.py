@@ -17,13 +17,21 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_runs import N_AND_BP, Question, Resolved, ask_for_evaluation, is_table, resolve
+from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, CONTEXT_FIELDS, Options, batch_asked, canonical, check_fields
+from isocompute_sdk.records.columns import (
+    BATCH,
+    CONTEXT_FIELDS,
+    N_AND_BP,
+    Options,
+    batch_asked,
+    canonical,
+    check_fields,
+)
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml

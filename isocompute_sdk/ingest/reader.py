@@ -164,8 +164,9 @@ def collect(
             found.take(_in_memory(source))
         found.build()
     if ask and not (found.logs or found.tables or found.errors):
+        where, left = ", ".join(map(str, found.paths)), found.not_looked_at() or "no files"
         raise RecordError(
-            f"nothing to read at or below {', '.join(map(str, found.paths))}; not looked at: {found.not_looked_at()}",
+            f"nothing to read at or below {where}; not looked at: {left}",
             "Give files, folders or globs that hold logs, CSV, Parquet or JSONL; name a file to see why it is none.",
         )
     names = [*found.columns, *dict.fromkeys(tag for run in found.logs.values() for tag in run.log.tags)]
@@ -223,7 +224,6 @@ class Collection:
     """About what was not looked at."""
     columns: dict[str, None] = field(default_factory=dict[str, None])
     """Columns of the tables, as they are written."""
-    files: list[Path] = field(default_factory=list[Path])
     unread: Counter[str] = field(default_factory=Counter[str])
     """Ending -> files that were not looked at and may hold measurements, if `ask` is set."""
 
@@ -239,13 +239,11 @@ class Collection:
                 self.left_out[str(place)] = " ".join(str(error).removeprefix(f"{place}: ").split())
 
     def not_looked_at(self) -> str:
-        """The files, counted by their endings."""
-        counts = Counter(file.suffix or file.name for file in self.files).most_common(10)
-        return ", ".join(f"{count} {ending}" for ending, count in counts) or "no files"
+        """Files that may hold measurements, counted by their endings; empty without any."""
+        return ", ".join(f"{count} {ending}" for ending, count in self.unread.most_common())
 
     def look(self, listing: Listing) -> None:
         """Read the logs in a listing, and load its tables."""
-        self.files += listing.files
         for folder in listing.locked:
             with self.losing(folder):
                 # Its runs would be missing silently.
@@ -443,6 +441,7 @@ class Collection:
             RecordError: something cannot be read, unless `ask` or `left_out` is set; or nothing can.
         """
         notes, frames = [*self.notes], dict[str, "pl.DataFrame"]()
+        earlier = {*self.errors}
         if self.logs:
             from isocompute_sdk.ingest.log_runs import read_loaded
 
@@ -451,7 +450,9 @@ class Collection:
                 if logs is not None:
                     frames["logs"] = logs.to_polars()
                     notes += logs.notes
-        wrong = [error for error in self.errors.values() if not isinstance(error, NothingMeasured)]
+        # What a log lacks says more than that a file beside it is no table.
+        ordered = sorted(self.errors.items(), key=lambda lost: lost[0] in earlier)
+        wrong = [error for _, error in ordered if not isinstance(error, NothingMeasured)]
         if wrong and not self.ask and self.left_out is None:
             raise wrong[0]
         frames |= {str(table.path): table.frame for table in self.tables}

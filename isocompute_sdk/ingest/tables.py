@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -107,32 +107,37 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
-Ending = Literal["", "cut", "damaged"]
+@dataclass
+class Damage:
+    """What was met on the way through a file that is a chain of records."""
 
+    broken: list[int] = field(default_factory=list[int])
+    """The bytes at which records begin that are left out, those behind which may be whole."""
+    ending: Literal["", "cut", "damaged"] = ""
+    """`cut` if the file ends inside a record, `damaged` if nothing can be read from there on, else empty."""
+    offset: int = 0
+    """The byte at which it does."""
+    size: int = 0
+    """Bytes of the file."""
 
-def chain_notes(path: Path, kept: str, broken: Sequence[int], ends: Ending, offset: int, size: int) -> Iterator[Note]:
-    """On a file that is a chain of records: those that are left out, by their bytes, and where it ends too early.
+    def ends(self, ending: Literal["cut", "damaged"], offset: int, size: int) -> None:
+        """Nothing can be read from `offset` on."""
+        self.ending, self.offset, self.size = ending, offset, size
 
-    Args:
-        path: the file.
-        kept: what was read, in words.
-        broken: where the records begin that are left out.
-        ends: `cut` if it ends inside a record, `damaged` if nothing can be read from there on, else empty.
-        offset: the byte at which it does.
-        size: bytes of the file.
-    """
-    if broken:
-        message = (
-            f"{path}: {len(broken)} records are damaged, the first at byte {broken[0]:,}, and are left out; {kept} are "
-            "kept. Copy the file again if you can."
-        )
-        yield Note("log-damaged", "warning", message, {"file": str(path), "records": len(broken)})
-    if ends:
-        cut = ends == "cut"
-        why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
-        message = f"{path} {why} at byte {offset:,} of {size:,}; {kept} before it are kept."
-        data = {"file": str(path), "offset": offset, "size": size}
-        yield Note("log-damaged", "info" if cut else "warning", message, data)
+    def notes(self, path: Path, kept: str) -> Iterator[Note]:
+        """On what is left out of a file of which `kept` was read, in words."""
+        if self.broken:
+            message = (
+                f"{path}: {len(self.broken)} records are damaged, the first at byte {self.broken[0]:,}, and are left "
+                f"out; {kept} are kept. Copy the file again if you can."
+            )
+            yield Note("log-damaged", "warning", message, {"file": str(path), "records": len(self.broken)})
+        if self.ending:
+            cut = self.ending == "cut"
+            why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
+            message = f"{path} {why} at byte {self.offset:,} of {self.size:,}; {kept} before it are kept."
+            data = {"file": str(path), "offset": self.offset, "size": self.size}
+            yield Note("log-damaged", "info" if cut else "warning", message, data)
 
 
 def check_size(path: Path | str, columns: int, rows: int) -> None:
@@ -398,7 +403,7 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
     return rows, lines, (*replaced, *notes)
 
 
-def first_object(path: Path, longest: int) -> Mapping[str, Any]:
+def first_object(path: Path, longest: int = 1 << 20) -> Mapping[str, Any]:
     """The object in the first line of a file, which identifies its format; empty without one."""
     try:
         with open_bytes(path) as file:

@@ -20,9 +20,8 @@ from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
 from isocompute_sdk.ingest.tables import RawTable
-from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, fields, numbers_in, refuse_clock, to_series
+from isocompute_sdk.records.columns import N_AND_BP, PER_RUN, WANDB_STEPS, fields, numbers_in, refuse_clock, to_series
 from isocompute_sdk.records.rewards import rank
-from isocompute_sdk.records.table import SIZES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -250,7 +249,7 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
             cells, texts = cells.filter(texts != ""), texts.filter(texts != "")
             if texts.n_unique() == 1:
                 said[column] = cells[0]
-            elif len(texts) and column in SIZES:
+            elif len(texts) and column in N_AND_BP:
                 raise RecordError(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which go on counting.",

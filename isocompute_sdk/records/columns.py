@@ -182,6 +182,7 @@ CONTEXT_FIELDS: tuple[str, ...] = tuple(column.name for column in COLUMNS if col
 """Fields that decide which runs may be pooled; unknown is None, and None pools with None."""
 LENIENT: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.lenient)
 """Context fields in which None pools with every value."""
+N_AND_BP = ("group_size", "problems_per_batch")
 PER_RUN: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.per_run)
 SAYS_ITSELF = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
 """Names of metrics that say themselves what they hold."""

@@ -18,6 +18,7 @@ from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
     MIN_TO_JUDGE,
+    N_AND_BP,
     PER_RUN,
     ArgumentSource,
     Named,
@@ -101,8 +102,6 @@ def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
     return Note("sizes-unknown", "warning", message, {"runs": list(runs), "columns": list(unknown)})
 
 
-SIZES = ("group_size", "problems_per_batch")
-"""n and B_p."""
 _RATE = "learning_rate"
 _SCHEDULE = 3
 """Different learning rates of one run from which they are a schedule."""
@@ -122,7 +121,7 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
 
     if frame["run_id"].null_count() == frame.height:
         require(frame["group_size"], source, "Give every row its group size, or a run_id that shares it.")
-        frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*SIZES, "seed"])
+        frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*N_AND_BP, "seed"])
         return frame.with_columns(_default_ids(frame, prefix))
     require(frame["run_id"], source, "Give every row its run_id, or none.")
     frame = fill_runs(_peak_rate(frame, ["run_id"]), source)

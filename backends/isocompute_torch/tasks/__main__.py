@@ -7,7 +7,8 @@ import json
 import sys
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.tasks import FAMILIES, KINDS, prepare
+from isocompute_torch.tasks import FAMILIES, prepare
+from isocompute_torch.tasks.folder import KINDS
 
 
 def main(arguments: list[str] | None = None) -> int:

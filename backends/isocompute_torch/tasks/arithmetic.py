@@ -24,7 +24,8 @@ from transformers.utils import logging as transformers_logging
 
 from isocompute_sdk.records.difficulty import BandName, DifficultySplit, ProblemSet, split_by_difficulty
 from isocompute_torch.configuration import RunFailed
-from isocompute_torch.tasks import MODEL_FOLDER, REWARD_FILE, Kind, reward, write_problems
+from isocompute_torch.tasks import reward
+from isocompute_torch.tasks.folder import MODEL_FOLDER, REWARD_FILE, Kind, write_problems
 
 if TYPE_CHECKING:
     from pathlib import Path

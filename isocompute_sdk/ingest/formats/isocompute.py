@@ -39,12 +39,11 @@ PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")
 """Fields of every other record that become columns."""
 MEASURES = {"evaluation": ("metrics", ("zero_pass_share",)), "step": ("metrics", ())}
 """Where records keep measured values: a mapping, and fields beside it."""
-_LONGEST_FIRST_LINE = 1 << 16
 
 
 def looks_like_journal(path: Path) -> bool:
     """Whether the first line of a file is the first record of a run."""
-    first = first_object(path, _LONGEST_FIRST_LINE)
+    first = first_object(path)
     return first.get("kind") == "run" and "schema_version" in first and "run_id" in first
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,17 @@ from isocompute_sdk.ingest.formats.configuration import Configuration
 from isocompute_sdk.ingest.tables import RawTable
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.rewards import is_training_reward
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
+from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_reward
 from isocompute_sdk.run_folders.progress import Progress
 
 StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts"]
-STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts")
+STEP_UNITS: tuple[str, ...] = get_args(StepUnit)
 """What a logged step may count. Only the first is M; `rollouts` are single samples, "episodes" of some programs."""
-TRAIN_SET, VALIDATION = "train", "validation"
-"""Evaluation sets: what each update measured, and held-out problems whose set has no name."""
+VALIDATION = DEFAULT_EVAL_SET
+"""Evaluation set of held-out problems whose set has no name; what each update measured is `TRAIN_SET`."""
 UNKNOWN_K = "?"
 """Stands for a number of samples that a log does not say."""
-TRAIN_REWARD = "train_reward"
 STEP_SECONDS, SAMPLING_SECONDS = "step_seconds", "sampling_seconds"
 EVALUATION_SECONDS, EVALUATION_ROLLOUTS = "evaluation_seconds", "evaluation_rollouts"
 STARTUP_SECONDS = "startup_seconds"
@@ -84,6 +84,8 @@ LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|p
 
 NUMBER = r"(?:[\w.]+\()?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))"
 """A printed number, which may stand inside its type: np.float64(0.5)."""
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
+"""Colours of a terminal in a printed line."""
 
 
 class Measure(NamedTuple):

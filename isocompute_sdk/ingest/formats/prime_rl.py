@@ -17,7 +17,6 @@ from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Sai
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunLog, Tag, validation
 from isocompute_sdk.ingest.tables import first_object, read_objects
 
-_LONGEST_FIRST_LINE = 1 << 20
 _OF_TINKER = ("env/", "test/env/", "progress/done_frac", "progress/batch")
 """tinker-cookbook writes a file of the same name."""
 _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "batch/")
@@ -26,7 +25,7 @@ _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "
 def _is_metrics(path: Path) -> bool:
     if path.name != "metrics.jsonl":
         return False
-    first = first_object(path, _LONGEST_FIRST_LINE)
+    first = first_object(path)
     tinkers = any(key.startswith(_OF_TINKER) for key in first)
     return "step" in first and not tinkers and any(key.startswith(_MARKS) for key in first)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
-from isocompute_sdk.ingest.formats.log_format import NUMBER, Console, LogFormat, Printed, Tag, validation
+from isocompute_sdk.ingest.formats.log_format import COLOURS, NUMBER, Console, LogFormat, Printed, Tag, validation
 
 _SAMPLES = r"eval/{set}/pass_at_(?P<k>\d+)"
 _STEP = re.compile(r" - Step (\d+): *$", re.MULTILINE)
@@ -20,12 +20,9 @@ _VALUE = re.compile(rf"'([^'\s]+)': '?{NUMBER}'?(?=[,}}])")
 
 def _parse(lines: str) -> Printed | None:
     """`Step N:` and a dict over several lines, its fractions as texts of four decimals."""
-    step = _STEP.search(_COLOURS.sub("", lines))
+    step = _STEP.search(COLOURS.sub("", lines))
     values = {name: float(value) for name, value in _VALUE.findall(lines)}
     return None if step is None or not values else Printed(int(step[1]), values, "reward/avg_raw_reward" in values)
-
-
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

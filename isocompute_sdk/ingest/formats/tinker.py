@@ -19,14 +19,13 @@ from isocompute_sdk.ingest.tables import first_object, read_objects
 
 FILE = "metrics.jsonl"
 _PRE_RESUME = re.compile(r"metrics\.jsonl\.pre_resume_(\d+)")
-_LONGEST_FIRST_LINE = 1 << 20
 _BUILDER = "dataset_builder"
 
 
 def _is_metrics(path: Path) -> bool:
     if path.name != FILE and not _PRE_RESUME.fullmatch(path.name):
         return False
-    first = first_object(path, _LONGEST_FIRST_LINE)
+    first = first_object(path)
     return "step" in first and any(key.startswith(("env/", "progress/", "test/env/")) for key in first)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import in_order
 from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
 from isocompute_sdk.ingest.paths import EVENT_MARK
-from isocompute_sdk.ingest.tables import Ending, NothingMeasured, chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import Damage, NothingMeasured, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
@@ -97,7 +97,7 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
     columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
     plugins: dict[str, str] = {}
     arguments: dict[str, Any] = {}
-    damage = _Damage()
+    damage = Damage()
     started, purge_step = None, None
     for offset, payload, checksum in _records(file, format, damage):
         event = format.parse(payload)
@@ -106,7 +106,7 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
         # Checksums in Python are slow: a long record without a scalar, such as a text, need not be right.
         matters = bool(scalars) or len(payload) <= _LONG_RECORD
         if event is None or scalars is None or (matters and format.checksum(payload) != checksum):
-            damage.skips.append(offset)
+            damage.broken.append(offset)
             continue
         started = event.wall_time if started is None else started
         if event.session_log.status == format.session_start and event.step > 0:
@@ -118,14 +118,14 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
             values.append(value)
         if only_beginning and any(not tag.startswith("eval") for tag, _ in scalars):
             break
-    if started is None and not damage.skips and not damage.ending:
+    if started is None and not damage.broken and not damage.ending:
         return None
     series = {
         tag: ScalarSeries(np.array(steps, dtype=np.int64), np.array(walls), np.array(values, dtype=np.float64))
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    notes = tuple(chain_notes(path, f"{kept:,} values", damage.skips, damage.ending, damage.offset, damage.size))
+    notes = tuple(damage.notes(path, f"{kept:,} values"))
     return EventFile(Attempt(path, series, started or 0.0, purge_step, notes), arguments)
 
 
@@ -139,7 +139,7 @@ def _arguments(event: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple[int, bytes, int]]:
+def _records(file: BinaryIO, format: _Format, damage: Damage) -> Iterator[tuple[int, bytes, int]]:
     """Offset, message and stated checksum of every whole record, up to the first place that makes no sense."""
     size = file.seek(0, 2)
     offset = file.seek(0)
@@ -161,22 +161,6 @@ def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple
         yield offset, payload, _FOOTER.unpack(file.read(_FOOTER.size))[0]
         offset += _HEADER.size + length + _FOOTER.size
     return None
-
-
-@dataclass
-class _Damage:
-    """What was met on the way through one file."""
-
-    skips: list[int] = field(default_factory=list[int])
-    """Where records stand that are unreadable, those behind which may be whole."""
-    ending: Ending = ""
-    """`cut` if the file ends inside a record, `damaged` if the chain is broken."""
-    offset: int = 0
-    size: int = 0
-
-    def ends(self, ending: Ending, offset: int, size: int) -> None:
-        """Nothing can be read from `offset` on."""
-        self.ending, self.offset, self.size = ending, offset, size
 
 
 @dataclass(frozen=True)

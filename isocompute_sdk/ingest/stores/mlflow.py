@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,45 +31,42 @@ _Lines = tuple[list[float], list[float], list[float]]
 """Steps, times in milliseconds and values of one metric."""
 
 
-class Connected:
-    """A connection that only reads, for a `with` statement."""
+Query = Callable[..., list[tuple[Any, ...]]]
+"""SQL and its values -> the rows that it finds."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
-    def __enter__(self) -> Connected:
-        where = self.path.absolute().as_uri()
-        for mode in ("mode=ro", "mode=ro&immutable=1"):
-            try:
-                self.connection = sqlite3.connect(f"{where}?{mode}", uri=True, timeout=_SECONDS_TO_WAIT)
-                self.connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-                return self
-            except sqlite3.Error as error:
-                # A database with a write-ahead log on a disk that may not be written to opens only as immutable.
-                if not any(word in str(error) for word in ("unable to open", "readonly")):
-                    raise self._refused(error) from error
-                last = error
-        raise self._refused(last)
+@contextmanager
+def connected(path: Path) -> Generator[Query]:
+    """A connection that only reads.
 
-    def __exit__(self, *error: object) -> None:
-        self.connection.close()
+    Raises:
+        RecordError: the database cannot be read.
+    """
 
-    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What a query finds.
+    def opened(mode: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_SECONDS_TO_WAIT)
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        return connection
 
-        Raises:
-            RecordError: the database cannot be read.
-        """
+    try:
         try:
-            return self.connection.execute(query, values).fetchall()
+            connection = opened("mode=ro")
         except sqlite3.Error as error:
-            raise self._refused(error) from error
+            # A database with a write-ahead log on a disk that may not be written to opens only as immutable.
+            if not any(word in str(error) for word in ("unable to open", "readonly")):
+                raise
+            connection = opened("mode=ro&immutable=1")
+        with closing(connection):
 
-    def _refused(self, error: sqlite3.Error) -> RecordError:
-        return RecordError(
-            f"{self.path} cannot be read as a database: {error}",
+            def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
+                return connection.execute(query, values).fetchall()
+
+            yield rows
+    except sqlite3.Error as error:
+        raise RecordError(
+            f"{path} cannot be read as a database: {error}",
             "Copy it together with its -wal and -shm files, or try again if another program holds it.",
-        )
+        ) from error
 
 
 def _is_database(path: Path) -> bool:
@@ -79,9 +77,9 @@ def _is_database(path: Path) -> bool:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 return False
-        with Connected(path) as database:
-            there = {name for (name,) in database.rows("SELECT name FROM sqlite_master")}
-            columns = {name for _, name, *_ in database.rows("PRAGMA table_info(metrics)")}
+        with connected(path) as rows:
+            there = {name for (name,) in rows("SELECT name FROM sqlite_master")}
+            columns = {name for _, name, *_ in rows("PRAGMA table_info(metrics)")}
             return there >= {"runs", "metrics", "params"} and "run_uuid" in columns
     except (OSError, RecordError):
         return False
@@ -97,8 +95,8 @@ def _mlflow_runs(path: Path) -> list[FoundRun]:
         name = str(_meta(path).get("run_name") or path.parent.name)
         return [FoundRun(path.parent, name, path.parent)]
     query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
-    with Connected(path) as database:
-        return [FoundRun(path / str(run), str(name or run), path / str(run)) for run, name in database.rows(query)]
+    with connected(path) as rows:
+        return [FoundRun(path / str(run), str(name or run), path / str(run)) for run, name in rows(query)]
 
 
 def read_mlflow(paths: Sequence[Path], name: str) -> RunLog:
@@ -123,15 +121,15 @@ def read_mlflow(paths: Sequence[Path], name: str) -> RunLog:
 
 
 def _mlflow_database(path: Path, run: str) -> tuple[dict[str, str], dict[str, _Lines], tuple[Note, ...]]:
-    with Connected(path) as database:
-        params = database.rows("SELECT key, value FROM params WHERE run_uuid = ?", run)
+    with connected(path) as rows:
+        params = rows("SELECT key, value FROM params WHERE run_uuid = ?", run)
         # The primary key sorts rows by time and step within a metric; a value that is none is stored as 0.
         query = (
             "SELECT key, step, timestamp, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics "
             "WHERE run_uuid = ? ORDER BY key, timestamp, step"
         )
         metrics: dict[str, _Lines] = {}
-        for key, *row in database.rows(query, run):
+        for key, *row in rows(query, run):
             for column, cell in zip(metrics.setdefault(key, ([], [], [])), row, strict=True):
                 column.append(np.nan if cell is None else cell)
     return {str(key): str(value) for key, value in params}, metrics, ()

@@ -27,7 +27,7 @@ from isocompute_sdk.ingest.formats.configuration import (
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import trainer_state
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
-from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
+from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, N_AND_BP, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
 
 FILES = (
@@ -87,7 +87,7 @@ def find_config(
     while True:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
-        own = any(set(SIZES[:2]) <= one.fields.keys() for one in found)
+        own = any({*N_AND_BP} <= one.fields.keys() for one in found)
         found += beside if not found or (here == folder and not (shares and own)) else []
         if found or here in (top, here.parent) or top not in here.parents:
             break
@@ -226,7 +226,7 @@ def _own_words(keys: Keys) -> SavedConfig | None:
     size, batch = found.get("group_size"), found.pop(BATCH.name, None)
     if size is not None and batch is not None and batch.value % size.value == 0:
         found.setdefault("problems_per_batch", Said(batch.value // size.value, batch.evidence))
-    return SavedConfig(keys.path, OWN, found, keys=keys.flat) if {*SIZES[:2]} <= found.keys() else None
+    return SavedConfig(keys.path, OWN, found, keys=keys.flat) if {*N_AND_BP} <= found.keys() else None
 
 
 OWN = "a program of one's own"

@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.attempts import in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import Ending, NothingMeasured, chain_notes, open_bytes
+from isocompute_sdk.ingest.tables import Damage, NothingMeasured, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -186,20 +186,18 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
             f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
             "Copy the file again.",
         )
-    chain, found = _Chain(content), WandbRun(path, path.stem.removeprefix("run-"))
-    for record in chain.records():
+    damage, found = Damage(), WandbRun(path, path.stem.removeprefix("run-"))
+    for offset, record in _records(content, damage):
         try:
             found.take(record)
         except ValueError:
-            chain.broken.append(chain.offset)
+            damage.broken.append(offset)
         if only_description and found.rows:
             break
     if not found.started and TIMESTAMP in found.columns:
         found.started = found.columns[TIMESTAMP].values[0]
     found.name = found.name or found.run_id
-    ends = chain.ends_inside
-    ending: Ending = "" if ends is None else "cut"
-    found.notes = tuple(chain_notes(path, f"{found.rows:,} rows", chain.broken, ending, ends or 0, len(content)))
+    found.notes = tuple(damage.notes(path, f"{found.rows:,} rows"))
     return found
 
 
@@ -280,56 +278,42 @@ def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
 STORE = LogStore("wandb-run", is_run_file, lambda path: path.parent, read_wandb, runs_of=_runs_of)
 
 
-class _Chain:
-    """The chain of records in a file."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.offset = 0
-        """Where the record that was read last begins."""
-        self.broken: list[int] = []
-        self.ends_inside: int | None = None
-
-    def records(self) -> Iterator[bytes]:
-        """Every whole record; from damage the way goes on with the next block."""
-        content, at, end = self.content, len(MAGIC), len(self.content)
-        parts: list[bytes] = []
-        begun = at
-        while at < end:
-            room = _BLOCK - at % _BLOCK
-            if room < _HEADER.size:
-                at += room
-                continue
-            if end - at < _HEADER.size:
-                self.ends_inside = begun if parts else at
-                return
-            checksum, length, kind = _HEADER.unpack_from(content, at)
-            begin = at + _HEADER.size
-            if not (_FULL <= kind <= _LAST) or length + _HEADER.size > room:
-                self.broken.append(at)
-                at, parts = at + room, []
-                continue
-            if begin + length > end:
-                self.ends_inside = begun if parts else at
-                return
-            data = content[begin : begin + length]
-            if zlib.crc32(data, zlib.crc32(content[begin - 1 : begin])) != checksum:
-                self.broken.append(at)
+def _records(content: bytes, damage: Damage) -> Iterator[tuple[int, bytes]]:
+    """Offset and content of every whole record; from damage the way goes on with the next block."""
+    at, end = len(MAGIC), len(content)
+    parts: list[bytes] = []
+    begun = at
+    while at < end:
+        room = _BLOCK - at % _BLOCK
+        if room < _HEADER.size:
+            at += room
+            continue
+        if end - at < _HEADER.size:
+            return damage.ends("cut", begun if parts else at, end)
+        checksum, length, kind = _HEADER.unpack_from(content, at)
+        begin = at + _HEADER.size
+        if not (_FULL <= kind <= _LAST) or length + _HEADER.size > room:
+            damage.broken.append(at)
+            at, parts = at + room, []
+            continue
+        if begin + length > end:
+            return damage.ends("cut", begun if parts else at, end)
+        data = content[begin : begin + length]
+        if zlib.crc32(data, zlib.crc32(content[begin - 1 : begin])) != checksum:
+            damage.broken.append(at)
+            parts = []
+        elif kind == _FULL:
+            parts = []
+            yield at, data
+        elif kind == _FIRST:
+            begun, parts = at, [data]
+        elif parts:
+            parts.append(data)
+            if kind == _LAST:
+                yield begun, b"".join(parts)
                 parts = []
-            elif kind == _FULL:
-                self.offset, parts = at, []
-                yield data
-            elif kind == _FIRST:
-                begun, parts = at, [data]
-            elif parts:
-                parts.append(data)
-                if kind == _LAST:
-                    self.offset = begun
-                    yield b"".join(parts)
-                    parts = []
-            at = begin + length
-        if parts:
-            self.ends_inside = begun
+        at = begin + length
+    return damage.ends("cut", begun, end) if parts else None
 
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

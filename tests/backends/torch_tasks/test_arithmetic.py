@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_torch.configuration import InputError, RunFailed
-from isocompute_torch.tasks import KINDS, MANIFEST, Kind, arithmetic, make_whole, prepare
+from isocompute_torch.tasks import arithmetic, prepare
+from isocompute_torch.tasks.folder import KINDS, MANIFEST, Kind, make_whole
 
 
 def hasty(folder: Path, seed: int) -> Path:
