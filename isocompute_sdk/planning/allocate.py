@@ -463,13 +463,12 @@ def _worthwhile(resolved: Resolved, whole: Choice) -> Choice | None:
     if chosen.drawn_D is not None:
         top_D = np.max([one.drawn_D for one in whole.landmarks if one.drawn_D is not None], axis=0)
         chance = float(np.mean(top_D - chosen.drawn_D > fits.tolerances.equal))
-    seen, compute = fits.largest_compute, resolved.compute(best.rollouts)
+    seen = fits.largest_compute
     stopping = Stopping(
         gain=full - float(chosen.reward or 0.0),
         tolerance=tolerance,
         worthwhile=whole.pricing.cost(trimmed.rollouts_per_batch, fewer),
-        whole_compute=compute,
-        extrapolation=None if seen is None else compute / seen,
+        extrapolation=None if seen is None else resolved.compute(best.rollouts) / seen,
         end_seen=end_seen,
         chance_of_more=chance,
     )

@@ -257,8 +257,11 @@ def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[i
     if reward is not None:
         for one, r in known:
             if abs(r - reward) <= tie:
-                # These runs cannot show that an n above the grid is as good.
-                apart = one.drawn_D is not None and full.drawn_D is not None and _apart(one.drawn_D - full.drawn_D)
+                # These runs cannot show that an n above the grid is as good, nor one whose 80 % interval leaves out 0.
+                apart = False
+                if one.drawn_D is not None and full.drawn_D is not None:
+                    low, high = np.quantile(one.drawn_D - full.drawn_D, (0.1, 0.9))
+                    apart = bool(low > 0 or high < 0)
                 kinds[one.candidate.group_size] = "close" if one.candidate.group_size > largest or apart else "near-tie"
         best = max(known, key=lambda pair: pair[1], default=None)
         if best is not None and best[1] > reward + tie:
@@ -275,12 +278,6 @@ def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[i
             here = by_law.best([one.candidate for one in on_grid])
         kinds[here.group_size] = "on-grid"
     return kinds
-
-
-def _apart(difference_D: np.ndarray) -> bool:
-    """Whether the 80 % interval of a difference, draw by draw, leaves out 0."""
-    low, high = np.quantile(difference_D, (0.1, 0.9))
-    return bool(low > 0 or high < 0)
 
 
 def _binding(resolved: Resolved, choice: Choice) -> tuple[str, ...]:

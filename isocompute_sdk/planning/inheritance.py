@@ -171,7 +171,8 @@ class Inheritance:
                 "Curves and predicted reward are those of the runs. Train as the runs did, fit runs of one recipe, or "
                 "run one configuration with the new values and fit it."
             )
-            notes.append(Note("recipe-differs-from-runs", "warning", text, _data(matter)))
+            fields = {row.name: {"runs": list(row.runs), "plan": row.plan, "source": row.source} for row in matter}
+            notes.append(Note("recipe-differs-from-runs", "warning", text, {"fields": fields}))
         stale = _stale(next(row.runs for row in rows if row.name == "off_policy"))
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
@@ -372,11 +373,6 @@ def _with_anchor(recipe: Recipe, rate: float, batch: int | None) -> Recipe:
 
 def _stale(values: Iterable[Value]) -> list[str]:
     return [str(value) for value in values if staleness_of(value) != 0.0]
-
-
-def _data(rows: Sequence[Setting]) -> dict[str, object]:
-    """Values and their source by field."""
-    return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan, "source": row.source} for row in rows}}
 
 
 def _off_policy(values: Sequence[str], *, timed: bool) -> Note:

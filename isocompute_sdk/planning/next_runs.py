@@ -23,7 +23,7 @@ from isocompute_sdk.fitting.surface.surface import NEVER, UNIT_SHAPES, Declines,
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short, small
 from isocompute_sdk.planning.pricing import Pricing, amount_text
-from isocompute_sdk.planning.trials import Choices, Outlook, Trial, Worth, runs_of
+from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, Worth, runs_of
 from isocompute_sdk.specs import Budget, Hardware
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation, Sized
@@ -245,10 +245,12 @@ def ask(question: Question, search: Search) -> NextRuns:
     def takes(batch: int) -> bool:
         return question.hardware.refusal(batch) is None
 
+    pairs = [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)]
+    amounts = [*(budget.available * FRACTIONS)]
     choices = Choices.of(
         surface,
-        [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)],
-        question.pricing.steps_for,
+        pairs,
+        np.array(question.pricing.steps_for(amounts, [n * bp for n, bp in pairs])),
         question.min_update_steps,
         budget.available,
         compute=compute,
@@ -264,13 +266,10 @@ def ask(question: Question, search: Search) -> NextRuns:
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
-    added = question.pricing.added
     made = [
-        replace(
-            run, update_steps=(end := going[name]), cost=added(run.group_size * run.problems_per_batch, run.begins, end)
-        )
+        replace(run, update_steps=end, cost=question.pricing.added(run.rollouts_per_batch, run.begins, end))
         for run in ran
-        if (name := run.continues) and name in going
+        if run.continues and (end := going.get(run.continues)) is not None
     ]
     asked = [
         trial
@@ -336,8 +335,7 @@ def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, 
 
 def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
     """The run from where it is, for each amount that pays for enough steps."""
-    batch = run.group_size * run.problems_per_batch
-    found = question.pricing.lengths(batch, run.begins, amounts, min_steps)
+    found = question.pricing.lengths(run.group_size * run.problems_per_batch, run.begins, amounts, min_steps)
     return [replace(run, update_steps=steps, cost=cost) for steps, cost in found.items()]
 
 
@@ -526,8 +524,10 @@ def design_pilot(
     target = float(max(pricing.most_steps(pricing.unit, pricing.available, 32 * bp), 1) * 32 * bp)
     surface = prior_surface(target, bp, generator)
     sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
-    pairs, steps_of = [(n, bp) for n in sizes], partial(pricing.most_steps, pricing.unit)
-    choices = Choices.of(surface, pairs, steps_of, min_update_steps, pricing.available, from_trials=True)
+    amounts = [*(pricing.available * FRACTIONS)]
+    pairs, batches = [(n, bp) for n in sizes], [n * bp for n in sizes]
+    steps = np.array([[pricing.most_steps(pricing.unit, part, batch) for part in amounts] for batch in batches])
+    choices = Choices.of(surface, pairs, steps, min_update_steps, pricing.available, from_trials=True)
     if choices is None:
         raise PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for {min_update_steps} steps of the "

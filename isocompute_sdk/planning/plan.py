@@ -100,10 +100,8 @@ class Stopping:
     """What counts as almost nothing."""
     worthwhile: float
     """What the plan spends, in the budget's unit."""
-    whole_compute: float
-    """Compute of the whole budget, on the axis of the fits."""
     extrapolation: float | None
-    """The same over the largest compute that was run; None without runs."""
+    """Compute of the whole budget over the largest that was run; None without runs."""
     end_seen: bool
     """Whether the runs show the plateau, or that rewards fall."""
     chance_of_more: float | None

@@ -251,12 +251,13 @@ class Pricing:
                 found[steps] = cost
         return found
 
-    def steps_for(self, amount: float, rollouts_per_batch: int) -> int:
-        """Update steps that an amount buys of a batch, within the deadline."""
-        steps = self.most_steps(self.unit, amount, rollouts_per_batch)
+    def steps_for(self, amounts: Sequence[float], batches: Sequence[int]) -> list[list[int]]:
+        """Update steps that each amount buys of each batch, within the deadline; by batch, then amount."""
+        bought = [[self.most_steps(self.unit, amount, batch) for amount in amounts] for batch in batches]
         if self.deadline is None:
-            return steps
-        return min(steps, self.most_steps("wall_hours", self.deadline, rollouts_per_batch))
+            return bought
+        ends = [self.most_steps("wall_hours", self.deadline, batch) for batch in batches]
+        return [[min(steps, end) for steps in row] for row, end in zip(bought, ends, strict=True)]
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit budget and deadline."""

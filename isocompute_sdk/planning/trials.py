@@ -94,7 +94,7 @@ class Choices:
         cls,
         surface: Surface,
         pairs: Sequence[tuple[int, int]],
-        steps_of: Callable[[float, int], int],
+        steps_JF: npt.NDArray[np.int64],
         least: int,
         budget: float,
         *,
@@ -103,12 +103,14 @@ class Choices:
         plan: tuple[int, int] | None = None,
         from_trials: bool = False,
     ) -> Choices | None:
-        """The pairs (n, B_p) for which the budget buys a plan, with their rewards; None if it buys none."""
-        every_JF = np.array([[steps_of(budget * float(f), n * bp) for f in FRACTIONS] for n, bp in pairs])
-        kept = [pair for pair, steps_F in zip(pairs, every_JF, strict=True) if steps_F[-1] >= least]
+        """The pairs (n, B_p) for which the budget buys a plan, with their rewards; None if it buys none.
+
+        `steps_JF` holds the update steps that each of `FRACTIONS` of the budget buys of each pair.
+        """
+        kept = [pair for pair, steps_F in zip(pairs, steps_JF, strict=True) if steps_F[-1] >= least]
         if not kept:
             return None
-        steps_JF = every_JF[every_JF[:, -1] >= least]
+        steps_JF = steps_JF[steps_JF[:, -1] >= least]
         sizes_J, problems_J = np.array(kept, dtype=np.int64).T
         rollouts_JF = np.maximum(steps_JF, 1) * (sizes_J * problems_J)[:, None]
         spent = np.array([compute(float(one)) for one in rollouts_JF.ravel()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,14 @@ def test_fixed_batch_laws_have_the_slopes_of_the_drawn_curves_not_the_rounded_on
     # Fewer steps: many problems; more steps: large groups.
     assert by_problems.predict(10) > 100 > by_problems.predict(1000)
     assert by_n.predict(10) < 40 < by_n.predict(1000)
+
+
+def test_a_law_in_steps_decides_at_the_batch_that_it_was_fitted_at_and_nowhere_else() -> None:
+    of_steps, of_compute = iso.published(f"{EASY}:fixed-batch"), iso.published(EASY)
+    both = replace(of_steps, laws={**of_steps.laws, **of_compute.laws})
+    for batch, deciding, other in ((8192, of_steps, of_compute), (16_384, of_compute, of_steps)):
+        plans = [iso.Planner(fits).allocate("1M", rollouts_per_batch=batch) for fits in (both, deciding, other)]
+        assert plans[0].group_size == plans[1].group_size != plans[2].group_size
 
 
 @pytest.mark.parametrize("name", [*PRINTED, f"{EASY}:fixed-batch"])

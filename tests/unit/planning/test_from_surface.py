@@ -121,6 +121,7 @@ def test_a_conservative_plan_takes_the_best_n_that_was_run(both: FitsSet) -> Non
     plan, careful = (planner.allocate("50M", spend="all", mode=mode) for mode in ("expected", "conservative"))
     assert plan.group_size > largest >= careful.group_size
     assert [a.group_size for a in plan.alternatives if a.kind == "on-grid"] == [careful.group_size]
+    assert [a.group_size > largest for a in careful.alternatives if a.kind == "beyond-grid"] == [True]
     assert "conservative" not in {a.kind for a in plan.alternatives}
     # Where the default stays on the grid, both are one.
     plans = [planner.allocate("100k", mode=mode).group_size for mode in ("expected", "conservative")]
