@@ -22,8 +22,8 @@ FORECASTS = ROOT / "benchmarks" / "data" / "backtest.csv"
 ALLOCATION = ROOT / "docs" / "allocation.md"
 IMAGES = ROOT / "docs" / "images"
 FIGURES = "figures of language models"
-FIRST, SECOND = style.PLAN, style.RAMP[3]
-"""Colours of what is shown, and of what it is compared with."""
+FIRST, SECOND = style.PLAN, style.INK
+"""Colours of language models and of small tasks; none of them means an n."""
 
 
 def forecasts() -> list[dict[str, Any]]:
@@ -96,8 +96,8 @@ def draw_forecasts(path: Path) -> None:
                 )
             share = sum(row["held"] for row in rows)
             axes.text(
-                0.03,
-                0.97 - 0.07 * place,
+                0.0,
+                -0.24 - 0.08 * place,
                 f"{label}: {share} of {len(rows)} intervals hold",
                 transform=axes.transAxes,
                 color=colour,

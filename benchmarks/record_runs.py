@@ -34,7 +34,7 @@ from isocompute_sdk import RunSet
 from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.records.rewards import TRAIN_REWARD
+from isocompute_sdk.records.reward_metrics import TRAIN_REWARD
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec, Study, Sweep
 from isocompute_sdk.training import registry
 

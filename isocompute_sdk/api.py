@@ -32,7 +32,7 @@ from isocompute_sdk.records.comparable import (
     settings_of,
     varied_sets,
 )
-from isocompute_sdk.records.rewards import (
+from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
     is_training_reward,

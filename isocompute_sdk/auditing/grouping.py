@@ -18,7 +18,7 @@ from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.rewards import TRAIN_SET, choose, headline, measured_in, training_reward_note
+from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, headline, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunInfo
 
 BASE_GAP = 5.0

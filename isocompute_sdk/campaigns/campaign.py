@@ -26,7 +26,7 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.executors import (
     registry as executors,
 )
-from isocompute_sdk.campaigns.pilot import DesignedPilot
+from isocompute_sdk.campaigns.pilot_rounds import DesignedPilot
 from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
 from isocompute_sdk.campaigns.scorecard import Comparison, compare
 from isocompute_sdk.campaigns.study_runs import StudyRuns

@@ -36,7 +36,7 @@ def audit(
 
     Runs are grouped by model, data and recipe. Each run is compared with the best known n at its compute: how far it
     is behind, what the same reward would have cost, and which runs cannot be compared and why. Nothing is trained or
-    planned; isocompute next says which runs would settle open questions.
+    planned; isocompute next says whether a further run is worth its cost.
 
     Examples:
         isocompute audit runs/

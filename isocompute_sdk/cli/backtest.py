@@ -35,7 +35,7 @@ def backtest(
     csv: Annotated[Path | None, opt.option("Write every row here.", "Output")] = None,
     json: opt.Json = False,
 ) -> None:
-    """Cut past sweeps at a part of their compute, let the planner choose n, and look up what each n then reached.
+    """Hide the later part of past sweeps, let the planner choose n, and look up what each n reached.
 
     Beside the planner: the n of the best pilot run, the largest n, the paper's workflow, its published law. Every
     method chooses among the n that were run. Nothing is trained.

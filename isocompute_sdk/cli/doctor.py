@@ -119,7 +119,7 @@ def doctor(
 def _with_collapse(finding: RunFinding) -> RunFinding:
     """The finding, with where the reward of its run collapsed."""
     from isocompute_sdk.health.detectors import findings
-    from isocompute_sdk.records.rewards import is_training_reward
+    from isocompute_sdk.records.reward_metrics import is_training_reward
 
     if finding.runs is None or finding.metric is None:
         return finding

@@ -74,10 +74,10 @@ def forecast(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Forecast runs that are going on: reward at 2x and 4x, when a run is flat, whether it falls, what to do.
+    """Forecast runs in progress: reward at 2x and 4x, when a run levels off, whether it falls, what to do.
 
-    One run is enough. It says nothing about another n, and shows no second rise or fall that begins later. Without
-    validation rewards the training reward is forecast, with a warning.
+    One run is enough. It says nothing about another n, and cannot foresee a second rise or a fall that begins later.
+    Without validation rewards the training reward is forecast, with a warning.
 
     With --remaining the answer is what to do with the rest of a run's budget: where trouble began, the last healthy
     checkpoint on disk, what is sunk, and each option with its predicted rewards: go on; roll back with KL term and

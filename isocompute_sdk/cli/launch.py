@@ -46,7 +46,7 @@ def launch(
         bool, opt.option("Print only the flags of the plan, to append to your own command.", None, "--overrides")
     ] = False,
     against: Annotated[
-        Path | None, opt.option("Your own script: compares its settings with the plan and writes nothing.")
+        Path | None, opt.option("Compare the settings of your own script with the plan; writes nothing.")
     ] = None,
     option: Annotated[list[str] | None, opt.option("Backend option name=value; repeatable.", None, "--option")] = None,
     change: Annotated[
@@ -65,7 +65,7 @@ def launch(
 ) -> None:
     """Write the script that trains a plan; start it with `bash launch.sh` in the folder of its data and reward file.
 
-    Prints the part of the script that a person edits; --dry-run prints all of it and writes nothing.
+    Prints the part of the script that you may edit; --dry-run prints all of it and writes nothing.
 
     Examples:
         isocompute launch plan.json --backend openrlhf --dry-run
@@ -244,6 +244,7 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
         for gap in compared.gaps:
             say(f"open: {printable(gap)}")
         if not overrides:
-            say("next: append the flags of the plan, printed by the same command with --overrides")
+            typed = " ".join(map(quote, sys.argv[1:]))
+            say(f"next, for the flags of the plan to append to your command: isocompute {typed} --overrides")
     if overrides:
         say(f"  {flags}")

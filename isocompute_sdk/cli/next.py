@@ -53,7 +53,7 @@ def next_runs(
 ) -> None:
     """Say which runs to make before a budget is spent, what each costs, and what it is expected to save.
 
-    Runs are valued by the regret at the target budget that they are expected to avoid, less their own cost. "None is
+    A run is worth the loss that it is expected to avoid at the target budget, less its own cost. "None is
     worth its cost" means: train the plan. Without runs, the first round of a pilot is designed, with the expected
     regret of pilots of 2 to 35 % of the budget.
 

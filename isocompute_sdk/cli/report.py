@@ -50,7 +50,7 @@ def report(
     ] = None,
     predictions: Annotated[
         bool,
-        opt.option("Print every prediction below a folder with its outcome, instead of a page.", None, "--predictions"),
+        opt.option("Print each prediction below a folder with its outcome, instead of a page.", None, "--predictions"),
     ] = False,
     outcome: Annotated[
         list[Path] | None,
@@ -76,11 +76,12 @@ def report(
 ) -> None:
     """Write the answer on one page: one HTML file that needs no network and opens in any browser.
 
-    What to run, what it costs and what to expect, and how sure that is; then a slider over budgets, the curves, the
-    backtest, the health of the runs, the launch script. What cannot be fitted or planned is named on the page.
+    It says what to run, what that costs, what to expect and how sure that is. Below are the curves, a slider over
+    budgets, the backtest, the health of the runs and the launch script. Where something cannot be fitted or planned,
+    the page says why.
 
-    Campaigns and quickstarts save how their prediction came out; --outcome does so for a plan that you trained on your
-    own. --predictions lists them all, and plans without an outcome.
+    Campaigns and quickstarts record how their prediction turned out; --outcome records it for a plan that you trained
+    yourself. --predictions lists every such record, and the plans that have none.
 
     Examples:
         isocompute report isocompute-quickstart

@@ -51,19 +51,19 @@ def run(
 ) -> None:
     """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
 
-    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: pilot runs are chosen in
-    rounds until another one is not worth its cost, and the rest of the budget trains the plan.
-    What was decided, and why, is in the folder `decisions` of the study.
+    A study with a budget and no sweep, or with `pilot: auto`, is run from start to end: pilot runs are chosen in
+    rounds until a further one is not worth its cost, and the rest of the budget trains the plan.
+    Each decision and its reason is saved in the study's folder `decisions`.
 
     --probe trains ten steps at each of three batch sizes instead, and writes seconds per step for --throughput. With
     --prepare it writes a script that does so where you train: read its logs with isocompute doctor --speed.
 
     On this machine each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of
     the machine; runs that need no GPU share the CPU cores. Finished runs are skipped, stopped ones resume, and those
-    that go on are taken up again, so the same command continues after Ctrl-C or a crash. The study's `supervision` says
-    what happens on SIGTERM and SIGHUP, and to runs that hang.
+    still running are followed again, so the same command continues after Ctrl-C or a crash. The study's `supervision`
+    says what happens on SIGTERM and SIGHUP, and to runs that hang.
 
-    The exit code is 1 if a run failed, was given up or has learned nothing.
+    The exit code is 1 if a run failed, was given up or learned nothing.
 
     Examples:
         isocompute run study.yaml --parallel 2

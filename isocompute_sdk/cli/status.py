@@ -46,16 +46,16 @@ def status(
 ) -> None:
     """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.
 
-    For the folder of a study or a campaign also: the best n so far with the set that holds the best with 80 %
-    probability, what was spent by kind, what is left of the budget, and the time left. --watch fits what has been
-    measured for that, at most once a minute, and rewrites report.html in the folder, which an open browser then loads
-    anew; without it only fits on file are used, and nothing is written.
+    For the folder of a study or campaign it also shows the best n so far, the n of which one is the best with 80 %
+    probability, what pilot, plan and evaluations have cost, what is left of the budget, and the time left. --watch fits
+    new measurements at most once a minute and rewrites report.html in the folder, which an open browser reloads;
+    without it only saved fits are used, and nothing is written.
 
-    --watch also reports collapse, drift, overfitting and other problems, each once. Of logs of runs that were not
-    started here it reports these alone, waits for logs whose parent folder exists, and ends when no log has grown for
-    120 looks. The command of --on-alert is split into words as a shell would and runs without one, so that nothing in
-    a log can become part of it; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next two
-    looks.
+    --watch also reports collapse, drift, overfitting and other problems, each once. For logs of runs that were not
+    started here it reports only these problems, waits for logs whose parent folder exists, and ends when no log has
+    grown for 120 checks. The command of --on-alert is split into words as a shell would and runs without one, so that
+    nothing in a log can become part of it; for pipes use 'sh -c "..."'. A failed command gets the alert again at the
+    next two looks.
 
     Unreadable runs are reported last, with exit code 1; at the end of --watch and --once also a failed command.
 
@@ -164,7 +164,7 @@ def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
     import polars as pl
 
     from isocompute_sdk.records.asked import runs_without_sizes
-    from isocompute_sdk.records.rewards import headline
+    from isocompute_sdk.records.reward_metrics import headline
 
     unsized = runs_without_sizes(runs)
     rows: list[dict[str, Any]] = []

@@ -19,8 +19,8 @@ def stop(
 ) -> None:
     """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
 
-    Also ends runs that an `isocompute run` has left behind, and those that wait in a queue. An `isocompute run` that is
-    at work skips the named runs and goes on with the others.
+    Also ends runs that an earlier `isocompute run` left behind, and runs that wait in a queue. An `isocompute run` that
+    is still working skips the named runs and goes on with the others.
 
     Examples:
         isocompute stop runs/quick

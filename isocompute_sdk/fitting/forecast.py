@@ -30,7 +30,7 @@ from isocompute_sdk.fitting.surface.surface import (
     with_departure,
 )
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.rewards import no_rise, no_rise_note
+from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.asked import best_beside, unasked
-from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward, training_reward_note
+from isocompute_sdk.records.reward_metrics import TRAIN_SET, is_training_reward, training_reward_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits

@@ -20,7 +20,7 @@ from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.rewards import (
+from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
     is_training_reward,

@@ -38,7 +38,7 @@ from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, NothingMeasured, is_sealed
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.rewards import rank
+from isocompute_sdk.records.reward_metrics import rank
 
 REQUEST = "request.json"
 MARKS = (REQUEST, "claim_folder.py")

@@ -37,7 +37,7 @@ from isocompute_sdk.records.columns import (
     batch_asked,
     canonical,
 )
-from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
+from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import sizes_note
 from isocompute_sdk.specs.base import Spec

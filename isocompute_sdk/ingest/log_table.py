@@ -37,7 +37,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import PER_RUN, Options
-from isocompute_sdk.records.rewards import is_training_reward
+from isocompute_sdk.records.reward_metrics import is_training_reward
 from isocompute_sdk.records.table import build
 
 if TYPE_CHECKING:

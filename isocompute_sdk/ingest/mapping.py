@@ -32,7 +32,7 @@ from isocompute_sdk.records.columns import (
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.rewards import is_training_reward
+from isocompute_sdk.records.reward_metrics import is_training_reward
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 

@@ -21,7 +21,7 @@ from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_p
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
 from isocompute_sdk.ingest.tables import RawTable
 from isocompute_sdk.records.columns import N_AND_BP, PER_RUN, WANDB_STEPS, fields, numbers_in, refuse_clock, to_series
-from isocompute_sdk.records.rewards import rank
+from isocompute_sdk.records.reward_metrics import rank
 
 if TYPE_CHECKING:
     import polars as pl

@@ -30,10 +30,11 @@ from isocompute_sdk.planning.allocate import (
 )
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
-from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Question, Search, ask, design_pilot
+from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
+from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, amount_text, candidates, ends_batch
-from isocompute_sdk.records.rewards import no_rise_note
+from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
 
 DECIDED, LIKELY = 0.65, 0.4

@@ -13,7 +13,8 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.comparing import Configuration, Equal, PlanComparison, compare
 from isocompute_sdk.planning.decide import decide, pilot
 from isocompute_sdk.planning.inheritance import FITTED
-from isocompute_sdk.planning.next_runs import PILOT_SHARES, NextRuns, PilotDesign, Search
+from isocompute_sdk.planning.next_runs import NextRuns, Search
+from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.questions import BudgetFor, Marginal, PlansByBudget, budget_for, marginal
 from isocompute_sdk.specs import Budget

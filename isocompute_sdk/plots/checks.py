@@ -19,8 +19,6 @@ from isocompute_sdk.plots.curves import split
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_LABELS = 12
-"""Runs of a backtest that are named beside their line; more are named by a legend."""
 SHARES = (1 / 9, 1 / 3, 1.0)
 """Computes at which sensitivity is drawn, as shares of the plan's or the longest run's."""
 
@@ -65,14 +63,10 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
-    labels = {
-        (run.group_size, round(run.measured, 2)): (run.measured, style.look(run.group_size)[0]) for run in test.by_run
-    }
-    if len(labels) <= MAX_LABELS:
-        style.end_labels(ax, [(y, f"n = {n}", colour) for (n, _), (y, colour) in labels.items()])
-    else:
-        marks = {f"n = {run.group_size}": line for run, line in zip(test.by_run, ax.lines[2::2], strict=True)}
-        style.legend_below(ax, [marks[f"n = {n}"] for n in sorted({run.group_size for run in test.by_run})])
+    measured: dict[int, list[float]] = {}
+    for run in test.by_run:
+        measured.setdefault(run.group_size, []).append(run.measured)
+    style.name_sizes(ax, measured)
     ax.set_title(f"Backtest {test.factor:.2g}x beyond {short(test.hidden_beyond)}: {held} of {test.runs} runs inside")
     return ax
 
@@ -172,7 +166,7 @@ def _draw(
     """A line with its band for every compute, and marks where runs were made."""
     labels: list[tuple[float, str, str]] = []
     mean = np.zeros(len(sizes))
-    for compute, colour in zip(computes, style.colours(len(computes)), strict=True):
+    for compute, colour in zip(computes, style.shades(len(computes)), strict=True):
         found = [reward(compute, size) for size in sizes]
         mean, low, high = (np.array([float(part) for part in parts]) for parts in zip(*found, strict=True))
         if np.all(np.isfinite(low)):

@@ -12,7 +12,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.plots import style
 from isocompute_sdk.records import RunSeries, RunSet
-from isocompute_sdk.records.rewards import headline, measured_in
+from isocompute_sdk.records.reward_metrics import headline, measured_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INK, MUTED, GRID = "#1b2130", "#566073", "#e3e6ec"
 PLAN = "#0090b8"
 """Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
+SHADES = ("#3a9ab8", "#00303f")
+"""Ends of the shades for other quantities than n."""
 RAMP = ("#08083a", "#4f24b4", "#b0188a", "#e3424a", "#c98600")
 """Colours of n from small to large. Lightness rises, so the order survives any colour vision and grey printing; the
 lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
@@ -131,9 +133,12 @@ def _in_notebook() -> bool:
     return ZMQInteractiveShell.initialized()
 
 
-def colours(count: int) -> list[str]:
-    """`count` ordered colours, dark to light."""
-    return [_colour(place) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
+def shades(count: int) -> list[str]:
+    """`count` shades of the plan's colour, light to dark: what differs is not n."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    shade = LinearSegmentedColormap.from_list("shades", SHADES)
+    return [to_hex(shade(place)) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
 
 
 def look(n: int) -> tuple[str, str]:

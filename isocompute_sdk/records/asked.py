@@ -5,7 +5,7 @@ from __future__ import annotations
 from isocompute_sdk.metrics import LEADING, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import check_fields
-from isocompute_sdk.records.rewards import TRAIN_SET, choose, measured_in, training_reward_note
+from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunSeries, RunSet
 
 

@@ -33,7 +33,7 @@ from isocompute_sdk.records.columns import (
     typed,
     wrong_column,
 )
-from isocompute_sdk.records.rewards import headline, measured_in, to_rows
+from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
 
 if TYPE_CHECKING:
     import polars as pl

@@ -18,7 +18,8 @@ def days(hours: float) -> str:
 def budget_option(budget: Budget) -> str:
     """`--budget` with the amount, quoted for a shell."""
     unit = "" if budget.unit == "rollouts" else f" {budget.unit}"
-    return f"--budget {quote(f'{budget.amount:.12g}{unit}')}"
+    gpus = "" if budget.gpus is None else f" on {budget.gpus} GPUs"
+    return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
 
 
 def costs(found: Mapping[str, float]) -> str:

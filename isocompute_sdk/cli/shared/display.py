@@ -30,7 +30,7 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
     from rich.table import Table
     from rich.text import Text
 
-    from isocompute_sdk.records.rewards import no_rise_note
+    from isocompute_sdk.records.reward_metrics import no_rise_note
 
     console = terminal()
     if fits.flat_runs is not None:

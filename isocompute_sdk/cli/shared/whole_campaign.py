@@ -110,7 +110,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
     from isocompute_sdk.campaigns.overview import overview
-    from isocompute_sdk.campaigns.pilot import read_decisions
+    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 
     for one in read_decisions(campaign.root):
         say(one.reason)

@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.tables import RawTable
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
-from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_reward
+from isocompute_sdk.records.reward_metrics import TRAIN_REWARD, TRAIN_SET, is_training_reward
 from isocompute_sdk.run_folders.progress import Progress
 
 StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts"]

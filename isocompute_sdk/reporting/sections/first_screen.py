@@ -58,7 +58,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     approval, outcome = plan.approval, material.comparison
     more = _going_on(material)
     before = "" if outcome is None else "Before it was trained: "
-    more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
+    if approval is None or approval.reason != plan.verdict.sentence:
+        more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
         text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run."
@@ -293,7 +294,9 @@ def _of_audit(material: Material) -> Answer:
             f"{short(cost.high)}) of {short(largest.spent)} rollouts"
         )
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
-    decision = f"To spend a budget, ask which runs to make first: isocompute next {material.typed} --budget 3M."
+    # A saved audit holds no runs.
+    source = "RUNS" if material.runs is None else material.typed
+    decision = f"To spend a budget, ask which runs to make first: isocompute next {source} --budget 3M."
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
     facts = (

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns import pilot as pilots
+from isocompute_sdk.campaigns import pilot_rounds as pilots
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
-from isocompute_sdk.campaigns.pilot import read_decisions
+from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet

@@ -14,7 +14,7 @@ import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.pilot import FOLDER
+from isocompute_sdk.campaigns.pilot_rounds import FOLDER
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import load_study

@@ -11,7 +11,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
-from isocompute_sdk.records.rewards import no_rise_note
+from isocompute_sdk.records.reward_metrics import no_rise_note
 
 
 def run_of(

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from isocompute_sdk.records.rewards import headline, undecided
+from isocompute_sdk.records.reward_metrics import headline, undecided
 
 ON = "validation"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from isocompute_sdk.records.rewards import no_rise
+from isocompute_sdk.records.reward_metrics import no_rise
 
 seeds = st.integers(0, 2**32 - 1)
 

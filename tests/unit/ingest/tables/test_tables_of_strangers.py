@@ -12,7 +12,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, read
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.asked import unasked
-from isocompute_sdk.records.rewards import rank
+from isocompute_sdk.records.reward_metrics import rank
 
 STEPS = range(0, 80, 10)
 

@@ -22,8 +22,9 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.next_runs import PILOT_SHARES as SHARES
-from isocompute_sdk.planning.next_runs import NextRun, NextRuns, PilotDesign
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns
+from isocompute_sdk.planning.pilot_design import PILOT_SHARES as SHARES
+from isocompute_sdk.planning.pilot_design import PilotDesign
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.trials import LOOKS, prospects
 from isocompute_sdk.run_folders import store
