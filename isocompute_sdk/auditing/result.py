@@ -100,11 +100,10 @@ class RunAudit:
         )
 
     def _standing_cell(self) -> str:
-        """How its configuration stands; of a run that fell, that."""
-        if self.fault is None:
+        """How its configuration stands; of a run that is not behind and fell, that."""
+        if self.fault is None or self.standing not in ("best", "not-judged"):
             return STANDINGS[self.standing]
-        fell = "collapsed" if self.fault == "collapse" else "fell from its peak"
-        return fell if self.standing in ("best", "not-judged") else f"{STANDINGS[self.standing]}, {fell}"
+        return "collapsed" if self.fault == "collapse" else "fell from its peak"
 
     def _best_cell(self) -> str:
         if self.best_group_size is None or self.best_reward is None or self.standing == "alone":
