@@ -44,9 +44,9 @@ def ref(folder: Path) -> str:
     return started.ref
 
 
-def test_ten_kills_while_runs_train_change_no_record(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    places = [Place(tmp_path / f"kills{number}", ENGINE, gpus=0) for number in range(6)]
-    for place in places[: survive(places, 10, random.Random(0), 3)]:
+def test_fifty_kills_while_runs_train_change_no_record(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
+    places = [Place(tmp_path / f"kills{number}", ENGINE, gpus=0) for number in range(30)]
+    for place in places[: survive(places, 50, random.Random(0), 3)]:
         check(place, expected)
 
 

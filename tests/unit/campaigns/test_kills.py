@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.killing import PARTS, Place, check, kill, undisturbed
-from tests.processes import wait_for
+from tests.processes import HANG_SECONDS, wait_for
 from tests.studies import make_study
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
@@ -69,17 +69,19 @@ def make(folder: Path) -> Place:
 
 
 def used(place: Place) -> set[str]:
-    return set((place.folder / "used").read_text().split())
+    path = place.folder / "used"
+    return set(path.read_text().split()) if path.exists() else set()
 
 
 def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus: list[str], tmp_path: Path) -> None:
     place = make(tmp_path / "kills")
     (place.folder / "hold").touch()
     assert all(kill_during_training(place, 0, parts=some) for some in PARTS[:3])
-    (place.folder / "hold").unlink()
-    place.finish()
+    with place.start() as controller:
+        wait_for(lambda: used(place) == set(gpus), controller)
+        (place.folder / "hold").unlink()
+        assert controller.wait(HANG_SECONDS) == 0, place.said()
     check(place, undisturbed(STUDY, tmp_path / "whole"))
-    assert used(place) == set(gpus)
 
 
 @pytest.mark.slow
