@@ -202,7 +202,7 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return " to ".join(_shown(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "none" if value is None else str(value)

@@ -81,7 +81,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",
         say.costs(plan.costs),
-        "unknown" if "learning_rate" in plan.assumed else f"{plan.learning_rate:.3g}",
+        f"{plan.learning_rate:.3g}" + (", assumed" if "learning_rate" in plan.assumed else ""),
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
         f"{VERDICTS[plan.verdict.kind]}: {plan.verdict.sentence}",
