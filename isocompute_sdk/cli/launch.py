@@ -151,7 +151,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
     from isocompute_sdk.planning.plan import assumed_values
 
     if values := assumed_values(plan):
-        yield f"assumed, since neither the runs nor you gave them: {values}"
+        yield f"assumed, since neither the runs nor you gave them: {values}; yours: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"

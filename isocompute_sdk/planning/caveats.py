@@ -72,14 +72,14 @@ def declines(resolved: Resolved, choice: Choice) -> Iterator[Note]:
     yield from decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])
 
 
-def extrapolation(ratio: float) -> Iterator[Note]:
-    """The plan's compute lies beyond the data."""
+def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[Note]:
+    """A compute, named by what it is of, lies beyond the data."""
     if ratio <= NEAR:
         return
     yield Note(
         "extrapolation-beyond-3x",
         "warning",
-        f"The plan's compute is {multiple(ratio)} times the largest that was seen: nothing was measured near it.",
+        f"{what} is {multiple(ratio)} times the largest that was seen: nothing was measured near it.",
         {"ratio": ratio},
     )
 

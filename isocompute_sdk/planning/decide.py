@@ -572,6 +572,6 @@ def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | 
     if gain is not None and gain.gain <= fits.tolerances.nothing:
         return f"the best run so far is at least as good, fitted {gain.reward:.3f}: the plan would gain nothing"
     refused = [note.message for note in notes if note.severity == "refuse"]
-    if verdict.kind == "undecided" and first is None:
+    if verdict.kind == "undecided":
         refused.append(verdict.sentence)
     return refused[0] if refused else ""

@@ -390,12 +390,13 @@ LIMITS = {
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
+    values = assumed_values(plan)
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         ("learning rate", learning_rate(plan)),
-        *([("assumed", text)] if (text := assumed_values(plan)) else []),
+        *([("assumed", f"{values}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}")] if values else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -449,7 +450,7 @@ def learning_rate(plan: Plan) -> str:
 def assumed_values(plan: Plan) -> str:
     """Settings of the plan that neither its runs nor a person gave; empty without any."""
     named = [f"{row.name} = {shown((row.plan,))}" for row in assumed(plan.settings) if row.name != "learning_rate"]
-    return f"{', '.join(named)}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}" if named else ""
+    return ", ".join(named)
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:

@@ -393,7 +393,9 @@ def marginal(plans: PlansByBudget) -> Marginal:
         metric=plan.metric,
         level=plans.level,
         plan=plan,
-        notes=() if twice.extrapolation is None else tuple(caveats.extrapolation(twice.extrapolation)),
+        notes=()
+        if twice.extrapolation is None
+        else tuple(caveats.extrapolation(twice.extrapolation, "Twice its compute")),
         budget=budget,
         gain=gain,
         doubling=doubling,

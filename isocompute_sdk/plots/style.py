@@ -223,7 +223,8 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
         return
     lowest, top = min(float(y.min()) for y in rises), ax.get_ylim()[1]
     bottom = lowest - 0.08 * (top - lowest)
-    if bottom <= ax.get_ylim()[0]:
+    hidden = np.concatenate([y < bottom for _, y, _ in lines])
+    if bottom <= ax.get_ylim()[0] or hidden.mean() > 0.5:
         return
     ax.set_ylim(bottom, top)
     for x, y, colour in lines:

@@ -17,6 +17,7 @@ from isocompute_sdk.reporting.sections.closing import launch_script, provenance
 from isocompute_sdk.reporting.sections.evidence import how_sure, why
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.reporting.sections.runs import runs
+from isocompute_sdk.reporting.wording import plural
 from isocompute_sdk.specs import Budget, Study
 
 FILE = "report.html"
@@ -53,9 +54,9 @@ def _subtitle(material: Material) -> str:
     if plan is not None:
         parts.append(f"budget {plan.budget}")
     if material.runs is not None:
-        parts.append(f"{len(material.runs.run_ids)} runs")
+        parts.append(plural(len(material.runs.run_ids), "run"))
     elif fits is not None and fits.curves:
-        parts.append(f"{len(fits.curves)} configurations")
+        parts.append(plural(len(fits.curves), "configuration"))
     return ", ".join(part for part in parts if part)
 
 

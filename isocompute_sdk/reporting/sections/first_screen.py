@@ -250,7 +250,8 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
         further = f"; the plan goes to {multiple(plan.extrapolation)} x that" if plan.extrapolation > 1 else ""
-        texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
+        if material.comparison is None:
+            texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
