@@ -75,7 +75,7 @@ def _in_words(fits: Fits, law: AllocationLaw) -> str:
         places = [(f"{short(largest * factor)} {unit}", largest * factor) for factor in (0.1, 1.0, 10.0)]
     said = [f"about {float(law.predict(value)):.0f} at {where}" for where, value in places]
     status = "" if law.status.value == "converged" else f" ({law.status.value.replace('_', ' ')})"
-    return f"best {', '.join([*said, f'never above {law.saturation:.0f}'])}{status}"
+    return f"best {', '.join([*said, f'levels off at {law.saturation:.0f}'])}{status}"
 
 
 def print_plan(
