@@ -154,7 +154,8 @@ def _print_first_notes(plan: Plan) -> None:
     of_fits = () if plan.fits is None else plan.fits.notes
     relevant.sort(key=lambda note: (note.code not in plan.verdict.doubts, note in of_fits))
     shown = used = 0
-    for note in by_severity(relevant):
+    ordered = by_severity(relevant)
+    for note in ordered:
         lines = textwrap.wrap(f"{note.code}: {note.message}", width=max(console.width - len(note.severity) - 2, 20))
         used += len(lines)
         if shown and used > NOTE_LINES:
@@ -163,7 +164,9 @@ def _print_first_notes(plan: Plan) -> None:
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
     more = len(plan.notes) - shown
     if more > 0:
-        console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: add -v")
+        hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
+        named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""
+        console.print(f"{more} more note{'s' if more > 1 else ''}{named}, evaluations, passport: add -v")
 
 
 def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
