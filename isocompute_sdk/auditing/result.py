@@ -103,6 +103,11 @@ class RunAudit:
         """How its configuration stands; of a run that is not behind and fell, that."""
         if self.fault is None or self.standing not in ("best", "not-judged"):
             return STANDINGS[self.standing]
+        return self.fall
+
+    @property
+    def fall(self) -> str:
+        """What its fault did, in words; of a run with a fault."""
         return "collapsed" if self.fault == "collapse" else "fell from its peak"
 
     def _best_cell(self) -> str:
@@ -165,9 +170,9 @@ class GroupAudit:
             yield f"{_capital(self.fits.passport.lines()[0])}."
         faults = [run for run in self.runs if run.fault is not None and run.fault_rollouts is not None]
         for run in faults[:5]:
-            word = "collapsed" if run.fault == "collapse" else "fell from its peak"
-            lost = 1.0 - (run.fault_rollouts or 0.0) / run.rollouts
-            yield f"{run.run_id} {word} after {short(run.fault_rollouts or 0.0)}: the last {lost:.0%} bought nothing."
+            onset = run.fault_rollouts or 0.0
+            lost = 1.0 - onset / run.rollouts
+            yield f"{run.run_id} {run.fall} after {short(onset)}: the last {lost:.0%} bought nothing."
 
 
 @dataclass(frozen=True)
