@@ -12,12 +12,13 @@ were refused, and every one of these, with the file kept under `--keep`:
 - a table or log that is read silently different from what it states.
 
 A changed digit makes another valid file, and a cut between two records cannot be seen. So a table or log is compared
-with what the damaged file itself states, as a short reader of the standard library understands it (`stated.py`). Silently
-different means one of these:
+with what the damaged file itself states, as a short reader of the standard library understands it (`stated.py`).
+Silently different means one of these:
 
 - a value in the `RunSet` that the file does not state for this run, step, metric and evaluation set, n and B_p; no note
   excuses it;
-- a value of a known column or tag, or a line, that the file states and the `RunSet` lacks, without a note in `stated.EXCUSES`.
+- a value of a known column or tag, or a line, that the file states and the `RunSet` lacks, without a note in
+  `stated.EXCUSES`.
 
 If a step is stated several times, as after a resume, the last one counts, and steps beyond a resume may be given up.
 Without repeats the order of lines says nothing. Files that the short reader does not understand, such as one without
@@ -51,8 +52,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "tests/unit/ingest/data"
 SECONDS, MEMORY = 10, 6 * 2**30
 """A file may take this long; a process may map this much."""
-WORDS = "nan inf -1 0 1e400 1e-400 true null n step avg@4 =cmd() ../../x $(id) 1_000 12:00 2026-01-01 1,5 8 8.5".split()
+WORDS = "nan inf -1 0 1e400 1e-400 true null n step avg@4 =cmd() ../../x $(id) 1_000 12:00 2026-01-01 1,5 8".split()  # noqa: SIM905
 WORDS += ["", "9" * 400, "\0", "\x1b[31m", "'", '"', ",", "{", "[", "\ufffd", "\ufeff", "\uff11", "\n", "\r"]
+
+
+GOOD = ("read", "refused", "unjudged")
+SHOWN = 3
+"""Files that are kept of one sort."""
 
 
 class Slow(BaseException):
@@ -154,14 +160,16 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "TRL arguments": Kind(LOGS / "trl", "args.json", iso.read),
         "training_args.bin": Kind(LOGS / "trl_1_16/checkpoint-6", "training_args.bin", iso.read),
         "veRL file log": Kind(LOGS / "verl/math", "qwen.jsonl", sized, naive.of_text(naive.of_verl)),
-        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(naive.of_verl_console)),
+        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(naive.of_verl_console, "replace")),
         "tinker": Kind(folder / "tinker", "metrics.jsonl", iso.read, naive.of_text(naive.of_tinker)),
-        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(naive.of_skyrl_console)),
+        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(naive.of_skyrl_console, "replace")),
     }
     scores = naive.skyrl([("all", "4"), ("openai_gsm8k", "4")])
     for tags, name in ((scores, "skyrl"), (naive.VERL, "verl")):
         (events,) = (LOGS / name).rglob("events.out*")
-        found[f"events of {name}"] = Kind(events.parent, events.name, sized, naive.of_events(tags))
+        (folder / name).mkdir()
+        shutil.copy(events, folder / name)
+        found[f"events of {name}"] = Kind(folder / name, events.name, sized, naive.of_events(tags))
     for path in sorted((ROOT / "specs").glob("*.yaml")):
         found[f"study {path.stem}"] = Kind(path, "", iso.load_study)
     return found
@@ -196,11 +204,33 @@ def judged(kind: Kind, clean: Any, value: Any, before: bytes, after: bytes) -> s
     try:
         stated = kind.stated(after, before)
     except UnicodeDecodeError:
-        return "read" if any(note.code == "text-not-utf8" for note in value.notes) else "not UTF-8, without a word"
+        return "unjudged" if any(note.code == "text-not-utf8" for note in value.notes) else "not UTF-8, without a word"
     if not stated.understood:
         return "unjudged"
     (run, *_) = clean.run_ids
     return naive.difference(stated, value, {note.code for note in clean.notes}, run) or "read"
+
+
+def checked(name: str, kind: Kind) -> Any:
+    """What a clean file holds; it has to read well, and as it is stated."""
+    outcome, value = tried(kind.read, kind.path)
+    content = (kind.path / kind.inside).read_bytes()
+    if outcome == "read":
+        outcome = judged(kind, value, value, content, content)
+    if outcome not in GOOD:
+        raise SystemExit(f"{name}: the clean file is {outcome}")
+    return value
+
+
+def damaged_copy(kind: Kind, target: Path, rng: random.Random) -> tuple[bytes, bytes]:
+    """Copy a kind to `target` and damage it; the file before and after."""
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir()
+    (shutil.copytree if kind.path.is_dir() else shutil.copy)(kind.path, target)
+    before = (target / kind.inside).read_bytes()
+    after = damaged(before, rng)
+    (target / kind.inside).write_bytes(after)
+    return before, after
 
 
 def summarise(counts: dict[str, Counter[str]], bad: Counter[tuple[str, str]]) -> None:
@@ -210,9 +240,6 @@ def summarise(counts: dict[str, Counter[str]], bad: Counter[tuple[str, str]]) ->
         print(f"{kind:24} {sum(count.values()):6} files{numbers}")
     print(f"{sum(sum(count.values()) for count in counts.values())} files, {sum(bad.values())} bad of {len(bad)} sorts")
     print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most")
-
-
-GOOD = ("read", "refused", "unjudged")
 
 
 def main() -> int:
@@ -238,38 +265,26 @@ def main() -> int:
         known = kinds(folder)
         if options.kinds:
             known = {kind: entry for kind, entry in known.items() if kind.startswith(tuple(options.kinds))}
-        end, names = time.monotonic() + options.seconds, list(known)
-        clean: dict[str, Any] = {}
-        for name, kind in known.items():
-            outcome, clean[name] = tried(kind.read, kind.path)
-            content = (kind.path / kind.inside).read_bytes()
-            if outcome == "read":
-                outcome = judged(kind, clean[name], clean[name], content, content)
-            if outcome not in GOOD:
-                raise SystemExit(f"{name}: the clean file is {outcome}")
+        clean = {name: checked(name, kind) for name, kind in known.items()}
+        end = time.monotonic() + options.seconds
         while time.monotonic() < end:
-            name = rng.choice(names)
+            name = rng.choice(list(known))
             kind = known[name]
             target = folder / "damaged" / kind.path.name
-            shutil.rmtree(target.parent, ignore_errors=True)
-            target.parent.mkdir()
-            (shutil.copytree if kind.path.is_dir() else shutil.copy)(kind.path, target)
-            hurt = target / kind.inside
-            before = hurt.read_bytes()
-            after = damaged(before, rng)
-            hurt.write_bytes(after)
+            before, after = damaged_copy(kind, target, rng)
             outcome, value = tried(kind.read, target)
             if outcome == "read":
                 outcome = judged(kind, clean[name], value, before, after)
             counts.setdefault(name, Counter())[outcome if outcome in GOOD else "bad"] += 1
-            if outcome not in GOOD:
-                sort = name, outcome.partition(":")[0]
-                bad[sort] += 1
-                if bad[sort] <= 3:
-                    options.keep.mkdir(parents=True, exist_ok=True)
-                    place = options.keep / f"{sum(bad.values())}-{hurt.name}"
-                    place.write_bytes(after)
-                    print(f"{name}: {outcome[:400]}\n    {place}", flush=True)
+            if outcome in GOOD:
+                continue
+            sort = name, outcome.partition(":")[0]
+            bad[sort] += 1
+            if bad[sort] <= SHOWN:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                place = options.keep / f"{sum(bad.values())}-{(target / kind.inside).name}"
+                place.write_bytes(after)
+                print(f"{name}: {outcome[:400]}\n    {place}", flush=True)
     summarise(counts, bad)
     return 1 if bad else 0
 

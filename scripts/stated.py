@@ -40,9 +40,9 @@ Reader = Callable[[bytes, bytes], Stated]
 """The damaged and the clean file, and what the damaged one states."""
 
 
-def of_text(read: Callable[[str], Stated]) -> Reader:
+def of_text(read: Callable[[str], Stated], errors: str = "strict") -> Reader:
     """A reader of UTF-8 text, which needs no clean file."""
-    return lambda after, clean: read(after.decode("utf-8-sig"))
+    return lambda after, clean: read(after.decode("utf-8-sig", errors=errors))
 
 
 def number(text: str) -> float | str:
@@ -208,10 +208,10 @@ def of_verl_console(text: str) -> Stated:
     """Lines `step:N - tag:value - tag:value`; several may stand in one line."""
     found = Stated()
     for line in text.split("\n"):
-        for part in re.split(r"(?=\bstep:\d+ - )", line)[1:]:
-            step, *values = part.split(" - ")
+        for part in re.split(r"(?=(?<![\w:/-])step:\d+ - )|(?<=\d)(?=step:\d+ - )", line)[1:]:
+            step, *values = part.rstrip("\r -").split(" - ")
             pairs = [value.rpartition(":")[::2] for value in values]
-            _add(found, float(step[5:]), [(tag, number(value.rstrip("\r "))) for tag, value in pairs], VERL)
+            _add(found, float(step[5:]), [(tag, number(value)) for tag, value in pairs], VERL)
     return found
 
 
@@ -229,7 +229,7 @@ def of_skyrl_console(text: str) -> Stated:
     tags = skyrl(re.findall(r"'eval/([^/']+)/pass_at_(\d+)'", text))
     for part in re.split(r"(?= - Step \d+: *\n)", text)[1:]:
         step = re.match(r" - Step (\d+)", part)
-        pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?[,}]", part)
+        pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?(?=[,}])", part.partition("}")[0] + "}")
         _add(found, float(step[1]) if step else 0.0, [(tag, number(value)) for tag, value in pairs], tags)
     return found
 
