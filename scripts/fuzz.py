@@ -160,16 +160,15 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "TRL arguments": Kind(LOGS / "trl", "args.json", iso.read),
         "training_args.bin": Kind(LOGS / "trl_1_16/checkpoint-6", "training_args.bin", iso.read),
         "veRL file log": Kind(LOGS / "verl/math", "qwen.jsonl", sized, naive.of_text(naive.of_verl)),
-        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(naive.of_verl_console, "replace")),
+        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(naive.of_verl_console)),
         "tinker": Kind(folder / "tinker", "metrics.jsonl", iso.read, naive.of_text(naive.of_tinker)),
-        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(naive.of_skyrl_console, "replace")),
+        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(naive.of_skyrl_console)),
     }
-    scores = naive.skyrl([("all", "4"), ("openai_gsm8k", "4")])
-    for tags, name in ((scores, "skyrl"), (naive.VERL, "verl")):
+    for add, name in ((naive.add_skyrl, "skyrl"), (naive.add_verl, "verl")):
         (events,) = (LOGS / name).rglob("events.out*")
         (folder / name).mkdir()
         shutil.copy(events, folder / name)
-        found[f"events of {name}"] = Kind(folder / name, events.name, sized, naive.of_events(tags))
+        found[f"events of {name}"] = Kind(folder / name, events.name, sized, naive.of_events(add))
     for path in sorted((ROOT / "specs").glob("*.yaml")):
         found[f"study {path.stem}"] = Kind(path, "", iso.load_study)
     return found
@@ -201,10 +200,7 @@ def judged(kind: Kind, clean: Any, value: Any, before: bytes, after: bytes) -> s
         return "another document, without a word" if value != clean else "read"
     if kind.stated is None:
         return "unjudged"
-    try:
-        stated = kind.stated(after, before)
-    except UnicodeDecodeError:
-        return "unjudged" if any(note.code == "text-not-utf8" for note in value.notes) else "not UTF-8, without a word"
+    stated = kind.stated(after, before)
     if not stated.understood:
         return "unjudged"
     (run, *_) = clean.run_ids

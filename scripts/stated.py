@@ -40,14 +40,14 @@ Reader = Callable[[bytes, bytes], Stated]
 """The damaged and the clean file, and what the damaged one states."""
 
 
-def of_text(read: Callable[[str], Stated], errors: str = "strict") -> Reader:
-    """A reader of UTF-8 text, which needs no clean file."""
-    return lambda after, clean: read(after.decode("utf-8-sig", errors=errors))
+def of_text(read: Callable[[str], Stated]) -> Reader:
+    """A reader of text, which needs no clean file."""
+    return lambda after, clean: read(after.decode("utf-8-sig", errors="replace"))
 
 
 def number(text: str) -> float | str:
     """A number in plain digits, not-a-number for the words that mean no finite one, any other text as it stands."""
-    text = text.strip(" ")
+    text = text.strip(" \0")
     if PLAIN.fullmatch(text):
         return float(text)
     return math.nan if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
@@ -66,12 +66,15 @@ def of_csv(text: str) -> Stated:
             continue
         cells = dict(zip(header, row, strict=True))
         run, n, problems, step = cells.pop("run").strip(), *(number(cells.pop(name)) for name in ("n", "B_p", "step"))
-        if not all(isinstance(one, float) for one in (n, problems, step)):
+        if not isinstance(step, float):
             found.unread.append(",".join(row))
             continue
+        # An empty cell has the value of its run elsewhere.
+        sizes = {name: size for name, size in (("group_size", n), ("problems_per_batch", problems)) if size != ""}
+        if isinstance(n, float) and isinstance(problems, float):
+            sizes["rollouts"] = n * problems * step
         for metric, cell in cells.items():
-            if cell.strip(" ") and metric:
-                sizes = {"group_size": n, "problems_per_batch": problems, "rollouts": n * problems * step}
+            if cell.strip(" \0") and metric:
                 found.points.append(((run, metric, "validation", step), {"value": number(cell), **sizes}))
     return found
 
@@ -87,7 +90,7 @@ def _objects(text: str, found: Stated) -> Iterator[dict[str, Any]]:
 
     for line in filter(str.strip, text.split("\n")):
         try:
-            row = json.loads(line, object_pairs_hook=once)
+            row = json.loads(line, object_pairs_hook=once, strict=False)
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
@@ -109,6 +112,7 @@ def of_jsonl(text: str) -> Stated:
     for row in _objects(text, found):
         fields = {name: _value(cell) for name, cell in row.items() if cell is not None}
         run, metric, place = (str(row.get(name)).strip() for name in ("run_id", "metric", "eval_set"))
+        place = "validation" if place == "None" else place
         step = fields.pop("step", None)
         if not isinstance(step, float) or "value" not in fields:
             found.unread.append(str(row))
@@ -161,7 +165,9 @@ def _add(found: Stated, step: float, values: Iterable[tuple[str, Any]], tags: Ta
     """The known tags of one record; those of updates `later` steps later."""
     found.steps.append(step)
     for tag, value in values:
-        match, name = next(((m, name) for one, name in tags.items() if (m := re.fullmatch(one, tag))), (None, ""))
+        match, name = next(
+            ((m, name) for one, name in tags.items() if (m := re.fullmatch(one, tag.replace("\0", "")))), (None, "")
+        )
         if match is not None and value != "null":
             metric, _, place = match.expand(name).partition(" on ")
             found.points.append((("", metric, place, step + later * (place == "train")), {"value": value}))
@@ -204,41 +210,56 @@ def of_trl(text: str) -> Stated:
     return found
 
 
+Records = list[tuple[float, list[tuple[str, Any]]]]
+"""Step, and tags with their values."""
+
+
+def add_verl(found: Stated, records: Records) -> None:
+    """Records in tags of veRL."""
+    for step, values in records:
+        _add(found, step, values, VERL)
+
+
+def add_skyrl(found: Stated, records: Records) -> None:
+    """Records in tags of SkyRL; the largest k of `pass_at_k` says the samples of an evaluation set."""
+    tags = {"eval/([^/]+)/avg_score": r"avg@? on \1", "eval/all/avg_score": "avg@? on validation", **SKYRL}
+    measured = {tag for _, values in records for tag, value in values if isinstance(value, float)}
+    samples = (match for tag in measured if (match := re.fullmatch(r"eval/([^/]+)/pass_at_(\d+)", tag)))
+    for match in sorted(samples, key=lambda match: int(match[2])):
+        place = "validation" if match[1] == "all" else match[1]
+        tags[f"eval/{re.escape(match[1])}/avg_score"] = f"avg@{match[2] if int(match[2]) > 1 else '?'} on {place}"
+    for step, values in records:
+        _add(found, step, values, dict(reversed(tags.items())))
+
+
 def of_verl_console(text: str) -> Stated:
     """Lines `step:N - tag:value - tag:value`; several may stand in one line."""
-    found = Stated()
+    found, records = Stated(), Records()
     for line in text.split("\n"):
         for part in re.split(r"(?=(?<![\w:/-])step:\d+ - )|(?<=\d)(?=step:\d+ - )", line)[1:]:
             step, *values = part.rstrip("\r -").split(" - ")
             pairs = [value.rpartition(":")[::2] for value in values]
-            _add(found, float(step[5:]), [(tag, number(value)) for tag, value in pairs], VERL)
+            records.append((float(step[5:]), [(tag, number(value)) for tag, value in pairs]))
+    add_verl(found, records)
     return found
-
-
-def skyrl(samples: Iterable[tuple[str, str]]) -> Tags:
-    """What tags of SkyRL mean, from the evaluation sets and k of its `pass_at_k`, of which the largest counts."""
-    tags = {"eval/([^/]+)/avg_score": r"avg@? on \1", "eval/all/avg_score": "avg@? on validation", **SKYRL}
-    for place, k in sorted(samples, key=lambda one: int(one[1])):
-        tags[f"eval/{re.escape(place)}/avg_score"] = f"avg@{k} on {'validation' if place == 'all' else place}"
-    return dict(reversed(tags.items()))
 
 
 def of_skyrl_console(text: str) -> Stated:
-    """`Step N:` and a printed dict; the largest k of `pass_at_k` says the samples of an evaluation set."""
-    found = Stated()
-    tags = skyrl(re.findall(r"'eval/([^/']+)/pass_at_(\d+)'", text))
+    """`Step N:` and a printed dict."""
+    found, records = Stated(), Records()
     for part in re.split(r"(?= - Step \d+: *\n)", text)[1:]:
         step = re.match(r" - Step (\d+)", part)
         pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?(?=[,}])", part.partition("}")[0] + "}")
-        _add(found, float(step[1]) if step else 0.0, [(tag, number(value)) for tag, value in pairs], tags)
+        records.append((float(step[1]) if step else 0.0, [(tag, number(value)) for tag, value in pairs]))
+    add_skyrl(found, records)
     return found
 
 
-def of_events(tags: Tags) -> Reader:
+def of_events(add: Callable[[Stated, Records], None]) -> Reader:
     """A reader of event files: a record counts if the clean file has it, checksums included."""
 
     def read(after: bytes, clean: bytes) -> Stated:
-        found, whole = Stated(), {*_records(clean)}
+        found, records, whole = Stated(), Records(), {*_records(clean)}
         for record in _records(after):
             if record not in whole:
                 found.unread.append(f"{len(record)} bytes")
@@ -246,7 +267,8 @@ def of_events(tags: Tags) -> Reader:
             event = dict(_fields(record[12:-4]))
             values = [dict(_fields(value)) for _, value in _fields(event.get(5, b""))]
             pairs = [(value[1].decode(), float(value[2])) for value in values if 2 in value]
-            _add(found, float(event.get(2, 0)), pairs, tags)
+            records.append((float(event.get(2, 0)), pairs))
+        add(found, records)
         return found
 
     return read
@@ -300,7 +322,9 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
         said.setdefault((name or run, *rest), []).append(fields)
     held: set[Key] = set()
     for row in runs.to_polars().iter_rows(named=True):
-        key: Key = (row["run_id"], row["metric"], row["eval_set"], row["step"])
+        # The launches that a console shows have numbers.
+        name = re.sub(r"/\d+$", "", row["run_id"]) if run else row["run_id"]
+        key: Key = (name, row["metric"], row["eval_set"], row["step"])
         held.add(key)
         if key not in said:
             return f"appears: {key} {row['value']}"
@@ -310,10 +334,13 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
             return f"not the last: {key} {row['value']} of {[fields['value'] for fields in said[key]]}"
     if excused:
         return ""
+    falls = [
+        (b, c - b) for a, b, c in zip(stated.steps, stated.steps[1:], [*stated.steps[2:], 0.0], strict=False) if b <= a
+    ]
+    given_up = min((step - max(gap, 0.0) for step, gap in falls), default=math.inf)
     repeated = any(len(several) > 1 for several in said.values())
     for key in said.keys() - held:
-        falls = [b for a, b in zip(stated.steps, stated.steps[1:], strict=False) if b < a]
-        if not (repeated and any(key[3] > step for step in falls)):
+        if not (repeated and key[3] > given_up):
             return f"left out: {key} {said[key]}"
     return f"left out: {stated.unread[0]}" if stated.unread else ""
 

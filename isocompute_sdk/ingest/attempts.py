@@ -75,30 +75,42 @@ def _later(one: Attempt, tags: set[str], training: set[str]) -> Attempt:
 def attempts_from_rows(
     path: Path, steps: Sequence[float], rows: Sequence[dict[str, float]], notes: tuple[Note, ...] = ()
 ) -> tuple[Attempt, ...]:
-    """Rows of a log in the order of the file: a new attempt begins where the step goes down and steps are made again.
-
-    Where they are not, the rows are in no order.
-    """
-    step_T = np.array(steps, dtype=np.float64)
-    falls = (np.flatnonzero(np.diff(step_T) < 0) + 1).tolist()
-    parts = pairwise([*falls, len(steps)])
-    bounds = [0, *(begin for begin, end in parts if _made_again(step_T, rows, begin, end)), len(steps)]
+    """Rows of a log in the order of the file as the attempts that they are of, see `starts`."""
     found: list[Attempt] = []
-    for begin, end in pairwise(bounds):
-        order = begin + np.argsort(step_T[begin:end], kind="stable")
-        series = _columns((steps[i], rows[i]) for i in order.tolist())
+    for begin, end in pairwise([*starts(steps, rows), len(steps)]):
+        order = sorted(range(begin, end), key=steps.__getitem__)
+        series = _columns((steps[i], rows[i]) for i in order)
         found.append(Attempt(path, series, float(len(found)), None, notes if end == len(steps) else ()))
     return tuple(found)
 
 
-def _made_again(step_T: Array, rows: Sequence[dict[str, float]], begin: int, end: int) -> bool:
+def starts(steps: Sequence[float], rows: Sequence[Mapping[str, float]], *, repeats: bool = False) -> list[int]:
+    """The row at which each attempt begins: the first one, and where the step goes down and steps are made again.
+
+    Where most steps are not, the rows are in no order, and rows that repeat earlier ones word for word are copies.
+
+    Args:
+        steps: step of each row.
+        rows: what each row measured.
+        repeats: whether a step that is made again at once begins an attempt too.
+    """
+    step_T = np.array(steps, dtype=np.float64)
+    falls = (np.flatnonzero(np.diff(step_T) <= 0 if repeats else np.diff(step_T) < 0) + 1).tolist()
+    parts = pairwise([*falls, len(steps)])
+    return [0, *(begin for begin, end in parts if _made_again(step_T, rows, begin, end))]
+
+
+def _made_again(step_T: Array, rows: Sequence[Mapping[str, float]], begin: int, end: int) -> bool:
     """Whether rows from `begin` to `end` repeat most earlier steps between theirs, and not only word for word."""
     part_T, before_T = step_T[begin:end], step_T[:begin]
     inside = np.unique(before_T[(before_T >= part_T[0]) & (before_T <= part_T[-1])])
     if 2 * np.isin(inside, part_T).sum() <= len(inside):
         return False
     known = {step: i for i, step in enumerate(before_T.tolist())}
-    return any(step not in known or rows[known[step]] != rows[begin + i] for i, step in enumerate(part_T.tolist()))
+    # As text, in which not-a-number equals itself.
+    return any(
+        step not in known or str(rows[known[step]]) != str(rows[begin + i]) for i, step in enumerate(part_T.tolist())
+    )
 
 
 def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSeries]]) -> tuple[Attempt, ...]:

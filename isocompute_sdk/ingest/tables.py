@@ -53,7 +53,7 @@ SHOWN = 20
 """Column names that an error lists."""
 _BEGINNING = 2**16
 """Bytes of a file that are looked at."""
-_FIRST_LINES = 3
+_FIRST_LINES = 10
 
 
 def is_sealed(path: Path) -> bool:

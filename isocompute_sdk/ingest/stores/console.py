@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import attempt_of_steps
-from isocompute_sdk.ingest.formats.log_format import Attempt, Console, RunLog
+from isocompute_sdk.ingest.attempts import attempt_of_steps, starts
+from isocompute_sdk.ingest.formats.log_format import Attempt, Console, Printed, RunLog
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
@@ -117,33 +118,28 @@ def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) ->
 def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note, ...]]:
     """What a captured console says, one entry per attempt, and notes on what is damaged; no entries without a step.
 
-    Another attempt began where the steps begin anew. A line that repeats the one before it, as in a console that is
-    captured twice, says nothing new.
+    Another attempt began where steps were made again, see `attempts.starts`. A line that repeats one before it, as in a
+    console that is captured twice, says nothing new.
     """
-    attempts: list[Steps] = []
-    last, before = -1, dict[str, float]()
+    printed: list[Printed] = []
     others: list[tuple[int, str, str]] = []
-    for number, text, unended in _marked(path, console):
-        found = console.parse(text)
-        if found is None:
-            continue
-        others += [(number, *other) for other in ({"": unended} if unended else found.others).items()]
-        values = dict(found.values)
-        if found.update:
-            if found.step == last and str(values) == str(before):
-                continue
-            if not attempts or found.step <= last:
-                attempts.append({})
-            last, before = found.step, values
-        elif not attempts:
-            attempts.append({})
-        if values:
-            attempts[-1].setdefault(found.step, {}).update(values)
-    logged = [attempt for attempt in attempts if attempt]
-    together = {step: values for one in logged for step, values in one.items()}
-    if len(together) == sum(map(len, logged)):
-        # No step was made again: lines in no order are one attempt.
-        logged = [together] if together else []
+    for number, text, cut in _marked(path, console):
+        # The last word may be cut inside a number.
+        found = console.parse(re.sub(r"\S+\s*$", "", text) if cut == _CUT else text)
+        if found is not None:
+            printed.append(found)
+            others += [(number, *other) for other in ({"": cut} if cut else found.others).items()]
+        elif cut and console.parse(text) is not None:
+            others.append((number, "", cut))
+    updates = [i for i, one in enumerate(printed) if one.update]
+    begins = starts([printed[i].step for i in updates], [printed[i].values for i in updates], repeats=True)
+    bounds = [0, *(updates[i] for i in begins[1:]), len(printed)]
+    logged: list[Steps] = []
+    for begin, end in pairwise(bounds):
+        logged.append({})
+        for one in printed[begin:end]:
+            logged[-1].setdefault(one.step, {}).update(one.values)
+    logged = [one for one in logged if one]
     known = {"", *(tag for one in logged for values in one.values() for tag in values)}
     damaged = [
         (number, f"{tag} is {text!r:.60}, no number, and is left out" if tag else text)
@@ -173,8 +169,7 @@ def _marked(path: Path, console: Console) -> Iterator[tuple[int, str, str]]:
                 yield number, block[:-1].decode(errors="replace"), ""
                 block = b""
     if block:
-        # The last word may be cut inside a number.
-        yield number, re.sub(rb"\S+\s*$", b"", block[:MAX_STEP]).decode(errors="replace"), _CUT
+        yield number, block[:MAX_STEP].decode(errors="replace"), _CUT
 
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
