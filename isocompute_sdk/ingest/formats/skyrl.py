@@ -28,10 +28,15 @@ _STEP = re.compile(r" - Step (\d+): *$", re.MULTILINE)
 
 def _parse(lines: str) -> Printed | None:
     """`Step N:` and a dict over several lines, its fractions as texts of four decimals."""
-    step = _STEP.search(COLOURS.sub("", lines))
-    values, others = printed_numbers(PAIR.findall(lines))
-    if step is None or not values:
+    text = COLOURS.sub("", lines)
+    step = _STEP.search(text)
+    if step is None:
         return None
+    said, _, rest = text[step.end() :].partition("}")
+    values, others = printed_numbers(PAIR.findall(said + "}"))
+    if not values:
+        return None
+    others |= {"": "what follows the end of this step is left out"} if rest.strip() else {}
     return Printed(int(step[1]), values, "reward/avg_raw_reward" in values, others)
 
 

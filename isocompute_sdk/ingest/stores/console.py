@@ -128,7 +128,8 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
         found = console.parse(re.sub(r"\S+\s*$", "", text) if cut == _CUT else text)
         if found is not None:
             printed.append(found)
-            others += [(number, *other) for other in ({"": cut} if cut else found.others).items()]
+            why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
+            others += [(number, *other) for other in ({"": why} if why else found.others).items()]
         elif cut and console.parse(text) is not None:
             others.append((number, "", cut))
     updates = [i for i, one in enumerate(printed) if one.update]
