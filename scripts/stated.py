@@ -42,12 +42,14 @@ Reader = Callable[[bytes, bytes], Stated]
 
 def of_text(read: Callable[[str], Stated]) -> Reader:
     """A reader of text, which needs no clean file."""
-    return lambda after, clean: read(after.decode("utf-8-sig", errors="replace"))
+    # Zeros beside digits hide some of them.
+    hidden = r"(?<![\d.])\0+(?![\d.])"
+    return lambda after, clean: read(re.sub(hidden, "", after.decode("utf-8-sig", errors="replace")))
 
 
 def number(text: str) -> float | str:
     """A number in plain digits, not-a-number for the words that mean no finite one, any other text as it stands."""
-    text = text.strip(" \0")
+    text = text.strip(" ")
     if PLAIN.fullmatch(text):
         return float(text)
     return math.nan if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
@@ -74,7 +76,7 @@ def of_csv(text: str) -> Stated:
         if isinstance(n, float) and isinstance(problems, float):
             sizes["rollouts"] = n * problems * step
         for metric, cell in cells.items():
-            if cell.strip(" \0") and metric:
+            if cell.strip(" ") and metric:
                 found.points.append(((run, metric, "validation", step), {"value": number(cell), **sizes}))
     return found
 
@@ -109,7 +111,10 @@ def _value(cell: Any) -> Any:
 def of_jsonl(text: str) -> Stated:
     """A table with one row per measured value, in our own names."""
     found = Stated()
-    for row in _objects(text, found):
+    rows = [*_objects(text, found)]
+    if not any("metric" in row for row in rows):
+        return Stated(understood=False)
+    for row in rows:
         fields = {name: _value(cell) for name, cell in row.items() if cell is not None}
         run, metric, place = (str(row.get(name)).strip() for name in ("run_id", "metric", "eval_set"))
         place = "validation" if place == "None" else place
@@ -165,9 +170,7 @@ def _add(found: Stated, step: float, values: Iterable[tuple[str, Any]], tags: Ta
     """The known tags of one record; those of updates `later` steps later."""
     found.steps.append(step)
     for tag, value in values:
-        match, name = next(
-            ((m, name) for one, name in tags.items() if (m := re.fullmatch(one, tag.replace("\0", "")))), (None, "")
-        )
+        match, name = next(((m, name) for one, name in tags.items() if (m := re.fullmatch(one, tag))), (None, ""))
         if match is not None and value != "null":
             metric, _, place = match.expand(name).partition(" on ")
             found.points.append((("", metric, place, step + later * (place == "train")), {"value": value}))
@@ -235,11 +238,11 @@ def add_skyrl(found: Stated, records: Records) -> None:
 def of_verl_console(text: str) -> Stated:
     """Lines `step:N - tag:value - tag:value`; several may stand in one line."""
     found, records = Stated(), Records()
-    for line in text.split("\n"):
+    for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
         for part in re.split(r"(?=(?<![\w:/-])step:\d+ - )|(?<=\d)(?=step:\d+ - )", line)[1:]:
             step, *values = part.rstrip("\r -").split(" - ")
-            pairs = [value.rpartition(":")[::2] for value in values]
-            records.append((float(step[5:]), [(tag, number(value)) for tag, value in pairs]))
+            pairs = [value.strip("- ").rpartition(":") for value in values]
+            records.append((float(step[5:]), [(tag, number(value)) for tag, _, value in pairs if value]))
     add_verl(found, records)
     return found
 
@@ -247,6 +250,7 @@ def of_verl_console(text: str) -> Stated:
 def of_skyrl_console(text: str) -> Stated:
     """`Step N:` and a printed dict."""
     found, records = Stated(), Records()
+    text = re.sub(r"\x1b\[[\d;]*m", "", text)
     for part in re.split(r"(?= - Step \d+: *\n)", text)[1:]:
         step = re.match(r" - Step (\d+)", part)
         pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?(?=[,}])", part.partition("}")[0] + "}")
@@ -316,15 +320,21 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
         known: codes of the notes that the clean file has too.
         run: the run of a log that names none.
     """
-    excused = bool(({note.code for note in runs.notes} - {*known}) & EXCUSES)
+    codes = {note.code for note in runs.notes}
+    excused = bool((codes - {*known}) & EXCUSES)
+
+    def plain(metric: str) -> str:
+        """Averages over an unknown number of samples are called so, with a note."""
+        return re.sub(r"^avg@.+", "avg@?", metric) if "evaluation-samples-unknown" in codes else metric
+
     said: dict[Key, list[Fields]] = {}
-    for (name, *rest), fields in stated.points:
-        said.setdefault((name or run, *rest), []).append(fields)
+    for (name, metric, *rest), fields in stated.points:
+        said.setdefault((name or run, plain(metric), *rest), []).append(fields)
     held: set[Key] = set()
+    alone = run and len({re.sub(r"/\d+$", "", name) for name in runs.run_ids}) == 1
     for row in runs.to_polars().iter_rows(named=True):
-        # The launches that a console shows have numbers.
-        name = re.sub(r"/\d+$", "", row["run_id"]) if run else row["run_id"]
-        key: Key = (name, row["metric"], row["eval_set"], row["step"])
+        # The launches that a console shows have numbers; without its first line a log may be named by its file.
+        key: Key = (run if alone else row["run_id"], plain(row["metric"]), row["eval_set"], row["step"])
         held.add(key)
         if key not in said:
             return f"appears: {key} {row['value']}"

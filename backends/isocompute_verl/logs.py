@@ -110,8 +110,10 @@ def _parse(line: str) -> Printed | None:
     if step is None:
         return None
     said, *more = _NEXT.split(COLOURS.sub("", step[2]).partition("\r")[0])
-    parts = (part.rpartition(":") for part in said.strip(" -").split(" - "))
-    values, others = printed_numbers((tag, text) for tag, _, text in parts)
+    parts = said.strip(" -").split(" - ")
+    values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
+    # As of a clock time; few tags have a colon of their own.
+    others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
     # A line with an evaluation alone may stand before the update of the same number.
     update = not all(map(_EVALUATED.match, values))
     others |= {"": "another step in the same line is left out"} if more else {}

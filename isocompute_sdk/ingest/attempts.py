@@ -101,10 +101,11 @@ def starts(steps: Sequence[float], rows: Sequence[Mapping[str, float]], *, repea
 
 
 def _made_again(step_T: Array, rows: Sequence[Mapping[str, float]], begin: int, end: int) -> bool:
-    """Whether rows from `begin` to `end` repeat most earlier steps between theirs, and not only word for word."""
+    """Whether rows from `begin` to `end` share most steps with earlier ones, as far as both go, and are no copies."""
     part_T, before_T = step_T[begin:end], step_T[:begin]
-    inside = np.unique(before_T[(before_T >= part_T[0]) & (before_T <= part_T[-1])])
-    if 2 * np.isin(inside, part_T).sum() <= len(inside):
+    last = min(part_T[-1], before_T.max())
+    part, before = ({*one_T[(one_T >= part_T[0]) & (one_T <= last)].tolist()} for one_T in (part_T, before_T))
+    if 2 * len(part & before) <= len(part | before):
         return False
     known = {step: i for i, step in enumerate(before_T.tolist())}
     # As text, in which not-a-number equals itself.

@@ -259,6 +259,12 @@ def read_csv(path: Path) -> RawTable:
     if uneven:
         notes.append(damaged(path, uneven, f"not {len(header)} cells, as in the header"))
         kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
+        if len(kept) < len(uneven):
+            raise RecordError(
+                f"{path}:{uneven[0]}: {len(uneven):,} of {len(rows):,} rows have more or fewer cells than the header, "
+                f"which has {len(header)}; accepted: as many cells in every row",
+                "The header may be damaged: copy the file again.",
+            )
         rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
     columns = {name: to_series(name, list(column)) for name, column in zip(header, cells, strict=True) if name}

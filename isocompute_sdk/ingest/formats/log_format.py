@@ -145,19 +145,19 @@ class Printed:
     update: bool = True
     """False for a line about an evaluation, which may repeat the step of an update."""
     others: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Tag -> what stands in the place of its value and is no number."""
+    """Tag -> what stands in the place of its value and is no number; nothing -> what else is damaged, in a sentence."""
 
 
 def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float], dict[str, str]]:
-    """Tags with their numbers, and those with anything else, from what was printed of each."""
+    """Tags with their numbers, and those with anything else, from what was printed of each; see `Printed.others`."""
     numbers: dict[str, float] = {}
     others: dict[str, str] = {}
     for tag, text in pairs:
         found = _NUMBER.fullmatch(text)
         if found is None:
             others[tag] = text
-        else:
-            numbers[tag] = float(found[1])
+        elif numbers.setdefault(tag, float(found[1])) != float(found[1]):
+            others[""] = f"{tag} is there twice in one step, and its first value is kept"
     return numbers, others
 
 
