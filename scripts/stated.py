@@ -242,7 +242,10 @@ def of_verl_console(text: str) -> Stated:
         for part in re.split(r"(?=(?<![\w:/-])step:\d+ - )|(?<=\d)(?=step:\d+ - )", line)[1:]:
             step, *values = part.rstrip("\r -").split(" - ")
             pairs = [value.strip("- ").rpartition(":") for value in values]
-            records.append((float(step[5:]), [(tag, number(value)) for tag, _, value in pairs if value]))
+            said = [(tag, number(value)) for tag, _, value in pairs if value]
+            # A line without any number is no line of a step.
+            if any(isinstance(value, float) for _, value in said):
+                records.append((float(step[5:]), said))
     add_verl(found, records)
     return found
 

@@ -156,7 +156,7 @@ def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float],
         found = _NUMBER.fullmatch(text)
         if found is None:
             others[tag] = text
-        elif numbers.setdefault(tag, float(found[1])) != float(found[1]):
+        elif str(numbers.setdefault(tag, float(found[1]))) != str(float(found[1])):
             others[""] = f"{tag} is there twice in one step, and its first value is kept"
     return numbers, others
 
