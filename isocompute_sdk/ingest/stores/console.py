@@ -206,7 +206,7 @@ _PROGRAMS = re.compile(
 
 
 class PrintedRow(NamedTuple):
-    """One row of an update."""
+    """One row."""
 
     line: int
     """Where it stands."""
@@ -222,7 +222,7 @@ class PrintedRun:
 
     rows: list[PrintedRow] = field(default_factory=list[PrintedRow])
     """Rows of updates, in order."""
-    evaluations: list[tuple[int, dict[str, float]]] = field(default_factory=list[tuple[int, dict[str, float]]])
+    evaluations: list[tuple[int, PrintedRow]] = field(default_factory=list[tuple[int, PrintedRow]])
     """Rows of evaluations, each with the number of update rows before it."""
     total_steps: int | None = None
     """Updates that were planned."""
@@ -250,9 +250,12 @@ class PrintedRun:
             if at[-1] > at[-2] + 1:
                 missing.append((row.line, "rows before this one are missing; it is placed by the progress bar"))
         found: dict[int, dict[str, float]] = {}
-        rows = [*((i, row.values) for i, row in enumerate(self.rows, start=1)), *self.evaluations]
-        for i, values in rows:
-            found.setdefault(self.start + at[i] * per_row, {}).update(values)
+        for place, row in zip(at[1:], self.rows, strict=True):
+            found.setdefault(self.start + place * per_row, {}).update(row.values)
+        for i, row in self.evaluations:
+            # Where the row before it is missing, its bar is ahead.
+            place = max(at[i], ((row.shown or 0) - self.start) // per_row)
+            found.setdefault(self.start + place * per_row, {}).update(row.values)
         return {step: {k: v for k, v in values.items() if k != "epoch"} for step, values in found.items()}, missing
 
 
@@ -287,7 +290,7 @@ def printed_runs(path: Path) -> list[PrintedRun]:
             if _ENDED in values:
                 continue
             if any(name.startswith(_EVALUATION) for name in values):
-                now.evaluations.append((len(now.rows), values))
+                now.evaluations.append((len(now.rows), PrintedRow(number, values, shown)))
             elif "epoch" in values or "loss" in values or "reward" in values:
                 if now.rows and now.rows[-1].values.get("epoch", 0.0) > values.get("epoch", math.inf):
                     found.append(now)
