@@ -264,7 +264,7 @@ def of_skyrl_console(text: str) -> Stated:
 
 def of_trl_console(text: str) -> Stated:
     """Rows of a trainer, whose epochs say their steps; bars and the order of rows have to agree, or nothing is sure."""
-    found = Stated()
+    found, unplaced = Stated(), False
     for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", re.sub(r"\x1b\[[\d;]*m", "", text)):
         pairs = [(tag, number(value)) for tag, value in re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", row)]
         epoch = dict(pairs).get("epoch")
@@ -272,6 +272,9 @@ def of_trl_console(text: str) -> Stated:
         if step % 1 or step not in range(13) or (bar and int(bar) != step) or step < max(found.steps, default=0):
             return Stated(understood=False)
         _add(found, step, pairs, TRL)
+        unplaced |= not bar
+    # Of two rows, one without its bar and one cut, nothing says which is which.
+    found.understood = not (unplaced and re.search(r"\{'[^{}]*(\{|\||$)", text))
     return found
 
 
