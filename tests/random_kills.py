@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import time
 from collections import Counter
-from itertools import count
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from isocompute_sdk.campaigns.control import controller_of
@@ -17,7 +18,7 @@ from tests.studies import make_study
 STUDY = make_study(
     name="kills",
     sweep={"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
-    supervision={"retries": 20, "retry_after_seconds": 0.2},
+    supervision={"retries": 20, "retry_after_seconds": 0},
 )
 CONTROLLER = """
 from pathlib import Path
@@ -37,10 +38,12 @@ SimulatorBackend.needs = lambda self, run: Needs(GPUS)
 study = load_study("study.yaml")
 carry_out(study.expand(), SimulatorBackend(), EXECUTOR, Path.cwd(), supervision=study.supervision)
 """
-PARTS = ("controller", "process", "command")
-"""What is killed: `isocompute run`, the wrapper of a run, its training."""
+PARTS = ("process", "command", "controller")
+"""What is killed: the wrapper of a run, its training, `isocompute run`."""
 KILLS = 50
 """SIGKILLs of each part."""
+AT_A_TIME = 2
+"""Campaigns that go on at a time."""
 PYTHON = f"""#!/bin/sh
 # The look for packages before the first run is let through.
 if [ "$1" = -c ]; then exec INTERPRETER "$@"; fi
@@ -83,15 +86,12 @@ class Place(killing.Place):
         while code != 0:
             with self.start() as controller:
                 wait_for(lambda: self.controlled_by(controller.pid) or controller.poll() is not None)
-                while controller.poll() is None and (lacking := [part for part in PARTS if killed[part] < KILLS]):
-                    time.sleep(rng.uniform(0, 1.2))
-                    for part in lacking:
-                        if part != "controller" and rng.random() < 0.7:
-                            killed[part] += self.kill_one(part, rng)
-                    if "controller" in lacking and rng.random() < 0.7 and controller.poll() is None:
-                        controller.kill()
-                        killed["controller"] += 1
-                        controller.wait()
+                while controller.poll() is None and lacking(killed):
+                    time.sleep(rng.uniform(0, 1))
+                    fewest = min(killed[part] for part in PARTS)
+                    chosen = [part for part in lacking(killed) if killed[part] == fewest or rng.random() < 0.5]
+                    for part in chosen:
+                        killed[part] += self.kill_one(part, controller, rng)
                 code = controller.wait(HANG_SECONDS)
             assert code in (0, -9), self.said()
 
@@ -99,26 +99,40 @@ class Place(killing.Place):
         found = controller_of(self.folder / "runs" / "kills")
         return found is not None and found.pid == pid
 
-    def kill_one(self, part: str, rng: random.Random) -> bool:
-        """SIGKILL to the wrapper or the training of one of the runs; False if there is none."""
+    def kill_one(self, part: str, controller: subprocess.Popen[bytes], rng: random.Random) -> bool:
+        """SIGKILL to the controller, or to the wrapper or the training of one of the runs; False if there is none."""
+        if part == "controller":
+            alive = controller.poll() is None
+            controller.kill()
+            return controller.wait() == -9 and alive
         running = self.running()
         rng.shuffle(running)
         return any(killing.kill(run, [part], whole_group=False) for run in running)
 
 
+def lacking(killed: Counter[str]) -> list[str]:
+    """Parts that have not been killed often enough."""
+    return [part for part in PARTS if killed[part] < KILLS / AT_A_TIME]
+
+
 def survive(folder: Path, executor: str, expected: dict[str, bytes], gpus: int) -> list[Place]:
-    """Campaigns in which each part was killed `KILLS` times in all; each has been checked."""
-    killed, rng = Counter[str](), random.Random(0)
-    places: list[Place] = []
-    for number in count():
-        if all(killed[part] >= KILLS for part in PARTS):
-            break
-        place, before = Place(folder / f"kills{number}", executor, gpus=gpus), killed.copy()
-        place.kill_until_done(killed, rng)
-        killing.check(place, expected)
-        # What was not killed was not started again, whatever became of the controller.
-        ended = killed - before
-        assert len(place.used()) <= len(place.runs()) + ended["process"] + ended["command"]
-        places.append(place)
-    print(f"{dict(killed)} in {len(places)} campaigns")
+    """Campaigns, some at a time, in which each part was killed `KILLS` times in all; each has been checked."""
+
+    def some(seed: int) -> tuple[Counter[str], list[Place]]:
+        killed, rng = Counter[str](), random.Random(seed)
+        places: list[Place] = []
+        while lacking(killed):
+            place, before = Place(folder / f"kills{seed}-{len(places)}", executor, 2, gpus), killed.copy()
+            place.kill_until_done(killed, rng)
+            killing.check(place, expected)
+            # What was not killed was not started again, whatever became of the controller.
+            ended = killed - before
+            assert len(place.used()) <= len(place.runs()) + ended["process"] + ended["command"]
+            places.append(place)
+        return killed, places
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        done = list(pool.map(some, range(AT_A_TIME)))
+    places = [place for _, some_places in done for place in some_places]
+    print(f"{dict(sum((killed for killed, _ in done), Counter()))} in {len(places)} campaigns")
     return places
