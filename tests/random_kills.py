@@ -32,7 +32,7 @@ from isocompute_sdk.training.backend import Needs
 from isocompute_simulator import SimulatorBackend
 
 def cluster(engine):
-    return ClusterExecutor(engine, poll_seconds=0.3, ask_seconds=0.3, settle_seconds=1)
+    return ClusterExecutor(engine, poll_seconds=0.1, ask_seconds=0.2, settle_seconds=0.2)
 
 SimulatorBackend.needs = lambda self, run: Needs(GPUS)
 study = load_study("study.yaml")
