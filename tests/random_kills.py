@@ -57,15 +57,19 @@ class Place(killing.Place):
     Args:
         folder: the folder.
         executor: expression for the executor.
-        seconds: time that each run takes; None: three to nine seconds, at random.
+        seconds: time that each run takes.
         gpus: GPUs that each run needs. Without any, a second job of a run would start at once, and be seen.
     """
 
-    def __init__(self, folder: Path, executor: str, seconds: float | None = None, gpus: int = 1) -> None:
+    def __init__(self, folder: Path, executor: str, seconds: float = 5, gpus: int = 1) -> None:
         controller = CONTROLLER.replace("EXECUTOR", executor).replace("GPUS", str(gpus))
         super().__init__(folder, STUDY, controller, PYTHON)
-        if seconds is not None:
-            (folder / "seconds").write_text(str(seconds))
+        self.take(seconds)
+
+    def take(self, seconds: float) -> None:
+        """Let every run take this time from now on."""
+        (self.folder / "new").write_text(str(seconds))
+        (self.folder / "new").replace(self.folder / "seconds")
 
     def training(self) -> list[Path]:
         """Runs that have written records and are not done."""
@@ -92,6 +96,8 @@ class Place(killing.Place):
                     chosen = [part for part in lacking(killed) if killed[part] == fewest or rng.random() < 0.5]
                     for part in chosen:
                         killed[part] += self.kill_one(part, controller, rng)
+                if not lacking(killed):
+                    self.take(0.1)
                 code = controller.wait(HANG_SECONDS)
             assert code in (0, -9), self.said()
 
