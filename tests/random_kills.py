@@ -6,6 +6,7 @@ import random
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,8 +95,11 @@ class Place(killing.Place):
                     time.sleep(rng.uniform(0, 1))
                     fewest = min(killed[part] for part in PARTS)
                     chosen = [part for part in lacking(killed) if killed[part] == fewest or rng.random() < 0.5]
+                    # Parts that are killed at one moment are those of one run, if it has both.
+                    running = self.running()
+                    rng.shuffle(running)
                     for part in chosen:
-                        killed[part] += self.kill_one(part, controller, rng)
+                        killed[part] += kill_one(part, controller, running)
                 if not lacking(killed):
                     self.take(0.1)
                 code = controller.wait(HANG_SECONDS)
@@ -105,15 +109,14 @@ class Place(killing.Place):
         found = controller_of(self.folder / "runs" / "kills")
         return found is not None and found.pid == pid
 
-    def kill_one(self, part: str, controller: subprocess.Popen[bytes], rng: random.Random) -> bool:
-        """SIGKILL to the controller, or to the wrapper or the training of one of the runs; False if there is none."""
-        if part == "controller":
-            alive = controller.poll() is None
-            controller.kill()
-            return controller.wait() == -9 and alive
-        running = self.running()
-        rng.shuffle(running)
-        return any(killing.kill(run, [part], whole_group=False) for run in running)
+
+def kill_one(part: str, controller: subprocess.Popen[bytes], running: Sequence[Path]) -> bool:
+    """SIGKILL to the controller, or to the wrapper or the training of the first run that has it; False if none has."""
+    if part == "controller":
+        alive = controller.poll() is None
+        controller.kill()
+        return controller.wait() == -9 and alive
+    return any(killing.kill(run, [part], whole_group=False) for run in running)
 
 
 def lacking(killed: Counter[str]) -> list[str]:
