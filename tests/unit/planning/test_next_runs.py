@@ -180,7 +180,10 @@ def test_new_runs_take_the_smallest_batch_of_the_data_that_is_allowed(make_runs:
     fits = fit(make_runs(noisy(CURVE, 0.01), [(n, bp) for n in (8, 32, 128) for bp in (32, 64)], compute), draws=200)
     planner = Planner(fits, recipe=Recipe(min_problems_per_batch=floor), throughput=SPEED)
     batches = {
-        run.problems_per_batch for run in planner.next_runs("200 gpu_hours", slots=3).runs if run.continues is None
+        run.problems_per_batch
+        for budget in ("100 gpu_hours", "200 gpu_hours", "2M")
+        for run in planner.next_runs(budget, slots=3).runs
+        if run.continues is None
     }
     assert min(batches) == floor
 
