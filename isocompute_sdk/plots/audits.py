@@ -10,7 +10,7 @@ from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.plots import style
-from isocompute_sdk.plots.curves import axis_name
+from isocompute_sdk.plots.curves import axis_name, frontier_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         ends[n] = float(grid[-1])
         last_value[n] = [float(values[-1])]
     grid = np.geomspace(low, high, 240)
-    ax.plot(grid, fits.frontier(grid).reward, color=style.INK, linewidth=8, alpha=0.16, label="frontier", zorder=1.5)
+    frontier_line(ax, grid, fits.frontier(grid).reward)
     judged = [run for run in group.runs if run.expected is not None]
     for run in judged:
         _mark(ax, run.standing, style.look(run.group_size)[0], ([run.rollouts], [run.reached]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from isocompute_sdk import plots
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, best_sizes
+from isocompute_sdk.planning.plan import best_sizes
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
@@ -26,7 +26,7 @@ LABELS = (
     "Learning rate",
     "Expected reward",
     "80 % interval",
-    "Verdict",
+    "Best n with probability",
 )
 """What the slider shows, in order."""
 
@@ -84,7 +84,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.learning_rate:.3g}" + (", assumed" if "learning_rate" in plan.assumed else ""),
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
-        f"{VERDICTS[plan.verdict.kind]}: {plan.verdict.sentence}",
+        "" if plan.odds is None else say.chance(plan.odds.probability_best),
     )
 
 
