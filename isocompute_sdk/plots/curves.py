@@ -168,7 +168,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
     style.clip_falls(ax, drawn)
-    where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points: {level})" if exact != level else "")
+    where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
     ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
     if plan is not None:
         _mark_plan(ax, plan, trained)
@@ -184,7 +184,8 @@ def _mark_plan(ax: Axes, plan: Plan, trained: RunSeries | None) -> None:
     text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
     text += "" if interval is None else f"\n80 %: {interval[0]:.3f} to {interval[1]:.3f}"
     text += "" if trained is None else f"\nmeasured: {trained.value_T[-1]:.3f}"
-    style.star(ax, plan.compute, plan.predicted_reward, text, interval)
+    clear = -np.inf if trained is None else float(trained.value_T[-1])
+    style.star(ax, plan.compute, plan.predicted_reward, text, interval, clear=clear)
 
 
 def frontier_line(ax: Axes, grid: Array, best: Array) -> None:

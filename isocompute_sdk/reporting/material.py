@@ -33,8 +33,8 @@ from isocompute_sdk.specs import Budget, Study
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
-STEPS = 41
-"""Budgets of the slider: five per octave, so that half, twice and four times that of the page are among them."""
+STEPS = 65
+"""Budgets of the slider: eight per octave, so that half, twice and four times that of the page are among them."""
 BELOW, ABOVE = 32.0, 8.0
 """They reach from this part of the page's budget to this multiple of it."""
 

@@ -26,7 +26,7 @@ LABELS = (
     "Learning rate",
     "Expected reward",
     "80 % interval",
-    "Best n with probability",
+    "Best with probability",
 )
 """What the slider shows, in order."""
 

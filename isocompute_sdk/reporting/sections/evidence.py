@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isocompute_sdk import plots
 from isocompute_sdk.notes import unique
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import multiple, short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.records import RunSeries
@@ -94,17 +94,19 @@ def how_sure(material: Material) -> Section:
     if fits is None or known is None:
         blocks.append(Missing("None of this was tested on your own runs.", "isocompute report RUNS --budget 3M"))
     elif known.backtest is None:
-        blocks.append(Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more."))
+        blocks.append(
+            Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more often.")
+        )
     else:
         test = known.backtest
         side = "above" if test.mean_error > 0 else "below"
         inside = f"{round(test.coverage * test.runs)} of {say.plural(test.runs, 'run')}"
         text = (
             f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
-            f"the rest ({test.factor:.1f} times further). {inside} ended inside their 80 % interval for one run; "
-            f"predictions missed by {test.rms_error:.3f} (root mean square), and measured rewards were "
-            f"{abs(test.mean_error):.3f} {side} them on average. The runs have covered "
-            f"{known.rise_seen[0]:.0%} to {known.rise_seen[1]:.0%} of the predicted rise."
+            f"the rest, {multiple(test.factor)} times further. {inside} ended inside the 80 % interval of one run; the "
+            f"error was {test.rms_error:.3f} (root mean square), and measured rewards were {abs(test.mean_error):.3f} "
+            f"{side} the predictions on average. The runs have covered {known.rise_seen[0]:.0%} to "
+            f"{known.rise_seen[1]:.0%} of the predicted rise."
         )
         caption = (
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."

@@ -6,7 +6,7 @@ from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -160,10 +160,10 @@ def _decision(plan: Plan, approval: Approval) -> str:
         else:
             text += "add this run to the others and plan again. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
-        text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
+        text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
-        text += f"Do not spend the other {rest}: they are predicted to add only {small(plan.stopping.gain)}. "
+        text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     return text.strip()
 
 
@@ -177,12 +177,12 @@ def _cost(plan: Plan) -> list[Fact]:
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
-        missing = "seconds per step are missing: --rollouts-per-second, --step-overhead-seconds"
+        missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
     facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
-        return [*facts, Fact("Dollars", UNKNOWN, "the price is missing: --usd-per-gpu-hour")]
+        return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
     return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]
 
 
@@ -197,7 +197,8 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
         return []
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
-    end = f"{plan.predicted_reward:.3f} less {gain.reward:.3f} fitted at its end ({size}, {short(gain.compute)})"
+    end = f"predicted {plan.predicted_reward:.3f} less fitted {gain.reward:.3f} at the end of that run ({size}, "
+    end += f"{short(gain.compute)})"
     interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
     facts = [Fact("Gain over the best run so far", mean, f"{interval}{end}")]
     if gain.probability is not None and gain.interval is not None and not named:
@@ -243,9 +244,10 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     texts = _rules(material, plan)
     settings = [text for text in (assumed_values(plan),) if text]
     if "learning_rate" in plan.assumed:
-        settings.insert(0, f"learning rate {learning_rate(plan)}")
+        rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
+        settings.insert(0, rate)
     if settings:
-        texts.append(f"Assumed, since neither the runs nor you gave them: {'; '.join(settings)}.")
+        texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
@@ -260,7 +262,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
-        further = f"; the plan goes to {multiple(plan.extrapolation)} x that" if plan.extrapolation > 1 else ""
+        further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
         if material.comparison is None:
             texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     if plan.reward_interval is not None:

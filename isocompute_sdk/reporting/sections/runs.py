@@ -17,7 +17,7 @@ from isocompute_sdk.phrases import multiple
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
-from isocompute_sdk.reporting.drawing.pictures import picture
+from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Grid, Missing, Notes, Paragraph, Picture, Section, Table
 from isocompute_sdk.timing.spending import Spending, spending
@@ -100,7 +100,7 @@ def _measured(material: Material, table: RunSet) -> Sequence[RunSeries]:
 
 
 def _picture(name: str, title: str, lines: Sequence[Logged], dashed: Sequence[Logged] = ()) -> Picture | None:
-    return picture(name, plots.logged(lines, title, dashed=dashed)) if lines else None
+    return picture(name, plots.logged(lines, title, dashed=dashed, ax=panel())) if lines else None
 
 
 def _lines(traces: Sequence[RunTraces], quantity: str) -> list[Logged]:

@@ -95,7 +95,7 @@ def test_positions_of_the_slider_show_what_allocate_says(
     problems: list[str] = []
     page = opened(browser, pages["fits"], 1400, "light", problems)
     slider, ladder = page.locator("#slider"), material.ladder
-    assert int(slider.get_attribute("max") or 0) + 1 == len(ladder) >= 30
+    assert int(slider.get_attribute("max") or 0) + 1 == len(ladder) >= 60
     for i, one in list(enumerate(ladder))[::every]:
         slider.evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }", i)
         shown = page.locator("[data-value]").all_inner_texts()
