@@ -106,7 +106,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
             _mark(ax, standing, "white", ([], []), MEANING[standing])
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(metric)
-    ax.set_title("Where each run ended (frontier in grey)")
+    ax.set_title("Where each run ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
     style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
     style.name_sizes(ax, last_value, ends)

@@ -170,30 +170,32 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     style.clip_falls(ax, drawn)
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
     ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
-    if plan is not None:
-        _mark_plan(ax, plan, trained)
-    _label_frontier(ax, grid, best)
-    style.name_sizes(ax, {n: [y] for n, y in ends.items()})
-
-
-def _mark_plan(ax: Axes, plan: Plan, trained: RunSeries | None) -> None:
-    """The star of a plan with a predicted reward, and what came out of it."""
-    if plan.predicted_reward is None:
-        return
-    interval = plan.reward_interval
-    text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
-    text += "" if interval is None else f"\n80 %: {interval[0]:.3f} to {interval[1]:.3f}"
-    text += "" if trained is None else f"\nmeasured: {trained.value_T[-1]:.3f}"
-    clear = -np.inf if trained is None else float(trained.value_T[-1])
-    style.star(ax, plan.compute, plan.predicted_reward, text, interval, clear=clear)
+    if plan is not None and plan.predicted_reward is not None:
+        text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
+        if plan.reward_interval is not None:
+            text += "\n80 %: {:.3f} to {:.3f}".format(*plan.reward_interval)
+        style.star(ax, plan.compute, plan.predicted_reward, text, plan.reward_interval)
+    labels = [(y, f"n = {n}", style.look(n)[0]) for n, y in ends.items()]
+    labels += [] if trained is None else [(float(drawn[0][1][-1]), "trained", drawn[0][2])]
+    style.end_labels(ax, labels)
 
 
 def frontier_line(ax: Axes, grid: Array, best: Array) -> None:
-    """The broad line of a frontier, after the jumps at its start, where better curves begin."""
+    """The broad line of a frontier with its name, after the jumps at its start, where better curves begin."""
     jumps = np.flatnonzero(np.diff(best[: len(best) // 4]) > JUMP * np.ptp(best))
     start = int(jumps[-1]) + 1 if len(jumps) else 0
     x, y = grid[start:], best[start:]
     ax.plot(x, y, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
+    ax.annotate(
+        "frontier",
+        (x[len(x) // 4], y[len(x) // 4]),
+        xytext=(-4, 9),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        color=style.MUTED,
+        fontsize=9,
+    )
 
 
 def _draw_trained(ax: Axes, run: RunSeries) -> tuple[Array, Array, str]:
@@ -202,21 +204,6 @@ def _draw_trained(ax: Axes, run: RunSeries) -> tuple[Array, Array, str]:
     x, y = run.rollouts_T[seen], run.value_T[seen]
     ax.plot(x, y, f"{mark}-", color=colour, linewidth=0.9, markersize=3.5, alpha=0.8, zorder=3.5)
     return x, y, colour
-
-
-def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
-    """The word beside the frontier, where nothing lies above it but noise."""
-    i = len(grid) // 4
-    ax.annotate(
-        "frontier",
-        (grid[i], best[i]),
-        xytext=(-4, 9),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        color=style.MUTED,
-        fontsize=9,
-    )
 
 
 def whose(fits: Fits) -> str:

@@ -252,15 +252,9 @@ def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
 
 
 def star(
-    ax: Axes,
-    x: float,
-    y: float,
-    text: str,
-    interval: tuple[float, float] | None = None,
-    what: str = "plan",
-    clear: float = -math.inf,
+    ax: Axes, x: float, y: float, text: str, interval: tuple[float, float] | None = None, what: str = "plan"
 ) -> None:
-    """The plan, or what else is chosen: a star with its interval and a label above it, and above the value `clear`.
+    """The plan, or what else is chosen: a star with its interval and a label above it.
 
     Raises the upper limit if the label needs room.
     """
@@ -269,12 +263,12 @@ def star(
     ax.plot(
         [x], [y], "*", color=PLAN, markersize=15, markeredgecolor="white", markeredgewidth=0.8, zorder=6, label=what
     )
-    above, highest = max(y if interval is None else interval[1], clear), HIGHEST - 0.07 * (text.count("\n") > 1)
+    above = y if interval is None else interval[1]
     scale = ax.transScale.transform
     (left, low), (_, high) = scale(ax.transData.inverted().transform(ax.bbox.corners())[[0, 3]])
     place, top = scale((x, above))
-    if (top - low) / (high - low) > highest:
-        high = low + (top - low) / highest
+    if (top - low) / (high - low) > HIGHEST:
+        high = low + (top - low) / HIGHEST
         if ax.get_yscale() == "linear":
             # The room for the label gets no ticks: a reward of 1.2 does not exist.
             bottom, end = ax.get_ylim()

@@ -106,6 +106,11 @@ class Material:
         return sum(store.is_finished(folder) or bool(store.read_abandoned(folder)) for folder in self.folders)
 
     @property
+    def flat(self) -> bool:
+        """Whether no run rises beyond noise, so that predictions mean nothing."""
+        return self.fits is not None and self.fits.flat_runs is not None
+
+    @property
     def metric(self) -> str:
         """Metric that everything is about."""
         for one in (self.plan, self.fits, self.audit):

@@ -22,7 +22,7 @@ def why(material: Material) -> Section:
         trained = _trained(material)
         text = "Points are evaluations, lines the fitted curves (dashed beyond the runs), the broad line their frontier"
         text += "." if trained is None else ", the thin line the run that was trained."
-        source = fits if plan is None or plan.fits is None else plan
+        source = fits if plan is None or plan.fits is None or material.flat else plan
         drawn = plots.reward_curves(source, trained=trained, ax=panel())
         blocks.append(picture("curves", drawn, text))
     elif audit is not None:

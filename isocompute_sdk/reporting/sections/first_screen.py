@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, listed, multiple, short, small
@@ -94,12 +96,19 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if material.asked.compare is None and plan.gain is not None:
         text = "This page compares with the best run so far. To compare with what you run today:"
         more.append(Missing(text, material.again(f"--against n={plan.gain.group_size},bp={plan.problems_per_batch}")))
+    tone = "neutral" if approval is None else TONES[approval.kind]
     return Answer(
-        tone="neutral" if approval is None else TONES[approval.kind],
+        tone=tone,
         label=VERDICTS[plan.verdict.kind] if approval is None else _label(approval),
-        sentence=f"Run {say.configuration(plan)}.",
+        sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
         decision="" if approval is None else _decision(plan, approval),
-        facts=(*_cost(plan), *_expected(plan), *_gained(plan, plan.gain, named=bool(today)), *today, *_lost(plan)),
+        facts=(
+            *_cost(plan),
+            *([] if material.flat else _expected(plan)),
+            *_gained(plan, plan.gain, named=bool(today)),
+            *today,
+            *_lost(plan),
+        ),
         rule="" if approval is None else RULE,
         more=tuple(more),
     )
@@ -265,7 +274,10 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
         if material.comparison is None:
             texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
-    if plan.reward_interval is not None:
+    if plan.reward_interval is not None and not material.flat:
+        highest = max((float(np.max(c.reward_T)) for c in plan.fits.curves.values()), default=0) if plan.fits else 0
+        if material.comparison is None and highest > plan.reward_interval[1]:
+            texts.append(f"Single evaluations reached {highest:.3f}: the plan expects the mean over runs, not that.")
         texts.append(INTERVALS)
     return texts
 
