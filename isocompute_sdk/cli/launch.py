@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = "NAME_OR_FOLDER"
 """What printed commands name where no model is known."""
-HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+")
+HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+|\w+://.+")
 MAX_SHOWN = 100
 """Lines of a script that are shown."""
 
