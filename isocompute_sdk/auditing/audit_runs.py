@@ -22,11 +22,14 @@ from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.measured_runs import check_bounds
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.health.detectors import findings
+from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.columns import TRAIN_SETS
 from isocompute_sdk.records.comparable import check_pool
 from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
 from isocompute_sdk.tolerances import Tolerances
@@ -49,6 +52,9 @@ CARRIED = (
     "no-rise-seen",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
+
+FAULTS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay"}
+"""Findings of `health` about a reward that fell."""
 
 OF_READING = ("column-assumed",)
 """Notes of the reader on what columns were taken for."""
@@ -160,6 +166,7 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
+    fell = _falls(runs.filter(run_id=[one.run_id for one in members]), measure)
     prepared = prepare([SurfaceRun.of(one) for one in members], fits.bounds[1] - fits.bounds[0])
     field = Field.of(fits, prepared)
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
@@ -175,7 +182,12 @@ def _audit_group(
     return GroupAudit(
         name=name,
         context=group.context,
-        runs=tuple(run for run, _ in judged),
+        runs=tuple(
+            replace(run, fault=FAULTS[seen.code], fault_rollouts=seen.rollouts)
+            if (seen := fell.get(run.run_id))
+            else run
+            for run, _ in judged
+        ),
         decided_at=None if plan is None else float(plan.rollouts),
         verdict=None if plan is None else plan.verdict,
         sizes=() if plan is None else plan.alternatives,
@@ -185,6 +197,13 @@ def _audit_group(
         notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group, fits.doubts))]),
         fits=fits,
     )
+
+
+def _falls(runs: RunSet, measure: Measure) -> dict[str, Finding]:
+    """Where rewards fell, by run, as every command says it."""
+    asked = None if measure.eval_set in TRAIN_SETS else measure.metric
+    seen = findings(runs, asked, None if asked is None else measure.eval_set)
+    return {run: one for run, some in seen.items() for one in some if one.code in FAULTS}
 
 
 def _decided(fits: Fits) -> Plan | None:

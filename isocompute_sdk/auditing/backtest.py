@@ -345,7 +345,9 @@ def backtest(
         FitError: cuts outside (0, 1), or no pilot with two n.
     """
     if not cuts or not all(0 < cut < 1 for cut in cuts):
-        raise FitError(f"cuts = {list(cuts)}; accepted: numbers between 0 and 1", "For example cuts=(1 / 8, 1 / 3, 1 / 2).")
+        raise FitError(
+            f"cuts = {list(cuts)}; accepted: numbers between 0 and 1", "For example cuts=(1 / 8, 1 / 3, 1 / 2)."
+        )
     if isinstance(source, str | Path) and not holds_sweeps(source):
         source = RunSet.read(source)
     if isinstance(source, RunSet):
@@ -466,9 +468,10 @@ class Backtest:
         return found
 
     def accuracy(self) -> list[dict[str, Any]]:
-        """Per method, group and cut: bias (predicted less true) and mean absolute error of the peak, intervals that hold, interval score.
+        """Per method, group and cut: mean absolute error of the peak, intervals that hold, bias and interval score.
 
-        The interval score is the width and, at 80 %, 10 x the distance by which the truth lies outside.
+        The bias is the mean of predicted less true. The interval score is the width and, at 80 %, 10 x the distance by
+        which the truth lies outside.
         """
         found: list[dict[str, Any]] = []
         keys = ("method", "group", "same_run", "cut")

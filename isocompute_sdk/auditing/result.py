@@ -101,7 +101,7 @@ class RunAudit:
 
     def _standing_cell(self) -> str:
         """How its configuration stands; of a run that is not behind and fell, that."""
-        if self.fault is None or self.standing not in ("best", "not-judged"):
+        if self.fault is None or self.standing not in ("best", "alone", "not-judged"):
             return STANDINGS[self.standing]
         return self.fall
 

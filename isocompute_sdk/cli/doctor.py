@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
+FALLS = {"collapsed-run": "the reward collapsed", "decayed-run": "the reward fell from its peak"}
 
 
 @with_option_groups
@@ -102,7 +104,8 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    found = replace(found, runs=tuple(map(_with_collapse, found.runs)))
+    runs = tuple(map(_with_falls, found.runs))
+    found = replace(found, runs=runs, remarks=(*_no_rise(runs), *found.remarks))
     if json:
         runs = [finding.to_dict() for finding in found.runs]
         ending = {"remarks": found.remarks, "verdict": found.verdict, "question": found.question, "next": found.next}
@@ -116,18 +119,33 @@ def doctor(
         )
 
 
-def _with_collapse(finding: RunFinding) -> RunFinding:
-    """The finding, with where the reward of its run collapsed."""
+def _with_falls(finding: RunFinding) -> RunFinding:
+    """The finding, with where the reward of its run fell."""
     from isocompute_sdk.health.detectors import findings
     from isocompute_sdk.records.reward_metrics import is_training_reward
 
     if finding.runs is None or finding.metric is None:
         return finding
     asked = None if is_training_reward(finding.metric) else finding.metric
-    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code == "collapsed-run"]
-    problems = tuple(f"the reward collapsed, {one.where}: {one.seen}" for one in seen)
+    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code in FALLS]
+    problems = tuple(f"{FALLS[one.code]}, {one.where}: {one.seen}" for one in seen)
     advice = ("use only the data before it; isocompute status --watch names likely causes",) * len(problems)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
+
+
+def _no_rise(findings: Sequence[RunFinding]) -> list[str]:
+    """Of each metric whose rewards do not rise, all runs together, that they do not."""
+    from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
+
+    found: list[str] = []
+    for metric in dict.fromkeys(one.metric for one in findings if one.runs is not None and one.metric is not None):
+        mine = [one for one in findings if one.metric == metric and one.runs is not None]
+        measured = [one.runs.filter(metric=metric) for one in mine if one.runs is not None]
+        values = [one.value_T for runs in measured for where in runs.eval_sets for one in runs.series(metric, where)]
+        collapsed = any(problem.startswith(FALLS["collapsed-run"]) for one in mine for problem in one.problems)
+        if no_rise(values, collapsed=collapsed):
+            found.append(no_rise_note(metric, len(values)).message)
+    return found
 
 
 def _print(found: Diagnosis) -> None:

@@ -13,7 +13,6 @@ from isocompute_sdk.fitting.forecast import LiveRun, Trouble
 from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
-from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.asked import best_beside, unasked
 from isocompute_sdk.records.reward_metrics import TRAIN_SET, is_training_reward, training_reward_note
 
@@ -71,9 +70,9 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
-    reward = metric if average_of(metric) is not None else None
-    asked = reward, eval_set if reward is not None else None
-    found = [_weighed(finding, one, rewards=reward is not None) for finding in findings(mine, *asked).get(name, ())]
+    evaluated = not is_training_reward(metric) and where != TRAIN_SET
+    asked = (metric, eval_set) if evaluated else (None, None)
+    found = [_weighed(finding, one, rewards=evaluated) for finding in findings(mine, *asked).get(name, ())]
     severity = {finding.code: finding.severity for finding in found}
     seen = check_health(mine, *asked).by_run.get(name, ())
     shown = tuple(replace(note, severity=severity.get(note.code, note.severity)) for note in seen)

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
@@ -25,14 +25,8 @@ from isocompute_sdk.records.reward_metrics import (
     headline,
     is_training_reward,
     measured_in,
-    no_rise,
-    no_rise_note,
     undecided,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MIN_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
@@ -121,7 +115,7 @@ class Diagnosis:
     question: str | None = None
     """What has to be answered first; None unless the verdict is `question`."""
     remarks: tuple[str, ...] = ()
-    """What is to be known before any number: no rise anywhere, several models, files that were not looked at."""
+    """What is to be known before any number: several models, files that were not looked at."""
 
 
 def diagnose(
@@ -247,15 +241,11 @@ def _words(options: Options) -> list[str]:
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
-    """What all runs together show."""
-    measured = [(one.runs, one.metric, one) for one in findings if one.runs is not None and one.metric is not None]
-    curves: dict[str, list[NDArray[np.float64]]] = {}
-    for runs, metric, _ in measured:
-        sets = runs.filter(metric=metric).eval_sets
-        curves.setdefault(metric, []).extend(one.value_T for where in sets for one in runs.series(metric, where))
-    found = [no_rise_note(name, len(values)).message for name, values in curves.items() if no_rise(values)]
+    """Whether the runs are of several models or data sets."""
+    found: list[str] = []
     for field_ in ("model", "train_data"):
-        counts = Counter(str(one.context[field_]) for _, _, one in measured if one.context.get(field_) is not None)
+        measured = (one for one in findings if one.runs is not None and one.metric is not None)
+        counts = Counter(str(one.context[field_]) for one in measured if one.context.get(field_) is not None)
         if len(counts) > 1:
             listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
             found.append(
