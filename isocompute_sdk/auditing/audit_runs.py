@@ -49,7 +49,6 @@ CARRIED = (
     "base-reward-unmeasured",
     "group-size-confounded",
     "one-seed-per-cell",
-    "no-rise-seen",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
@@ -177,8 +176,11 @@ def _audit_group(
         _judge(field, run, ready, n_problems, paths[n_problems], level)
         for run, ready, n_problems in zip(plain, prepared, sets, strict=True)
     ]
+    if fits.no_rise:
+        # The prior alone would speak.
+        judged = [(run, np.zeros(1)) for run in plain]
     plan = _decided(fits)
-    several, equal_RD = len(field.reach) > 1, np.array([equal_D for _, equal_D in judged])
+    several, equal_RD = len(field.reach) > 1 and not fits.no_rise, np.array([equal_D for _, equal_D in judged])
     return GroupAudit(
         name=name,
         context=group.context,
@@ -218,6 +220,8 @@ def _decided(fits: Fits) -> Plan | None:
 
 
 def _sentence(fits: Fits, plan: Plan | None) -> str:
+    for note in fits.no_rise:
+        return note.message
     if len(fits.group_sizes) == 1:
         return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
     return (

@@ -31,9 +31,11 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.surface import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
@@ -220,8 +222,13 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
     groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
     found: list[RecordedSweep] = []
+    flat: list[Note] = []
     for i, group in enumerate(groups):
-        if len({run.group_size for run in group.runs}) > 1:
+        mine = [series[run.run_id].value_T for run in group.runs]
+        if no_rise(mine):
+            # The best checkpoint of runs without a rise is their luckiest.
+            flat.append(no_rise_note(measure.metric, len(mine)))
+        elif len({run.group_size for run in group.runs}) > 1:
             name, names = f"group {i + 1}", [run.run_id for run in group.runs]
             stated = {
                 key: str(group.context.get(key) or "not recorded") for key in ("model", "train_data", "algorithm")
@@ -241,6 +248,8 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
                 bounds=measure.bounds,
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
+    if not found and flat:
+        raise RecordError(flat[0].message)
     if not found:
         sizes = sorted({one.group_size for one in series.values()})
         raise RecordError(

@@ -249,10 +249,11 @@ class Audit(Saved):
             width: columns to wrap at, with narrower tables where they do not fit. None: long lines.
         """
         # Without a rise every number that follows means little.
-        flat = [(group, note) for group in self.groups for note in group.notes if note.code == "no-rise-seen"]
-        lines = [*(f"group {group.name}: {note.message}" for group, note in flat), self.headline(), ""]
+        flat = [group for group in self.groups if group.fits is not None and group.fits.no_rise]
+        lines = [*(f"group {group.name}: {group.sentence}" for group in flat), self.headline(), ""]
         for group in self.groups:
-            lines += [self.title(group), *(f"  {line}" for line in group.findings())]
+            findings = list(group.findings())[group in flat :]
+            lines += [self.title(group), *(f"  {line}" for line in findings)]
             lines += _table([run.row() for run in group.runs], width)
             lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
             lines.append("")

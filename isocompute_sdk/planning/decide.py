@@ -34,7 +34,6 @@ from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, amount_text, candidates, ends_batch
-from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
 
 DECIDED, LIKELY = 0.65, 0.4
@@ -349,8 +348,8 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
         return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
-    if fits.flat_runs is not None:
-        return Verdict("undecided", no_rise_note(fits.metric, fits.flat_runs).message, doubts), False
+    for flat in fits.no_rise:
+        return Verdict("undecided", flat.message, doubts), False
     if len(fits.group_sizes) == 1:
         only = f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it"
         return Verdict("undecided", only, doubts), True

@@ -63,8 +63,9 @@ class Answer(Saved):
         raise NotImplementedError
 
     def summary(self) -> str:
-        """The answer as text, with its notes."""
-        return "\n".join([*self.lines(), *(f"[{one.severity}] {one.code}: {one.message}" for one in self.notes)])
+        """The answer as text, with its notes; where no run rises, that is the answer."""
+        flat = [one.message for one in self.notes if one.code == "no-rise-seen"]
+        return "\n".join(flat or [*self.lines(), *(f"[{n.severity}] {n.code}: {n.message}" for n in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         metric=fits.metric,
         level=plans.level,
         plan=plan,
-        notes=() if plan is None else tuple(note for note in plan.notes if note.severity != "info"),
+        notes=fits.no_rise if plan is None else tuple(note for note in plan.notes if note.severity != "info"),
         reward=reward,
         unit=plans.like.unit,
         expected=found[0],
@@ -393,9 +394,10 @@ def marginal(plans: PlansByBudget) -> Marginal:
         metric=plan.metric,
         level=plans.level,
         plan=plan,
-        notes=()
-        if twice.extrapolation is None
-        else tuple(caveats.extrapolation(twice.extrapolation, "Twice its compute")),
+        notes=(
+            *plans.basis.fits.no_rise,
+            *([] if twice.extrapolation is None else caveats.extrapolation(twice.extrapolation, "Twice its compute")),
+        ),
         budget=budget,
         gain=gain,
         doubling=doubling,

@@ -30,18 +30,19 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
     from rich.table import Table
     from rich.text import Text
 
-    from isocompute_sdk.records.reward_metrics import no_rise_note
-
     console = terminal()
-    if fits.flat_runs is not None:
-        console.print(no_rise_note(fits.metric, fits.flat_runs).message)
+    for note in fits.no_rise:
+        console.print(note.message)
     model = f", {fits.model}" if fits.model else ""
     console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
+    if fits.surface is not None and "group_size" in fits.laws and not fits.no_rise:
+        console.print(f"best n, as plans choose it: {_best_sizes(fits)}")
     for name, law in fits.laws.items():
-        if verbose or name not in STEP_LAWS:
-            console.print(f"{name}: {_in_words(fits, law)}", soft_wrap=False)
+        # Plans from a surface ask the surface.
+        if verbose or (name not in STEP_LAWS and fits.surface is None):
+            console.print(f"law {name}: {_in_words(fits, law)}", soft_wrap=False)
             if verbose:
                 console.print(f"  {law.describe()}", soft_wrap=False)
     for name, reason in fits.unsupported.items():
@@ -62,7 +63,15 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
             )
         console.print(table)
     if with_notes:
-        print_notes(note for note in fits.notes if verbose or not _about_steps(note))
+        print_notes(one for one in fits.notes if one not in fits.no_rise and (verbose or not _about_steps(one)))
+
+
+def _best_sizes(fits: Fits) -> str:
+    """The n that plans choose at a tenth, one and ten times the largest run."""
+    largest, unit = fits.largest_compute or 0.0, fits.compute.removeprefix("log10_")
+    places = [largest * factor for factor in (0.1, 1.0, 10.0)]
+    sizes = fits.best_group_size(places)
+    return ", ".join(f"{n:.0f} at {short(c)} {unit}" for n, c in zip(sizes, places, strict=True))
 
 
 def _in_words(fits: Fits, law: AllocationLaw) -> str:
