@@ -24,6 +24,7 @@ from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
     is_training_reward,
+    likely_range,
     measured_in,
     undecided,
 )
@@ -384,10 +385,11 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
                     f"choose one, --eval-set {'validation' if 'validation' in sets else sets[0]}",
                 )
             )
-        values = measured.to_polars()["value"].to_list()
-        low, high = min(values), max(values)
-        if metric.startswith("avg@") and not -1e-9 <= low <= high <= 1 + 1e-9:
-            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", "give its range to fit, --bounds LOW HIGH"))
+        values_T = measured.to_polars()["value"].to_numpy()
+        low, high = float(values_T.min()), float(values_T.max())
+        if not -1e-9 <= low <= high <= 1 + 1e-9:
+            bounds = "--bounds {:g} {:g}".format(*likely_range(values_T))
+            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", f"give its range to fit, such as {bounds}"))
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
     return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -182,6 +183,22 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
 
 
 Array = NDArray[np.float64]
+USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
+"""Usual ranges of rewards, narrowest first."""
+
+
+def likely_range(values: Array) -> tuple[float, float]:
+    """The first usual range that holds rewards, else theirs with a tenth of it on each side, in round numbers."""
+    low, high = float(np.min(values)), float(np.max(values))
+    for bounds in USUAL_RANGES:
+        if bounds[0] <= low and high <= bounds[1]:
+            return bounds
+    room = 0.1 * (high - low or abs(high))
+    digits = -math.floor(math.log10(room))
+    lowest = math.floor((low - room) * 10.0**digits) / 10.0**digits
+    return 0.0 if low >= 0 else lowest, math.ceil((high + room) * 10.0**digits) / 10.0**digits
+
+
 MIN_Z = 2.13
 """Standard errors from which a trend of all runs counts as a rise: noise exceeds it once in twenty by one of three."""
 ENOUGH_Z = 3.3

@@ -173,7 +173,7 @@ class Passport:
                 else "between and beyond them the prior decides most of the answer"
             )
             ran = ", ".join(map(str, group_sizes))
-            text = f"Only n = {ran} was run: {unknown}. Four levels, 4x apart, are a good pilot."
+            text = f"Only n = {ran} was run: {unknown}. Whether a run at another n is worth its cost: isocompute next."
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (
