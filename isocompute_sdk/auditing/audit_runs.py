@@ -31,6 +31,7 @@ from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import TRAIN_SETS
 from isocompute_sdk.records.comparable import check_pool
+from isocompute_sdk.records.reward_metrics import likely_range
 from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
 from isocompute_sdk.tolerances import Tolerances
 
@@ -106,7 +107,7 @@ def audit(
     for info in runs.runs():
         if info.run_id not in series:
             absent[info.run_id] = f"no {measure.metric} on {measure.eval_set}"
-    found = grouped(infos, series, measure, pool)
+    found = grouped(infos, series, measure.bounds, pool)
     seed = api.DEFAULT_SEED if rng is None else rng
     audited = [
         _audit_group(str(i + 1), group, runs, series, measure, level, np.random.default_rng(seed), draws)
@@ -124,14 +125,28 @@ def audit(
 
 
 def grouped(
-    infos: Sequence[RunInfo], series: Mapping[str, RunSeries], measure: Measure, pool: Collection[str] = ()
+    infos: Sequence[RunInfo],
+    series: Mapping[str, RunSeries],
+    bounds: tuple[float, float] | None = None,
+    pool: Collection[str] = (),
 ) -> list[Group]:
-    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`."""
+    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`.
+
+    Args:
+        infos: the runs.
+        series: their rewards by run id.
+        bounds: range of the rewards; None: guessed from their values.
+        pool: context fields that may differ within a group.
+    """
+    if not series:
+        return group_runs(infos, pool)
     trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
     bases = {
         run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
     }
-    scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
+    values = [one.value_T for one in series.values()]
+    low, high = likely_range(np.concatenate(values)) if bounds is None else bounds
+    scale = noise_scale(values, high - low)
     return group_runs(infos, pool, bases, pooled_noise(trained, scale)[0])
 
 

@@ -219,7 +219,7 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
 
     measure = choose_measure(runs, metric, eval_set)
     series = {one.run_id: one for one in runs.series(measure.metric, measure.eval_set)}
-    groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure)
+    groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
     found: list[RecordedSweep] = []
     flat: list[Note] = []

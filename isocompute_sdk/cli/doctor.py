@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -21,8 +21,9 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
+    from isocompute_sdk.auditing.grouping import Group
     from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
-    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.records import RunSeries, RunSet
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
@@ -104,14 +105,16 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    runs = tuple(map(_with_falls, found.runs))
-    found = replace(found, runs=runs, remarks=(*_no_rise(runs), *found.remarks))
+    found = replace(found, runs=tuple(map(_with_falls, found.runs)))
+    groups = _grouped(found.runs)
+    found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
+    numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
     if json:
-        runs = [finding.to_dict() for finding in found.runs]
+        listed = [{**one.to_dict(), "context_group": numbers.get(id(one))} for one in found.runs]
         ending = {"remarks": found.remarks, "verdict": found.verdict, "question": found.question, "next": found.next}
-        emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], **ending})
+        emit_json({"kind": "doctor", "runs": listed, "groups": [group.context for group, _ in groups], **ending})
     else:
-        _print(found)
+        _print(found, [group for group, _ in groups], numbers)
     if not found.usable:
         raise RecordError(
             f"not usable: none of the {len(found.runs)} runs and files found can be read",
@@ -133,34 +136,59 @@ def _with_falls(finding: RunFinding) -> RunFinding:
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
-def _no_rise(findings: Sequence[RunFinding]) -> list[str]:
-    """Of each metric whose rewards do not rise, all runs together, that they do not."""
+def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:
+    """Each group of runs that may be pooled, as an audit groups them, with its members."""
+    from isocompute_sdk.auditing.audit_runs import grouped
+
+    readable = [one for one in findings if one.runs is not None and one.metric is not None]
+    infos = [(info, one) for one in readable if one.runs is not None for info in one.runs.runs()]
+    series = {run.run_id: run for one in readable for run in _series(one)}
+    owners = {id(info): one for info, one in infos}
+    found = grouped([info for info, _ in infos], series)
+    return [(group, [owners[id(run)] for run in group.runs]) for group in found]
+
+
+def _series(finding: RunFinding) -> list[RunSeries]:
+    """The reward of a run, on each of its evaluation sets."""
+    if finding.runs is None or finding.metric is None:
+        return []
+    measured = finding.runs.filter(metric=finding.metric)
+    return [one for where in measured.eval_sets for one in measured.series(finding.metric, where)]
+
+
+def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
+    """Of each group whose rewards do not rise, all runs together, that they do not."""
     from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 
     found: list[str] = []
-    for metric in dict.fromkeys(one.metric for one in findings if one.runs is not None and one.metric is not None):
-        mine = [one for one in findings if one.metric == metric and one.runs is not None]
-        measured = [one.runs.filter(metric=metric) for one in mine if one.runs is not None]
-        values = [one.value_T for runs in measured for where in runs.eval_sets for one in runs.series(metric, where)]
-        collapsed = any(problem.startswith(FALLS["collapsed-run"]) for one in mine for problem in one.problems)
-        if no_rise(values, collapsed=collapsed):
-            found.append(no_rise_note(metric, len(values)).message)
+    for number, (_, members) in enumerate(groups, start=1):
+        for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
+            mine = [one for one in members if one.metric == metric]
+            values = [run.value_T for one in mine for run in _series(one)]
+            collapsed = any(problem.startswith(FALLS["collapsed-run"]) for one in mine for problem in one.problems)
+            if no_rise(values, collapsed=collapsed):
+                group = f"group {number}: " if len(groups) > 1 else ""
+                found.append(f"{group}{no_rise_note(metric, len(values)).message}")
     return found
 
 
-def _print(found: Diagnosis) -> None:
+def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]) -> None:
     names = Counter(finding.name for finding in found.runs)
     width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
     for remark in found.remarks:
         say(printable(remark))
     for finding in found.runs:
-        say(describe(finding, width, with_source=names[finding.name] > 1))
+        say(describe(finding, width, numbers.get(id(finding)), with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
             say(printable(f"    {problem}"))
             say(printable(f"      -> {advice}"))
-    for number, context in enumerate(found.groups, start=1):
+    for number, group in enumerate(groups, start=1):
+        base = (
+            {} if len(groups) == 1 or group.base_reward is None else {"reward at step 0": round(group.base_reward, 3)}
+        )
+        stated = {**group.context, **base}.items()
         known = ", ".join(
-            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in context.items()
+            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in stated
         )
         say(printable(f"group {number}: {known or 'context unknown'}"))
     if found.verdict == "ready":
@@ -174,8 +202,8 @@ def _print(found: Diagnosis) -> None:
         say(printable(f"next: {found.next}"))
 
 
-def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> str:
-    """One run on one line; with its file if several runs share its name."""
+def describe(finding: RunFinding, width: int, group: int | None, *, with_source: bool = False) -> str:
+    """One run on one line, with its group; with its file if several runs share its name."""
     name = printable(finding.name)
     start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:
@@ -184,8 +212,8 @@ def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> s
     more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
     attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
-        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}, "
-        f"group {finding.context_group}{f', {printable(finding.source)}' if with_source else ''}"
+        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}"
+        f"{'' if group is None else f', group {group}'}{f', {printable(finding.source)}' if with_source else ''}"
     )
 
 

@@ -95,8 +95,8 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
                 f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell(
-                "Give the lowest and highest reward that its reward function can return: they decide what counts as equal. Or "
-                "repair the values.",
+                "Give the lowest and highest reward that its reward function can return: they decide what counts as equal. "
+                "Or repair the values.",
                 _bounds_of(values),
             )
     if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):

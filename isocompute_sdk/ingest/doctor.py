@@ -19,7 +19,6 @@ from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
-from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
@@ -31,7 +30,6 @@ from isocompute_sdk.records.reward_metrics import (
 
 MIN_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
-_RATE = "learning_rate"
 _FIELDS = {
     "group_size": "n",
     "problems_per_batch": "B_p",
@@ -74,8 +72,6 @@ class RunFinding:
     """How many values of it there are."""
     attempts: int = 1
     """How often the run was started, as far as its log shows."""
-    context_group: int | None = None
-    """Runs of one number may be pooled; None if the run cannot be read."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Context fields that are known."""
     problems: tuple[str, ...] = ()
@@ -105,8 +101,6 @@ class Diagnosis:
     """All findings, and what to do next."""
 
     runs: tuple[RunFinding, ...]
-    groups: tuple[Mapping[str, Any], ...]
-    """Context of each group, in the order of `RunFinding.context_group` from 1 on."""
     next: str
     """The command to give next, which works when pasted; why there is none, if nothing is usable."""
     usable: bool
@@ -196,12 +190,11 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
         table = found.tables[i]
         one = _measured(name, str(table.path), RunSet(table.frame).filter(run_id=name), 1, asked_for)
         findings.append(replace(one, problems=(told(of),), advice=("nothing: it is left out",), runs=None))
-    findings, groups = _grouped(findings)
     remarks = _remarks(findings)
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     verdict, question, next_ = _next(found, mapping, findings, paths)
-    return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
+    return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
 
 def _next(
@@ -398,33 +391,6 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
 def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
     hint = error.shell_hint or error.hint or "see the message"
     return RunFinding(name or path, path, attempts=attempts, problems=(error.message,), advice=(hint,))
-
-
-def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
-    """Findings with the number of their context group; runs that differ in samples per problem only share one.
-
-    So do runs whose learning rates follow one rule.
-    """
-    readable = [one for one in findings if one.readable]
-    sizes_known = all(one.context.get(_RATE) is not None and one.group_size.isdigit() for one in readable)
-    infos = [info for one in readable if one.runs is not None for info in one.runs.runs()]
-    rule = learning_rate_rule(infos) if sizes_known else None
-    stated = [{**one.context, **({_RATE: f"follows {rule}"} if rule else {})} for one in readable]
-    groups: list[list[Mapping[str, Any]]] = []
-    numbers: dict[int, int] = {}
-    for one, context in zip(readable, stated, strict=True):
-        same = (i for i, group in enumerate(groups) if _without_samples(group[0]) == _without_samples(context))
-        number = next(same, len(groups))
-        if number == len(groups):
-            groups.append([])
-        groups[number].append(context)
-        numbers[id(one)] = number + 1
-    shown = [_without_samples(one[0]) if any(other != one[0] for other in one) else one[0] for one in groups]
-    return [replace(one, context_group=numbers.get(id(one))) for one in findings], shown
-
-
-def _without_samples(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in context.items() if name != "eval_samples"}
 
 
 def _or_unknown(value: object) -> str:
