@@ -95,7 +95,7 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
                 f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell(
-                "Give the lowest and highest reward that its reward function can return: they decide what counts as equal. "
+                "Give the lowest and highest reward that its function can return: they decide what counts as equal. "
                 "Or repair the values.",
                 _bounds_of(values),
             )
