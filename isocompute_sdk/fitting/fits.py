@@ -533,7 +533,7 @@ class Fits(Saved):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
-FITS = Document("fits", 3, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
+FITS = Document("fits", 3, Fits, remedy="To write them: isocompute fit RUNS --output FILE.")
 
 
 class UnknownMetricError(FitError, KeyError):

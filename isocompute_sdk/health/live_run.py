@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import FitError, RecordError, did_you_mean
 from isocompute_sdk.fitting.forecast import LiveRun, Trouble
 from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
@@ -101,11 +101,16 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     """The run among the runs of fits, and their surface if it was fitted to exactly these.
 
     Without a surface over rollouts the run stays alone.
+
+    Raises:
+        FitError: fits of another metric.
     """
     from isocompute_sdk.records import RunSet
 
     if fits.surface is None or fits.compute != "log10_rollouts" or fits.runs is None:
         return live, None
+    if fits.metric != live.metric:
+        raise FitError(f"these fits are of {fits.metric}, the run is forecast in {live.metric}", "Fit its own sweep.")
     series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     same = [one for one in series if one.run_id == live.one.run_id]
