@@ -192,11 +192,9 @@ def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
     who = "no controller is running" if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:
-        sizes = ", ".join(map(str, best.sizes))
-        yield (
-            f"best n so far: n = {best.group_size} (80 % set: {sizes}), predicted {best.metric} {best.reward:.3f} at "
-            f"{best.rollouts:,.0f} rollouts"
-        )
+        equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""
+        reward = "" if best.reward is None else f", predicted {best.metric} {best.reward:.3f}"
+        yield f"best n so far: n = {best.group_size}{equal}{reward} at {best.rollouts:,.0f} rollouts"
     spent = [f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
     if spent:
         yield "spent: " + "; ".join(spent)
