@@ -14,7 +14,7 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
 from isocompute_sdk.cli.shared.options import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
@@ -174,7 +174,7 @@ def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
 
 def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]) -> None:
     names = Counter(finding.name for finding in found.runs)
-    width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
+    width = widest(finding.name for finding in found.runs)
     for remark in found.remarks:
         say(printable(remark))
     for finding in found.runs:

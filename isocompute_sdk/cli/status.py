@@ -12,7 +12,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
 from isocompute_sdk.cli.shared.following import described, follow_study, on_file, or_unknown, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 from isocompute_sdk.phrases import printable
@@ -151,12 +151,17 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
+    width = widest(row["run_id"] for row in rows)
     for row in rows:
         value = f"{row['metric']} {row['value']:.3f}" if row["metric"] else ""
         rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
         n, problems = or_unknown(row["group_size"]), or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"
-        say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
+        say(
+            printable(
+                f"{row['run_id']:<{width}} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"
+            )
+        )
 
 
 def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:

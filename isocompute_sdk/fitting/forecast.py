@@ -577,7 +577,7 @@ def _place(rollouts: float, step: float | None) -> str:
 
 def _kept(keep: Checkpoint) -> str:
     where = _place(keep.rollouts, keep.step)
-    reward = "" if keep.reward is None else f", reward {keep.reward:.3f}"
+    reward = "" if keep.reward is None else f", {keep.reward:.3f} by its curve"
     return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
 
 

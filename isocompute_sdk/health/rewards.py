@@ -52,7 +52,7 @@ class Fall:
     level: float
     """Reward at the start, at the best level, and when the fall was certain."""
     collapsed: int | None
-    """Index at which most of the gain was certainly lost; None if it never was."""
+    """Index at which most of the gain, or of the start, was certainly lost; None if it never was."""
     scale: int
     """Evaluations in one level."""
 
@@ -97,8 +97,9 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     place = first_lasting(fallen_T, LASTING_FALL)
     if place is None:
         return None
-    # Only what has surely risen can lose most of its gain.
-    gone_T = fallen_T & (gain_T > certain_T) & (gain_T - lost_T < COLLAPSE_LEFT * gain_T)
+    # Only what has surely risen can lose most of its gain; a reward can also lose most of what it began with.
+    gone_T = (gain_T > certain_T) & (gain_T - lost_T < COLLAPSE_LEFT * gain_T) | (level_T < COLLAPSE_LEFT * start)
+    gone_T &= fallen_T
     collapsed = first_lasting(gone_T, LASTING_FALL)
     best = int(np.nanargmax(level_T[: place - scale + 1]))
     noticed = place + LASTING_FALL - 1

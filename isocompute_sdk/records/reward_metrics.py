@@ -208,7 +208,7 @@ MAX_VALUES = 100
 
 
 def no_rise(curves: Iterable[Array], *, collapsed: bool = False) -> bool:
-    """Whether rewards show no rise, all runs together. A run that `collapsed` had risen.
+    """Whether rewards show no rise, all runs together; where one `collapsed`, that is said instead.
 
     Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
     of the others exceeds what noise does.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal, widest
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, printable
 
@@ -245,10 +245,10 @@ def described(statuses: Sequence[RunStatus]) -> list[str]:
     """One line for each run, which names its study where there are several."""
     if len({one.folder.parent for one in statuses}) > 1:
         statuses = [replace(one, run_id=f"{one.folder.parent.name}/{one.run_id}") for one in statuses]
-    return [describe(one) for one in statuses]
+    return [_describe(one, widest(one.run_id for one in statuses)) for one in statuses]
 
 
-def describe(status: RunStatus) -> str:
+def _describe(status: RunStatus, width: int) -> str:
     """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
     length = "?" if status.update_steps is None else f"{status.update_steps:,}"
     share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
@@ -266,7 +266,7 @@ def describe(status: RunStatus) -> str:
         state += f"; best {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
     n, problems = or_unknown(status.group_size), or_unknown(status.problems_per_batch)
     return (
-        f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
+        f"{status.run_id:<{width}} n = {n:<5} B_p = {problems:<5} "
         f"step {status.step:>7,} of {length:>7}{share}  C = {status.rollouts:<11,} {value:<18} {state}"
     )
 
