@@ -210,9 +210,10 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
         return f"{start} not readable yet"
     spent = finding.rollouts_spent
     more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
+    base = " + step 0" if finding.with_base else ""
     attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
-        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}"
+        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{base}{attempts}"
         f"{'' if group is None else f', group {group}'}{f', {printable(finding.source)}' if with_source else ''}"
     )
 

@@ -69,7 +69,9 @@ class RunFinding:
     metric: str | None = None
     """The evaluation that a fit would use."""
     evaluations: int = 0
-    """How many values of it there are."""
+    """How many values of it there are after step 0."""
+    with_base: bool = False
+    """Whether there is one of the base model too."""
     attempts: int = 1
     """How often the run was started, as far as its log shows."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -327,11 +329,14 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
 
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
+    import polars as pl
+
     infos = runs.runs()
     frame = runs.to_polars()
     likely = headline(measured_in(frame))
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
-    count = int((frame["metric"] == metric).sum()) if metric is not None else 0
+    trained = frame.filter(pl.col("metric") == metric)["rollouts"] > 0
+    count = int(trained.sum())
     problems, advice = _looks(runs, metric, count)
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
@@ -343,6 +348,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         rollouts_spent=max(spent, default=None),
         metric=metric,
         evaluations=count,
+        with_base=count < len(trained),
         attempts=attempts,
         context={key: value for key, value in infos[0].context.items() if value is not None},
         problems=problems,
@@ -367,7 +373,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
             )
         )
     elif count < MIN_EVALUATIONS:
-        found.append((f"only {count} values of {metric}", "evaluate more often"))
+        found.append((f"only {count} values of {metric} after step 0", "evaluate more often"))
     if metric is not None:
         measured = runs.filter(metric=metric)
         sets = sorted(measured.eval_sets)
