@@ -20,7 +20,7 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds
+from isocompute_sdk.fitting.measured_runs import best_level, check_bounds
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.health.detectors import findings
@@ -266,23 +266,6 @@ def _plain_run(one: RunSeries) -> RunAudit:
         evaluations=len(value),
         reached=best_level(one.rollouts_T, value),
     )
-
-
-def best_level(rollouts_T: Array, value_T: Array) -> float:
-    """A run's best level: the largest mean of a few successive evaluations after step 0; a single one is noisy.
-
-    A mean covers a tenth of the evaluations, 3 to 15, within one octave of compute, over which the policy changes
-    little. Means of fewer evaluations than the median are ignored.
-    """
-    trained = rollouts_T > 0
-    if not np.any(trained):
-        return float(np.max(value_T))
-    rollouts, value = rollouts_T[trained], value_T[trained]
-    longest = min(max(len(value) // 10, 3), 15)
-    start = np.maximum(np.searchsorted(rollouts, rollouts / 2), np.arange(len(value)) - longest + 1)
-    means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
-    averaged = np.arange(len(value)) - start + 1
-    return float(np.max(means[averaged >= np.median(averaged)]))
 
 
 def _carried(note: Note, group: Group, doubts: Sequence[str]) -> bool:

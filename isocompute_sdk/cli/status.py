@@ -153,7 +153,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
         return
     width = widest(row["run_id"] for row in rows)
     for row in rows:
-        value = f"{row['metric']} {row['value']:.3f}" if row["metric"] else ""
+        value = f"last {row['metric']} {row['value']:.3f}" if row["metric"] else ""
         rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
         n, problems = or_unknown(row["group_size"]), or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"

@@ -18,6 +18,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
+from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, PreparedRun, SurfaceRun, prepare, smoothed
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
 from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
@@ -275,7 +276,9 @@ class Forecast(Saved):
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
+        best = best_level(np.asarray(self.evaluated), np.asarray(self.measured))
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
+        title += f", best measured {best:.3f}"
         basis = "alone: no other n, no later rise or fall; --fits FILE adds its sweep, as plans do"
         if self.borrowed:
             basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk import plots
+from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
 from isocompute_sdk.phrases import off, short
 from isocompute_sdk.planning import Plan
@@ -67,7 +68,7 @@ def _groups(material: Material) -> list[Block]:
     """Groups of an audit, each with its findings and runs."""
     audit, blocks = material.audit, list[Block]()
     assert audit is not None, "checked by the caller"
-    names = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "standing")
+    names = (*COLUMNS[:-1], "standing")
     for group in audit.groups:
         blocks.append(Paragraph(f"{audit.title(group)}. {' '.join(group.findings())}"))
         rows = tuple(run.row() for run in group.runs)
