@@ -115,7 +115,7 @@ class PlanComparison(Answer):
             f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
             f"difference      {_signed(self.difference)}{chance}",
             *(f"{'equal ' + name:<15} {at.described}" for name, at in self.at_equal.items()),
-            f"equal reward    {amount_text(self.equal_reward.mean, unit)}, {share:.0%} of it{about}",
+            f"same reward     with a plan of {amount_text(self.equal_reward.mean, unit)}, {share:.0%} of the cost{about}",
         ]
         if self.gpu_hours_saved is not None:
             saved = self.gpu_hours_saved

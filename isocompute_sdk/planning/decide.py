@@ -418,6 +418,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if (tie := _tie(plan, equal)) is not None:
         return tie, False
     chance = float(odds.probability_best[here])
+    if len(sizes) == 1:
+        return Verdict("clear", f"n = {n} is the only n that the limits allow"), False
     sentence = f"n = {n} is ahead, best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
@@ -431,13 +433,12 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     likely = sorted((int(odds.group_size[i]), float(odds.probability_best[i])) for i in order[:needed])
-    listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
-    first = "these runs cannot decide n"
-    if near >= LIKELY:
-        first = f"n = {plan.group_size}"
-        if int(odds.group_size[order[0]]) != plan.group_size and int(odds.group_size[odds.best()]) == plan.group_size:
-            first += " has the highest expected reward"
-    return f"{first}; chance to be best{_at_equal(plan)}: {listed}"
+    listed = ", ".join(f"n = {size} {chance:.0%}" for size, chance in likely)
+    first = f"n = {plan.group_size}" if near >= LIKELY else "these runs cannot decide n"
+    likeliest = int(odds.group_size[order[0]])
+    if near >= LIKELY and likeliest != plan.group_size == int(odds.group_size[odds.best()]):
+        first += f" is best on average, though n = {likeliest} is likelier to be the very best"
+    return f"{first}; probability of being best{_at_equal(plan)}: {listed}"
 
 
 def _at_equal(plan: Plan) -> str:

@@ -385,16 +385,22 @@ LIMITS = {
     "group_size_grid": "the group sizes that were run",
 }
 """What ends or limits a plan, in words."""
+CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
+"""Those of them that keep a batch from being larger."""
 
 
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
     values = assumed_values(plan)
+    cap = [LIMITS[name] for name in plan.binding if name in CAPS]
+    if problems == plan.n_problems:
+        cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
+        *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}")] if values else []),
         ("cost", _cost(plan)),
