@@ -183,13 +183,10 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
             say(printable(f"    {problem}"))
             say(printable(f"      -> {advice}"))
     for number, group in enumerate(groups, start=1):
-        base = (
-            {} if len(groups) == 1 or group.base_reward is None else {"reward at step 0": round(group.base_reward, 3)}
-        )
-        stated = {**group.context, **base}.items()
-        known = ", ".join(
-            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in stated
-        )
+        stated = dict(group.context)
+        if group.base_reward is not None and sum(one.context == group.context for one in groups) > 1:
+            stated["reward at step 0"] = f"{group.base_reward:.3f}"
+        known = ", ".join(f"{name} {v:.6g}" if isinstance(v, float) else f"{name} {v}" for name, v in stated.items())
         say(printable(f"group {number}: {known or 'context unknown'}"))
     if found.verdict == "ready":
         copies = sum(finding.readable and finding.runs is None for finding in found.runs)

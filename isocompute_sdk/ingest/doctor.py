@@ -337,7 +337,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
     trained = frame.filter(pl.col("metric") == metric)["rollouts"] > 0
     count = int(trained.sum())
-    problems, advice = _looks(runs, metric, count)
+    problems, advice = _looks(runs, metric, len(trained))
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
         name=name,
@@ -373,7 +373,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
             )
         )
     elif count < MIN_EVALUATIONS:
-        found.append((f"only {count} values of {metric} after step 0", "evaluate more often"))
+        found.append((f"only {count} values of {metric}", "evaluate more often"))
     if metric is not None:
         measured = runs.filter(metric=metric)
         sets = sorted(measured.eval_sets)
