@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
-FALLS = {"collapsed-run": "the reward collapsed", "decayed-run": "the reward fell from its peak"}
+FALLS = {
+    "collapsed-run": ("the reward collapsed", "use only the data before it"),
+    "decayed-run": ("the reward fell from its peak", "keep the checkpoint there"),
+}
+"""Findings about a reward that fell, in words, and what to do."""
 
 
 @with_option_groups
@@ -131,8 +135,8 @@ def _with_falls(finding: RunFinding) -> RunFinding:
         return finding
     asked = None if is_training_reward(finding.metric) else finding.metric
     seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code in FALLS]
-    problems = tuple(f"{FALLS[one.code]}, {one.where}: {one.seen}" for one in seen)
-    advice = ("use only the data before it; isocompute status --watch names likely causes",) * len(problems)
+    problems = tuple(f"{FALLS[one.code][0]}, {one.where}: {one.seen}" for one in seen)
+    advice = tuple(f"{FALLS[one.code][1]}; isocompute status --watch names likely causes" for one in seen)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
@@ -165,7 +169,7 @@ def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
         for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
             mine = [one for one in members if one.metric == metric]
             values = [run.value_T for one in mine for run in _series(one)]
-            collapsed = any(problem.startswith(FALLS["collapsed-run"]) for one in mine for problem in one.problems)
+            collapsed = any(problem.startswith(FALLS["collapsed-run"][0]) for one in mine for problem in one.problems)
             if no_rise(values, collapsed=collapsed):
                 group = f"group {number}: " if len(groups) > 1 else ""
                 found.append(f"{group}{no_rise_note(metric, len(values)).message}")
