@@ -279,7 +279,7 @@ class Forecast(Saved):
         best = best_level(np.asarray(self.evaluated), np.asarray(self.measured))
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
         title += f", best measured {best:.3f}"
-        basis = "alone: no other n, no later rise or fall; --fits FILE adds its sweep, as plans do"
+        basis = "to this run alone, so it knows no other n and no later rise or fall; --fits FILE adds its sweep"
         if self.borrowed:
             basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
@@ -292,16 +292,17 @@ class Forecast(Saved):
                 f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
-        lines += [f"  {self._flat_words()}", f"  has begun to fall: probability {self.falling:.2f}"]
+        lines += [f"  {self._flat_words()}", f"  it has begun to fall with probability {self.falling:.2f}"]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
 
     def _flat_words(self) -> str:
-        flat, words = self.flat, f"next doubling adds under {self.flat.worth:g}: probability {self.flat.now:.2f}"
+        flat = self.flat
+        words = f"the next doubling adds less than {flat.worth:g} with probability {flat.now:.2f}"
         if flat.now >= 0.5:
             return words
-        when = f"beyond {flat.reach:,.0f}" if flat.rollouts is None else f"at {flat.rollouts:,.0f}"
-        return f"{words}; even odds {when} rollouts"
+        when = f"only beyond {flat.reach:,.0f}" if flat.rollouts is None else f"from {flat.rollouts:,.0f}"
+        return f"{words}, and more likely than not {when} rollouts on"
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
