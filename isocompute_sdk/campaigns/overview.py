@@ -24,19 +24,6 @@ from isocompute_sdk.training.backend import follow
 
 
 @dataclass(frozen=True)
-class BestSoFar:
-    """The n that a plan by the runs so far would take."""
-
-    group_size: int
-    about_equal: tuple[int, ...]
-    """The n that the plan calls about equal to it."""
-    rollouts: float
-    """Of the plan for the budget, or for the largest compute of a run."""
-    reward: float | None
-    metric: str
-
-
-@dataclass(frozen=True)
 class Overview:
     """A study at one moment."""
 
@@ -106,20 +93,15 @@ def overview(folder: Path) -> Overview | None:
     )
 
 
-def best_so_far(folder: Path, study: Study) -> BestSoFar | None:
-    """The plan's n, else that of a plan by the newest fit on file or of what was measured; None of too little."""
+def best_so_far(folder: Path, study: Study) -> Plan | None:
+    """The plan, else that by the newest fit on file or by what was measured; None of too little."""
+    if (folder / PLAN).exists() and not (folder / REFIT).exists():
+        return Plan.load(folder / PLAN)
     fits = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
-        if (folder / PLAN).exists() and not (folder / REFIT).exists():
-            plan = Plan.load(folder / PLAN)
-        else:
-            plan = _planned(_fitted(folder, study) if fits is None else fits, study)
+        return _planned(_fitted(folder, study) if fits is None else fits, study)
     except IsoComputeError:
         return None
-    if plan is None:
-        return None
-    equal = tuple(sorted(one.group_size for one in plan.alternatives if one.kind == "near-tie"))
-    return BestSoFar(plan.group_size, equal, plan.rollouts, plan.predicted_reward, plan.metric)
 
 
 def _planned(fits: Fits, study: Study) -> Plan | None:

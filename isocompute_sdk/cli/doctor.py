@@ -282,6 +282,7 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, or an audit of several."""
+    from isocompute_sdk.auditing.audit_runs import grouped
     from isocompute_sdk.auditing.grouping import choose_measure
     from isocompute_sdk.records.columns import TRAIN_SETS
 
@@ -295,7 +296,8 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
         options.append(f"--eval-set {quote(measure.eval_set)}")
     if measure.bounds != (0.0, 1.0):
         options.append(f"--bounds {measure.bounds[0]:.6g} {measure.bounds[1]:.6g}")
-    one_group = len(table.context_groups()) == 1 and len({info.group_size for info in table.runs()}) > 1
+    series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
+    one_group = len(grouped(table.runs(), series)) == 1 and len({info.group_size for info in table.runs()}) > 1
     return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
 
 

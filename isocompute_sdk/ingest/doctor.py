@@ -335,7 +335,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
     frame = runs.to_polars()
     likely = headline(measured_in(frame))
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
-    trained = frame.filter(pl.col("metric") == metric)["rollouts"] > 0
+    trained = frame.filter(pl.col("metric") == (metric or ""))["rollouts"] > 0
     count = int(trained.sum())
     problems, advice = _looks(runs, metric, len(trained))
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]

@@ -187,7 +187,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         predicted_reward=reward,
         reward_interval=interval,
         group_size_interval=None if flat else _band(resolved, n, value, name),
-        law_group_size=None if law is None or fits.method == "prior" else float(law.predict(value)),
+        law_group_size=None if law is None or fits.method in ("prior", "surface") else float(law.predict(value)),
         extrapolation=None if seen is None else compute / seen,
         binding=_binding(resolved, choice),
         alternatives=() if flat else _alternatives(resolved, choice),
@@ -368,7 +368,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
     """The verdict on group sizes with equal predictions; None where the plan's n has none."""
-    sizes = sorted([plan.group_size, *(a.group_size for a in plan.alternatives if a.kind == "near-tie")])
+    sizes = sorted([plan.group_size, *plan.about_equal])
     if len(sizes) == 1:
         return None
     both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

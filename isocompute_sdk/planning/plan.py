@@ -266,6 +266,11 @@ class Plan(Sized, Saved):
         return self.costs.get("usd")
 
     @property
+    def about_equal(self) -> tuple[int, ...]:
+        """The other n that are as good as the plan's, increasing."""
+        return tuple(sorted(one.group_size for one in self.alternatives if one.kind == "near-tie"))
+
+    @property
     def span(self) -> float:
         """Width of the metric's range."""
         return 1.0 if self.fits is None else self.fits.bounds[1] - self.fits.bounds[0]
@@ -334,7 +339,7 @@ DOCUMENT = Document(
     SCHEMA_VERSION,
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
-    remedy="Restore the saved file, or change the plan with: isocompute launch PLAN --change group_size=...",
+    remedy="Restore the saved file; isocompute launch PLAN --change changes a plan.",
 )
 
 
@@ -436,8 +441,7 @@ def _close(plan: Plan) -> list[str]:
 def best_sizes(plan: Plan) -> str:
     """The plan's n with those about equal to it; of a law, the band that holds the best one with 80 % probability."""
     if plan.odds is not None:
-        equal = [one.group_size for one in plan.alternatives if one.kind == "near-tie"]
-        return ", ".join(map(str, sorted([plan.group_size, *equal])))
+        return ", ".join(map(str, sorted([plan.group_size, *plan.about_equal])))
     if plan.group_size_interval is None:
         return ""
     low, high = plan.group_size_interval

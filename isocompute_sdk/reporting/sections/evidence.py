@@ -5,7 +5,6 @@ from __future__ import annotations
 from isocompute_sdk import plots
 from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
-from isocompute_sdk.phrases import off, short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.reporting import wording as say
@@ -87,15 +86,7 @@ def how_sure(material: Material) -> Section:
     elif known.backtest is None:
         blocks.append(Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more."))
     else:
-        test = known.backtest
-        inside = f"{round(test.coverage * test.runs)} of {say.plural(test.runs, 'run')}"
-        text = (
-            f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
-            f"the rest ({test.factor:.1f} times further). {inside} ended inside their 80 % interval for one run; "
-            f"predictions missed by {test.rms_error:.3f} (root mean square) and were {off(-test.mean_error)} "
-            "on average. The runs have covered "
-            f"{known.rise_seen[0]:.0%} to {known.rise_seen[1]:.0%} of the predicted rise."
-        )
+        text = "On your own runs: " + "; ".join(known.lines()[:2]) + "."
         caption = (
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
         )

@@ -113,7 +113,7 @@ def _better(plan: Plan, outcome: Comparison) -> list[Fact]:
 
 
 def _fitted(gain: Gain) -> str:
-    return f"{short(gain.compute)}, {gain.reward:.3f} by its fitted curve"
+    return f"{short(gain.compute)}, fitted {gain.reward:.3f}"
 
 
 def _going_on(material: Material) -> list[Block]:
