@@ -254,7 +254,6 @@ def compare(
         level=plans.level,
         plan=plan,
         notes=(
-            *fits.no_rise,
             *([] if plan.extrapolation is None else caveats.extrapolation(plan.extrapolation)),
             *caveats.beyond_grid(n, largest, smallest),
             *caveats.batch_not_observed(problems, fits.problems_per_batch),

@@ -149,7 +149,7 @@ def _beside(resolved: Resolved, candidate: Candidate) -> list[Candidate]:
 def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     """The plan of one candidate, without what is judged of it and without notes.
 
-    Where no run rises it says nothing of other n: the prior alone would speak.
+    Where no run rises it says nothing of rewards and of other n: the prior alone would speak.
     """
     fits, pricing, chosen, reward = resolved.fits, choice.pricing, choice.chosen.candidate, choice.chosen.reward
     n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
@@ -157,8 +157,8 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     if n_problems is None and fits.method in FITTED:
         n_problems = fits.n_problems
     seen, compute = fits.largest_compute, resolved.compute(n * problems * steps)
-    interval = None
-    if reward is not None:
+    interval, flat = None, bool(fits.no_rise)
+    if reward is not None and not flat:
         predicted = fits.predict(compute, n, problems)
         interval = None if np.isnan(predicted.low) else (float(predicted.low), float(predicted.high))
     recipe = basis.inheritance.recipe_for(n, problems)
@@ -167,8 +167,8 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     model = basis.model if basis.model is not None else fits.model
     spent = {purpose: {pricing.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
     name = "group_size" if resolved.by_law is None else resolved.by_law.law
+    law = fits.laws.get(name)
     value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
-    law, flat = fits.laws.get(name), fits.flat_runs is not None
     return Plan(
         verdict=Verdict("undecided", ""),
         group_size=n,
@@ -184,7 +184,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         metric=fits.metric,
         model=model,
         n_problems=n_problems,
-        predicted_reward=reward,
+        predicted_reward=None if flat else reward,
         reward_interval=interval,
         group_size_interval=None if flat else _band(resolved, n, value, name),
         law_group_size=None if law is None or fits.method in ("prior", "surface") else float(law.predict(value)),
@@ -433,7 +433,7 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     likely = sorted((int(odds.group_size[i]), float(odds.probability_best[i])) for i in order[:needed])
-    listed = ", ".join(f"n = {size} {chance:.0%}" for size, chance in likely)
+    listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
     first = f"n = {plan.group_size}" if near >= LIKELY else "these runs cannot decide n"
     likeliest = int(odds.group_size[order[0]])
     if near >= LIKELY and likeliest != plan.group_size == int(odds.group_size[odds.best()]):

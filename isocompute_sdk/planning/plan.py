@@ -530,10 +530,10 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    if plan.predicted_reward is None:
-        return "not predicted: no reward curve for this n, model and metric"
     if any(note.code == "no-rise-seen" for note in plan.notes):
         return "not predicted: no rise seen"
+    if plan.predicted_reward is None:
+        return "not predicted: no reward curve for this n, model and metric"
     text = f"{plan.predicted_reward:.3f}"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)

@@ -63,9 +63,8 @@ class Answer(Saved):
         raise NotImplementedError
 
     def summary(self) -> str:
-        """The answer as text, with its notes; where no run rises, that is the answer."""
-        flat = [one.message for one in self.notes if one.code == "no-rise-seen"]
-        return "\n".join(flat or [*self.lines(), *(f"[{n.severity}] {n.code}: {n.message}" for n in self.notes)])
+        """The answer as text, with its notes."""
+        return "\n".join([*self.lines(), *(f"[{one.severity}] {one.code}: {one.message}" for one in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class PlansByBudget:
     """Plans of one planner by amount, all of each amount spent, each made once.
 
     Raises:
-        PlanError: fits without rewards.
+        PlanError: fits without rewards, or of runs that do not rise.
     """
 
     basis: Basis
@@ -89,6 +88,8 @@ class PlansByBudget:
         except FitError as error:
             raise PlanError(error.message, error.hint) from None
         fits = self.basis.fits
+        for note in fits.no_rise:
+            raise PlanError(note.message)
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
@@ -273,7 +274,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         metric=fits.metric,
         level=plans.level,
         plan=plan,
-        notes=fits.no_rise if plan is None else tuple(note for note in plan.notes if note.severity != "info"),
+        notes=() if plan is None else tuple(note for note in plan.notes if note.severity != "info"),
         reward=reward,
         unit=plans.like.unit,
         expected=found[0],
@@ -394,10 +395,9 @@ def marginal(plans: PlansByBudget) -> Marginal:
         metric=plan.metric,
         level=plans.level,
         plan=plan,
-        notes=(
-            *plans.basis.fits.no_rise,
-            *([] if twice.extrapolation is None else caveats.extrapolation(twice.extrapolation, "Twice its compute")),
-        ),
+        notes=()
+        if twice.extrapolation is None
+        else tuple(caveats.extrapolation(twice.extrapolation, "Twice its compute")),
         budget=budget,
         gain=gain,
         doubling=doubling,
