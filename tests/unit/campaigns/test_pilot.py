@@ -20,6 +20,7 @@ from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
+from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
 from tests.unit.curve_backend import CurveBackend
 
@@ -146,6 +147,20 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     fitted = campaign.fit().runs
     assert fitted is not None
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
+
+
+def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = 0.99 * pilots.MIN_REST / (1 - pilots.LOOKS[-1] / 2)
+    monkeypatch.setattr(pilots, "SHARES", (share,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    pilot = make(tmp_path / "out", study=study(budget=10 * BUDGET)).designed
+    assert pilot is not None
+    pilot.carry_out()
+    first = read_decisions(tmp_path / "out")[0]
+    assert not first.looks
+    assert any(run.update_steps > 2 * MIN_UPDATES for run in first.runs)
 
 
 def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:
