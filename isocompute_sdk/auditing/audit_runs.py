@@ -29,7 +29,6 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import TRAIN_SETS
 from isocompute_sdk.records.comparable import check_pool
 from isocompute_sdk.records.reward_metrics import likely_range
 from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
@@ -180,7 +179,8 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
-    fell = _falls(runs.filter(run_id=[one.run_id for one in members]), measure)
+    seen = findings(runs.filter(run_id=[one.run_id for one in members]), measure.metric, measure.eval_set)
+    fell = {run: one for run, some in seen.items() for one in some if one.code in FAULTS}
     prepared = prepare([SurfaceRun.of(one) for one in members], fits.bounds[1] - fits.bounds[0])
     field = Field.of(fits, prepared)
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
@@ -199,12 +199,7 @@ def _audit_group(
     return GroupAudit(
         name=name,
         context=group.context,
-        runs=tuple(
-            replace(run, fault=FAULTS[seen.code], fault_rollouts=seen.rollouts)
-            if (seen := fell.get(run.run_id))
-            else run
-            for run, _ in judged
-        ),
+        runs=tuple(_fallen(run, fell.get(run.run_id)) for run, _ in judged),
         decided_at=None if plan is None else float(plan.rollouts),
         verdict=None if plan is None else plan.verdict,
         sizes=() if plan is None else plan.alternatives,
@@ -216,11 +211,9 @@ def _audit_group(
     )
 
 
-def _falls(runs: RunSet, measure: Measure) -> dict[str, Finding]:
-    """Where rewards fell, by run, as every command says it."""
-    asked = None if measure.eval_set in TRAIN_SETS else measure.metric
-    seen = findings(runs, asked, None if asked is None else measure.eval_set)
-    return {run: one for run, some in seen.items() for one in some if one.code in FAULTS}
+def _fallen(run: RunAudit, fell: Finding | None) -> RunAudit:
+    """The run, with where its reward fell as every command says it."""
+    return run if fell is None else replace(run, fault=FAULTS[fell.code], fault_rollouts=fell.rollouts)
 
 
 def _decided(fits: Fits) -> Plan | None:

@@ -129,12 +129,11 @@ def doctor(
 def _with_falls(finding: RunFinding) -> RunFinding:
     """The finding, with where the reward of its run fell."""
     from isocompute_sdk.health.detectors import findings
-    from isocompute_sdk.records.reward_metrics import is_training_reward
 
     if finding.runs is None or finding.metric is None:
         return finding
-    asked = None if is_training_reward(finding.metric) else finding.metric
-    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code in FALLS]
+    found = findings(finding.runs, finding.metric).values()
+    seen = [one for every in found for one in every if one.code in FALLS]
     problems = tuple(f"{FALLS[one.code][0]}, {one.where}: {one.seen}" for one in seen)
     advice = tuple(f"{FALLS[one.code][1]}; isocompute status --watch names likely causes" for one in seen)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))

@@ -70,8 +70,7 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
-    evaluated = not is_training_reward(metric) and where != TRAIN_SET
-    asked = (metric, eval_set) if evaluated else (None, None)
+    evaluated, asked = not is_training_reward(metric) and where != TRAIN_SET, (metric, eval_set)
     found = [_weighed(finding, one, rewards=evaluated) for finding in findings(mine, *asked).get(name, ())]
     severity = {finding.code: finding.severity for finding in found}
     seen = check_health(mine, *asked).by_run.get(name, ())
