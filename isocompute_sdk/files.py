@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,16 +219,27 @@ def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        json.JSONDecodeError: not JSON, nested too deep, or a number of thousands of digits.
+        json.JSONDecodeError: not JSON, nested too deep, a key twice in one object, or a number of thousands of digits.
         UnicodeDecodeError: bytes that are not text.
     """
     try:
-        return json.loads(text)
+        return _decode(text if isinstance(text, str) else text.decode(json.detect_encoding(text)))
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise
     except (RecursionError, ValueError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else "a number with too many digits"
         raise json.JSONDecodeError(why, "", 0) from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise json.JSONDecodeError(f"key {twice!r} is there twice in one object", "", 0)
+    return found
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_object).decode
 
 
 def parse_yaml(text: str) -> Any:

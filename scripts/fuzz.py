@@ -8,7 +8,21 @@ were refused, and every one of these, with the file kept under `--keep`:
 
 - an exception that is no IsoComputeError,
 - a file that takes longer than `SECONDS`,
-- a saved document that was changed and is read as another one without a word.
+- a saved document that was changed and is read as another one without a word,
+- a table or log that is read silently different from what it states.
+
+A changed digit makes another valid file, and a cut between two records cannot be seen. So a table or log is compared
+with what the damaged file itself states, as a short reader of the standard library understands it (`stated.py`).
+Silently different means one of these:
+
+- a value in the `RunSet` that the file does not state for this run, step, metric and evaluation set, n and B_p; no note
+  excuses it;
+- a value of a known column or tag, or a line, that the file states and the `RunSet` lacks, without a note in
+  `stated.EXCUSES`.
+
+If a step is stated several times, as after a resume, the last one counts, and steps beyond a resume may be given up.
+Without repeats the order of lines says nothing. Files that the short reader does not understand, such as one without
+its header, are counted as unjudged.
 
 Parquet is left out: polars ends the process where a damaged length asks for more memory than there is.
 """
@@ -28,7 +42,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import stated as naive
 
 import isocompute_sdk as iso
 
@@ -36,41 +52,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "tests/unit/ingest/data"
 SECONDS, MEMORY = 10, 6 * 2**30
 """A file may take this long; a process may map this much."""
-WORDS = [
-    "",
-    "nan",
-    "inf",
-    "-1",
-    "0",
-    "1e400",
-    "1e-400",
-    "9" * 400,
-    "true",
-    "null",
-    "n",
-    "step",
-    "avg@4",
-    "\0",
-    "\x1b[31m",
-]
-WORDS += [
-    "=cmd()",
-    "../../x",
-    "$(id)",
-    "'",
-    '"',
-    ",",
-    "{",
-    "[",
-    "�",
-    "\ufeff",
-    "1_000",
-    "12:00",
-    "2026-01-01",
-    "1,5",
-    "8",
-    "8.5",
-]
+WORDS = "nan inf -1 0 1e400 1e-400 true null n step avg@4 =cmd() ../../x $(id) 1_000 12:00 2026-01-01 1,5 8".split()  # noqa: SIM905
+WORDS += ["", "9" * 400, "\0", "\x1b[31m", "'", '"', ",", "{", "[", "\ufffd", "\ufeff", "\uff11", "\n", "\r"]
+
+
+GOOD = ("read", "refused", "unjudged")
+SHOWN = 3
+"""Files that are kept of one sort."""
 
 
 class Slow(BaseException):
@@ -82,7 +70,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 2, 4))):
         lines = data.splitlines(keepends=True)
         at = rng.randrange(len(data) + 1)
-        match rng.randrange(9):
+        match rng.randrange(11):
             case 0:
                 data = data[:at]
             case 1 if data:
@@ -103,6 +91,14 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
                 data = data[:at] + data[end:]
             case 7:
                 data = data[:at] + data[at : at + 200] * rng.randrange(1, 4) + data[at:]
+            case 8 if len(lines) > 1:
+                first = rng.randrange(len(lines) - 1)
+                lines[first] = lines[first].rstrip(b"\r\n")
+                data = b"".join(lines)
+            case 9 if len(lines) > 1:
+                rest = lines[1:]
+                rng.shuffle(rest)
+                data = b"".join([lines[0], *rest])
             case _:
                 data = changed_value(data, rng)
     return data
@@ -126,8 +122,21 @@ def changed_value(data: bytes, rng: random.Random) -> bytes:
     return json.dumps(document).encode()
 
 
-def kinds(folder: Path) -> dict[str, tuple[Path, str, Callable[[Path], Any], bool]]:
-    """Kind -> (clean path, the file below it to damage, its reader, whether a changed one must be refused)."""
+class Kind(NamedTuple):
+    """A file that reads well."""
+
+    path: Path
+    inside: str
+    """The file below `path` to damage; empty for `path` itself."""
+    read: Callable[[Path], Any]
+    stated: naive.Reader | None = None
+    """What a damaged file states; None where nobody judges."""
+    sealed: bool = False
+    """Whether a changed one must be refused."""
+
+
+def kinds(folder: Path) -> dict[str, Kind]:
+    """Every kind by its name, with the files that it needs in a folder."""
     runs = iso.read(ROOT / "docs/examples/runs.csv")
     fits = iso.fit(runs)
     plan = iso.Planner(fits).allocate("900k")
@@ -135,33 +144,33 @@ def kinds(folder: Path) -> dict[str, tuple[Path, str, Callable[[Path], Any], boo
     plan.save(folder / "plan.json")
     shutil.copy(ROOT / "docs/examples/runs.csv", folder)
     runs.to_polars().write_ndjson(folder / "runs.jsonl")
-
-    def read(path: Path) -> Any:
-        return iso.read(path)
+    (folder / "tinker").mkdir()
+    for name in ("metrics.jsonl", "config.json"):
+        shutil.copy(LOGS / "tinker" / name, folder / "tinker")
 
     def sized(path: Path) -> Any:
         return iso.read(path, set={"group_size": 4, "problems_per_batch": 4})
 
-    def study(path: Path) -> Any:
-        return iso.load_study(path)
-
-    found: dict[str, tuple[Path, str, Callable[[Path], Any], bool]] = {
-        "plan": (folder / "plan.json", "", iso.Plan.load, True),
-        "fits": (folder / "fits.json", "", iso.Fits.load, True),
-        "csv": (folder / "runs.csv", "", read, False),
-        "jsonl": (folder / "runs.jsonl", "", read, False),
-        "TRL state": (LOGS / "trl", "trainer_state.json", read, False),
-        "TRL arguments": (LOGS / "trl", "args.json", read, False),
-        "training_args.bin": (LOGS / "trl_1_16/checkpoint-6", "training_args.bin", read, False),
-        "veRL file log": (LOGS / "verl/math", "qwen.jsonl", sized, False),
-        "veRL console": (LOGS / "verl", "console.txt", read, False),
-        "tinker": (LOGS / "tinker", "metrics.jsonl", read, False),
-        "SkyRL console": (LOGS / "skyrl/console.txt", "", sized, False),
+    found = {
+        "plan": Kind(folder / "plan.json", "", iso.Plan.load, sealed=True),
+        "fits": Kind(folder / "fits.json", "", iso.Fits.load, sealed=True),
+        "csv": Kind(folder / "runs.csv", "", iso.read, naive.of_text(naive.of_csv)),
+        "jsonl": Kind(folder / "runs.jsonl", "", iso.read, naive.of_text(naive.of_jsonl)),
+        "TRL state": Kind(LOGS / "trl", "trainer_state.json", iso.read, naive.of_text(naive.of_trl)),
+        "TRL arguments": Kind(LOGS / "trl", "args.json", iso.read),
+        "training_args.bin": Kind(LOGS / "trl_1_16/checkpoint-6", "training_args.bin", iso.read),
+        "veRL file log": Kind(LOGS / "verl/math", "qwen.jsonl", sized, naive.of_text(naive.of_verl)),
+        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(naive.of_verl_console)),
+        "tinker": Kind(folder / "tinker", "metrics.jsonl", iso.read, naive.of_text(naive.of_tinker)),
+        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(naive.of_skyrl_console)),
     }
-    for events in sorted(LOGS.rglob("events.out*"))[:2]:
-        found[f"events of {events.relative_to(LOGS).parts[0]}"] = (events.parent, events.name, sized, False)
+    for add, name in ((naive.add_skyrl, "skyrl"), (naive.add_verl, "verl")):
+        (events,) = (LOGS / name).rglob("events.out*")
+        (folder / name).mkdir()
+        shutil.copy(events, folder / name)
+        found[f"events of {name}"] = Kind(folder / name, events.name, sized, naive.of_events(add))
     for path in sorted((ROOT / "specs").glob("*.yaml")):
-        found[f"study {path.stem}"] = (path, "", study, False)
+        found[f"study {path.stem}"] = Kind(path, "", iso.load_study)
     return found
 
 
@@ -185,10 +194,46 @@ def tried(read: Callable[[Path], Any], path: Path) -> tuple[str, Any]:
         signal.alarm(0)
 
 
+def judged(kind: Kind, clean: Any, value: Any, before: bytes, after: bytes) -> str:
+    """What came of a file that was read: `read`, `unjudged`, or in which way it is silently different."""
+    if kind.sealed:
+        return "another document, without a word" if value != clean else "read"
+    if kind.stated is None:
+        return "unjudged"
+    stated = kind.stated(after, before)
+    if not stated.understood:
+        return "unjudged"
+    (run, *_) = clean.run_ids
+    return naive.difference(stated, value, {note.code for note in clean.notes}, run) or "read"
+
+
+def checked(name: str, kind: Kind) -> Any:
+    """What a clean file holds; it has to read well, and as it is stated."""
+    outcome, value = tried(kind.read, kind.path)
+    content = (kind.path / kind.inside).read_bytes()
+    if outcome == "read":
+        outcome = judged(kind, value, value, content, content)
+    if outcome not in GOOD:
+        raise SystemExit(f"{name}: the clean file is {outcome}")
+    return value
+
+
+def damaged_copy(kind: Kind, target: Path, rng: random.Random) -> tuple[bytes, bytes]:
+    """Copy a kind to `target` and damage it; the file before and after."""
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir()
+    (shutil.copytree if kind.path.is_dir() else shutil.copy)(kind.path, target)
+    before = (target / kind.inside).read_bytes()
+    after = damaged(before, rng)
+    (target / kind.inside).write_bytes(after)
+    return before, after
+
+
 def summarise(counts: dict[str, Counter[str]], bad: Counter[tuple[str, str]]) -> None:
     """Print the table of kinds."""
     for kind, count in sorted(counts.items()):
-        print(f"{kind:24} {sum(count.values()):6} files  {count['refused']:6} refused  {count['bad']:4} bad")
+        numbers = "".join(f"{count[name]:7} {name}" for name in (*GOOD, "bad"))
+        print(f"{kind:24} {sum(count.values()):6} files{numbers}")
     print(f"{sum(sum(count.values()) for count in counts.values())} files, {sum(bad.values())} bad of {len(bad)} sorts")
     print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most")
 
@@ -216,34 +261,26 @@ def main() -> int:
         known = kinds(folder)
         if options.kinds:
             known = {kind: entry for kind, entry in known.items() if kind.startswith(tuple(options.kinds))}
-        end, names = time.monotonic() + options.seconds, list(known)
-        clean: dict[str, Any] = {}
+        clean = {name: checked(name, kind) for name, kind in known.items()}
+        end = time.monotonic() + options.seconds
         while time.monotonic() < end:
-            kind = rng.choice(names)
-            source, inside, read, sealed = known[kind]
-            if kind not in clean:
-                outcome, clean[kind] = tried(read, source)
-                if outcome != "read":
-                    bad[kind, f"the clean file: {outcome}"] += 1
-                    print(f"{kind}: the clean file is {outcome}", flush=True)
-            target = folder / "damaged" / source.name
-            shutil.rmtree(target.parent, ignore_errors=True)
-            target.parent.mkdir()
-            (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-            hurt = target / inside if inside else target
-            before = hurt.read_bytes()
-            after = damaged(before, rng)
-            hurt.write_bytes(after)
-            outcome, value = tried(read, target)
-            if outcome == "read" and sealed and value != clean[kind]:
-                outcome = "another document, without a word"
-            counts.setdefault(kind, Counter())[outcome if outcome in {"read", "refused"} else "bad"] += 1
-            if outcome not in {"read", "refused"}:
-                bad[kind, outcome] += 1
-                if bad[kind, outcome] == 1:
-                    options.keep.mkdir(parents=True, exist_ok=True)
-                    (options.keep / f"{len(bad)}-{hurt.name}").write_bytes(after)
-                    print(f"{kind}: {outcome}", flush=True)
+            name = rng.choice(list(known))
+            kind = known[name]
+            target = folder / "damaged" / kind.path.name
+            before, after = damaged_copy(kind, target, rng)
+            outcome, value = tried(kind.read, target)
+            if outcome == "read":
+                outcome = judged(kind, clean[name], value, before, after)
+            counts.setdefault(name, Counter())[outcome if outcome in GOOD else "bad"] += 1
+            if outcome in GOOD:
+                continue
+            sort = name, outcome.partition(":")[0]
+            bad[sort] += 1
+            if bad[sort] <= SHOWN:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                place = options.keep / f"{sum(bad.values())}-{(target / kind.inside).name}"
+                place.write_bytes(after)
+                print(f"{name}: {outcome[:400]}\n    {place}", flush=True)
     summarise(counts, bad)
     return 1 if bad else 0
 

@@ -22,7 +22,7 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import attempt_of_steps, joined
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
-    NUMBER,
+    PAIR,
     Attempt,
     Console,
     LogFormat,
@@ -30,6 +30,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     RunFolder,
     RunLog,
     Tag,
+    printed_numbers,
     validation,
 )
 from isocompute_sdk.ingest.formats.registry import load
@@ -90,10 +91,13 @@ def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
     (run, gpus, n_problems), form = read_inputs(folder), load("openrlhf")
     assert form.console is not None
-    printed = {number: read_console(path, form.console) for number, path in consoles(folder).items()}
+    read = {number: read_console(path, form.console) for number, path in consoles(folder).items()}
+    printed = {number: attempts for number, (attempts, _) in read.items()}
     if not any(printed.values()) and (folder / LOG_FILE).is_file():
         # An executor's log holds all attempts.
-        printed = {i: [steps] for i, steps in enumerate(read_console(folder / LOG_FILE, form.console), start=1)}
+        read = {0: read_console(folder / LOG_FILE, form.console)}
+        printed = {i: [steps] for i, steps in enumerate(read[0][0], start=1)}
+    notes = tuple(note for _, found in read.values() for note in found)
     resumed = {int(line["attempt"]): float(line["step"]) for line in _json_lines(folder / RESUMES)}
     attempts: list[Attempt] = []
     for number in range(1, max((number for number, parts in printed.items() if parts), default=0) + 1):
@@ -102,7 +106,7 @@ def read_run(folder: Path) -> RunLog:
             one = joined(one, attempt_of_steps(folder, steps))
         attempts.append(replace(one, started=float(number), from_step=resumed.get(number)))
     said: dict[str, Any] = {**run.context(), "n_problems": n_problems}
-    return RunLog(run.run_id, folder, "console", tuple(attempts), (), said, framework=form, gpus=gpus)
+    return RunLog(run.run_id, folder, "console", tuple(attempts), notes, said, framework=form, gpus=gpus)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
@@ -122,7 +126,6 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
 
 _UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
 _EVALUATION = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")
-_VALUE = re.compile(rf"'([^']+)': {NUMBER}")
 _SAMPLES = r"eval/eval_{set}_pass(?P<k>\d+)"
 """OpenRLHF logs pass1 and pass<k> of the same k samples."""
 
@@ -132,8 +135,9 @@ def _parse(line: str) -> Printed | None:
     for pattern, kind in ((_UPDATE, "train"), (_EVALUATION, "eval")):
         found = pattern.search(line)
         if found is not None:
-            values = {f"{kind}/{name}": float(value) for name, value in _VALUE.findall(found[2])}
-            return Printed(int(found[1]), values, kind == "train")
+            pairs = PAIR.findall(found[2] + "}")
+            values, others = printed_numbers((f"{kind}/{name}", text) for name, text in pairs)
+            return Printed(int(found[1]), values, kind == "train", others)
     return None
 
 

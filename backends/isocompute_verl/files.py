@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
 from isocompute_sdk.ingest.tables import first_object, read_objects
 
@@ -79,7 +79,8 @@ def read_attempts(path: Path) -> tuple[Attempt, ...]:
                 '{"step": a number >= 0, "data": {tag: value}}',
                 'This is no line of veRL\'s file logger; other JSON lines are read with format="jsonl".',
             ).in_shell("This is no line of veRL's file logger; give the log of another framework apart from it.")
-    return attempts_from_rows(path, [row["step"] for row in rows], [numeric(row["data"]) for row in rows], notes)
+    values, damaged = numbers_of(path, [row["data"] for row in rows], lines)
+    return attempts_from_rows(path, [row["step"] for row in rows], values, (*notes, *damaged))
 
 
 FILE_LOG = LogStore("verl", is_file_log, run_of, read_file_log)

@@ -24,7 +24,6 @@ from isocompute_sdk.ingest.attempts import numeric
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
     COLOURS,
-    NUMBER,
     Attempt,
     Console,
     LogFormat,
@@ -34,6 +33,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     ScalarSeries,
     Tag,
     one_per_step,
+    printed_numbers,
     validation,
 )
 from isocompute_sdk.ingest.formats.registry import load
@@ -98,7 +98,8 @@ def _progress(record: Mapping[str, Any]) -> Progress | None:
 
 
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
-_VALUE = re.compile(rf"(.+):{NUMBER}\)?")
+_NEXT = re.compile(r"(?:(?<![\w:/-])|(?<=\d))step:\d+ - ")
+"""Begins another step in the line of one, as where a line end was lost."""
 _EVALUATED = re.compile(r"val[/-]|test_score|timing_s/testing")
 _MEASURED = "(?:acc|reward|score)"
 
@@ -108,10 +109,15 @@ def _parse(line: str) -> Printed | None:
     step = _STEP.search(line)
     if step is None:
         return None
-    found = map(_VALUE.fullmatch, COLOURS.sub("", step[2]).strip(" -\r").split(" - "))
-    values = {match[1]: float(match[2]) for match in found if match is not None}
+    said, *more = _NEXT.split(COLOURS.sub("", step[2]).partition("\r")[0])
+    parts = said.strip(" -").split(" - ")
+    values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
+    # As of a clock time; few tags have a colon of their own.
+    others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
     # A line with an evaluation alone may stand before the update of the same number.
-    return Printed(int(step[1]), values, not all(map(_EVALUATED.match, values))) if values else None
+    update = not all(map(_EVALUATED.match, values))
+    others |= {"": "another step in the same line is left out"} if more else {}
+    return Printed(int(step[1]), values, update, others) if values else None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
@@ -183,7 +189,7 @@ def _with_tests(one: Attempt) -> Attempt:
     updates = [values.step_T for tag, values in series.items() if _UPDATE.match(tag)]
     last = max((float(step_T.max()) for step_T in updates if len(step_T)), default=0.0)
     for tag, values in series.items():
-        if last and _EVALUATED.match(tag) and len(values.step_T) and values.step_T[-1] == last + 1:
+        if last and tag.startswith("test_score/") and len(values.step_T) and values.step_T[-1] == last + 1:
             series[tag] = replace(values, step_T=np.minimum(values.step_T, values.step_T.dtype.type(last)))
     return replace(one, series=series)
 

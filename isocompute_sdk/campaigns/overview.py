@@ -41,6 +41,8 @@ class Overview:
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
     stage: str
     """What is going on, in a few words."""
+    done: bool
+    """Whether nothing is left for a controller."""
 
 
 def find_study(folder: Path) -> tuple[Study, CampaignSettings | None] | None:
@@ -89,7 +91,7 @@ def overview(folder: Path) -> Overview | None:
         next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None),
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
-        _stage(folder, study, statuses, taken),
+        *_stage(folder, study, statuses, taken),
     )
 
 
@@ -138,14 +140,17 @@ def _by_kind(runs: StudyRuns, statuses: Sequence[RunStatus], taken: Sequence[Dec
     return kinds
 
 
-def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None) -> str:
+def _stage(
+    folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None
+) -> tuple[str, bool]:
+    """What is going on, and whether nothing is left to do."""
     finished = sum(status.state == "finished" for status in statuses)
     if (folder / REFIT).exists():
-        return "done"
+        return "done", True
     if (folder / PLAN).exists():
         plan = Plan.load(folder / PLAN)
-        return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}"
+        return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
     if taken is None:
         total = len(study.expand()) if study.sweep is not None else len(statuses)
-        return f"sweep: {finished} of {total} runs finished"
-    return f"pilot, {taken[-1].reason}" if taken else "designing the pilot"
+        return f"sweep: {finished} of {total} runs finished", finished == total
+    return f"pilot, {taken[-1].reason}" if taken else "designing the pilot", False

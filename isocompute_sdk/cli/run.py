@@ -148,7 +148,7 @@ def _run_sweep(
     from isocompute_sdk.campaigns.executors import registry as executors
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.following import write_page
-    from isocompute_sdk.cli.shared.whole_campaign import note_changes
+    from isocompute_sdk.cli.shared.whole_campaign import CHECK_REWARD, note_changes
     from isocompute_sdk.notes import unique
     from isocompute_sdk.run_folders import journal_records, store
     from isocompute_sdk.training import registry
@@ -201,9 +201,8 @@ def _run_sweep(
             *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
             *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
         ]
-        check = "Check the reward function on responses of the run; then start a changed study under another name."
         retry = f"Run the command again to retry them, or go on without them: {_fit(folder, runs)}"
-        raise RecordError("; ".join(parts), check if idle else retry)
+        raise RecordError("; ".join(parts), CHECK_REWARD if idle else retry)
     if not json:
         say(f"next: {_fit(folder, runs)}")
 

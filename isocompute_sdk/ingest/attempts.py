@@ -27,6 +27,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     ScalarSeries,
     one_per_step,
 )
+from isocompute_sdk.ingest.tables import damaged_values
 from isocompute_sdk.notes import Note
 
 Rows = NDArray[np.intp]
@@ -74,14 +75,43 @@ def _later(one: Attempt, tags: set[str], training: set[str]) -> Attempt:
 def attempts_from_rows(
     path: Path, steps: Sequence[float], rows: Sequence[dict[str, float]], notes: tuple[Note, ...] = ()
 ) -> tuple[Attempt, ...]:
-    """Rows of a log in the order of the file: a new attempt begins wherever the step goes down."""
-    falls = np.flatnonzero(np.diff(np.array(steps, dtype=np.float64)) < 0) + 1
-    bounds = [0, *falls.tolist(), len(steps)]
+    """Rows of a log in the order of the file as the attempts that they are of, see `starts`."""
     found: list[Attempt] = []
-    for begin, end in pairwise(bounds):
-        series = _columns(zip(steps[begin:end], rows[begin:end], strict=True))
+    for begin, end in pairwise([*starts(steps, rows), len(steps)]):
+        order = sorted(range(begin, end), key=steps.__getitem__)
+        series = _columns((steps[i], rows[i]) for i in order)
         found.append(Attempt(path, series, float(len(found)), None, notes if end == len(steps) else ()))
     return tuple(found)
+
+
+def starts(steps: Sequence[float], rows: Sequence[Mapping[str, float]], *, repeats: bool = False) -> list[int]:
+    """The row at which each attempt begins: the first one, and where the step goes down and steps are made again.
+
+    Where most steps are not, the rows are in no order, and rows that repeat earlier ones word for word are copies.
+
+    Args:
+        steps: step of each row.
+        rows: what each row measured.
+        repeats: whether a step that is made again at once begins an attempt too.
+    """
+    step_T = np.array(steps, dtype=np.float64)
+    falls = (np.flatnonzero(np.diff(step_T) <= 0 if repeats else np.diff(step_T) < 0) + 1).tolist()
+    parts = pairwise([*falls, len(steps)])
+    return [0, *(begin for begin, end in parts if _made_again(step_T, rows, begin, end))]
+
+
+def _made_again(step_T: Array, rows: Sequence[Mapping[str, float]], begin: int, end: int) -> bool:
+    """Whether rows from `begin` to `end` share most steps with earlier ones, as far as both go, and are no copies."""
+    part_T, before_T = step_T[begin:end], step_T[:begin]
+    last = min(part_T[-1], before_T.max())
+    part, before = ({*one_T[(one_T >= part_T[0]) & (one_T <= last)].tolist()} for one_T in (part_T, before_T))
+    if 2 * len(part & before) <= len(part | before):
+        return False
+    known = {step: i for i, step in enumerate(before_T.tolist())}
+    # As text, in which not-a-number equals itself.
+    return any(
+        step not in known or str(rows[known[step]]) != str(rows[begin + i]) for i, step in enumerate(part_T.tolist())
+    )
 
 
 def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSeries]]) -> tuple[Attempt, ...]:
@@ -165,7 +195,7 @@ def scalar_series(steps: Any, values: Any) -> ScalarSeries:
     return ScalarSeries(step_T, np.full(len(step_T), np.nan), np.asarray(values, dtype=np.float64))  # pyright: ignore[reportArgumentType]
 
 
-def numeric(row: dict[str, Any]) -> dict[str, float]:
+def numeric(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of one logged record.
 
     Left out are null, which writers use for not-a-number, texts, and whole numbers that no float holds.
@@ -175,6 +205,29 @@ def numeric(row: dict[str, Any]) -> dict[str, float]:
         for key, value in row.items()
         if isinstance(value, float) or (type(value) is int and abs(value) <= sys.float_info.max)
     }
+
+
+def numbers_of(
+    path: Path, rows: Sequence[Mapping[str, Any]], lines: Sequence[int | str], needed: tuple[str, ...] = ()
+) -> tuple[list[dict[str, float]], tuple[Note, ...]]:
+    """The numbers of logged records, and a note if one has something else where others have a number.
+
+    Args:
+        path: the file of the records.
+        rows: the records.
+        lines: the line of each, or its name in the file.
+        needed: keys that every record has to have.
+    """
+    found = [numeric(row) for row in rows]
+    known = {key for one in found for key in one}
+    lost = [
+        (line, f"{key} is {row.get(key)!r:.60}, no number, and is left out")
+        for row, one, line in zip(rows, found, lines, strict=True)
+        if len(one) < len(row) or not one.keys() >= {*needed}
+        for key in dict.fromkeys((*row, *needed))
+        if key not in one and (key in needed or (key in known and row[key] is not None))
+    ]
+    return found, damaged_values(path, lost)
 
 
 Array = NDArray[np.float64]

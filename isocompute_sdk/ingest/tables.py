@@ -14,14 +14,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
-from isocompute_sdk.notes import Note
+from isocompute_sdk.notes import Note, Severity
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import to_series
 
@@ -53,6 +53,7 @@ SHOWN = 20
 """Column names that an error lists."""
 _BEGINNING = 2**16
 """Bytes of a file that are looked at."""
+_FIRST_LINES = 10
 
 
 def is_sealed(path: Path) -> bool:
@@ -105,6 +106,18 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     count = f"{len(lines):,} lines are" if len(lines) > 1 else "this line is"
     message = f"{path}:{lines[0]}: {count} left out ({why}); the rest is kept. Copy the file again if you can."
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
+
+
+def damaged_values(
+    path: Path, places: Sequence[tuple[int | str, str]], severity: Severity = "warning"
+) -> tuple[Note, ...]:
+    """Says what was left out inside of lines: each line, or its name, with a sentence; no note without any."""
+    if not places:
+        return ()
+    line, what = places[0]
+    more = f"; {len(places) - 1:,} more such places" if len(places) > 1 else ""
+    data = {"file": str(path), "line": line, "places": len(places)}
+    return (Note("log-damaged", severity, f"{path}:{line}: {what}{more}. The rest is kept.", data),)
 
 
 @dataclass
@@ -182,7 +195,11 @@ def read_text(path: Path, *, largest: int | None = None, longest: int | None = N
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     text = content.decode(encoding, errors="replace")
     place = min((at for at in map(text.find, "\0\ufffd") if at >= 0), default=-1)
-    return (text, ()) if place < 0 else (text.replace("\0", ""), (_not_text(path, text.count("\n", 0, place) + 1),))
+    if place < 0:
+        return text, ()
+    note = _not_text(path, text.count("\n", 0, place) + 1)
+    # A block of zeros that a crash left hides what stood there: digits beside it are no whole number.
+    return re.sub(r"(?<=[\d.])\0+|\0+(?=[\d.])", "\ufffd", text).replace("\0", ""), (note,)
 
 
 def _not_text(path: Path, line: int) -> Note:
@@ -242,6 +259,12 @@ def read_csv(path: Path) -> RawTable:
     if uneven:
         notes.append(damaged(path, uneven, f"not {len(header)} cells, as in the header"))
         kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
+        if len(kept) < len(uneven):
+            raise RecordError(
+                f"{path}:{uneven[0]}: {len(uneven):,} of {len(rows):,} rows have more or fewer cells than the header, "
+                f"which has {len(header)}; accepted: as many cells in every row",
+                "The header may be damaged: copy the file again.",
+            )
         rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
     columns = {name: to_series(name, list(column)) for name, column in zip(header, cells, strict=True) if name}
@@ -404,13 +427,17 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
 
 
 def first_object(path: Path, longest: int = 1 << 20) -> Mapping[str, Any]:
-    """The object in the first line of a file, which identifies its format; empty without one."""
-    try:
-        with open_bytes(path) as file:
-            first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
-    except ValueError:
-        return {}
-    return cast(dict[str, Any], first) if isinstance(first, dict) else {}
+    """The object in the first line of a file, which identifies its format, or in the next one if that line is damaged.
+
+    Empty without one.
+    """
+    with suppress(RecordError), open_bytes(path) as file:
+        for _ in range(_FIRST_LINES):
+            with suppress(ValueError):
+                first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
+                if isinstance(first, dict):
+                    return cast(dict[str, Any], first)
+    return {}
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:

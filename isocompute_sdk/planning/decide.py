@@ -546,7 +546,7 @@ def _approval(
     every = plan.evaluation.every_steps or 1
     step = int(plan.update_steps * CHECK_BEYOND / reach)
     step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan goes to {multiple(reach)} x the largest run: check it at {CHECK_BEYOND:g} x"
+    reason = f"the plan takes {multiple(reach)} x the compute of the largest run: check it at {CHECK_BEYOND:g} x"
     expected = lowest = None
     if plan.fits is not None and plan.predicted_reward is not None:
         at = plan.fits.predict(
@@ -566,9 +566,9 @@ def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | 
         # Its sentence says whether a pilot is worth its cost.
         return verdict.sentence
     if first is not None and first.runs:
+        which = "one run" if len(first.runs) == 1 else f"{len(first.runs)} runs"
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        worth = f"expected to save {small(first.saving)} of {plan.metric}"
-        return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
+        return f"{which} should come first, for {cost}: this is expected to save {small(first.saving)} of {plan.metric}"
     if gain is not None and gain.gain <= fits.tolerances.nothing:
         return f"the best run so far is at least as good, fitted {gain.reward:.3f}: the plan would gain nothing"
     refused = [note.message for note in notes if note.severity == "refuse"]

@@ -192,7 +192,9 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     from isocompute_sdk.planning.pricing import amount_text
 
-    who = "no controller is running" if found.controller is None else f"controlled by {found.controller.describe()}"
+    goes_on = "" if found.done else "; `isocompute run` with its study file goes on"
+    idle = f"no controller is running{goes_on}"
+    who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:
         equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""

@@ -82,8 +82,10 @@ LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|p
 """Tags of no known framework that may hold an evaluation."""
 
 
-NUMBER = r"(?:[\w.]+\()?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))"
-"""A printed number, which may stand inside its type: np.float64(0.5)."""
+_NUMBER = re.compile(r"'?(?:[\w.]+\()?(-?(?:nan|inf|[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?))\)?'?")
+"""A printed number, which may stand inside its type, np.float64(0.5), or in quotes."""
+PAIR = re.compile(r"'([^'\n]+)': ('[^'\n]*'|[^,}\n]+)(?=[,}])")
+"""An entry of a printed dict."""
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 """Colours of a terminal in a printed line."""
 
@@ -142,6 +144,21 @@ class Printed:
     """Tag, as in the logs -> value."""
     update: bool = True
     """False for a line about an evaluation, which may repeat the step of an update."""
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tag -> what stands in the place of its value and is no number; nothing -> what else is damaged, in a sentence."""
+
+
+def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float], dict[str, str]]:
+    """Tags with their numbers, and those with anything else, from what was printed of each; see `Printed.others`."""
+    numbers: dict[str, float] = {}
+    others: dict[str, str] = {}
+    for tag, text in pairs:
+        found = _NUMBER.fullmatch(text)
+        if found is None:
+            others[tag] = text
+        elif str(numbers.setdefault(tag, float(found[1]))) != str(float(found[1])):
+            others[""] = f"{tag} is there twice in one step, and its first value is kept"
+    return numbers, others
 
 
 @dataclass(frozen=True)

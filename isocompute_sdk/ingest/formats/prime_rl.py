@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunLog, Tag, validation
 from isocompute_sdk.ingest.tables import first_object, read_objects
@@ -32,22 +32,22 @@ def _is_metrics(path: Path) -> bool:
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:
     """All rows, those of one step together: a row of the other process does not begin anew."""
-    rows, _, notes = read_objects(paths[0])
+    rows, lines, notes = read_objects(paths[0])
+    numbers, damaged = numbers_of(paths[0], rows, lines, ("step",))
     steps: list[float] = []
     values: list[dict[str, float]] = []
-    for row in rows:
-        step = row.get("step")
-        if not isinstance(step, int | float) or isinstance(step, bool):
+    for own in numbers:
+        step = own.pop("step", None)
+        if step is None:
             continue
-        own = {key: value for key, value in numeric(row).items() if key != "step"}
-        at = _row_of(steps, values, float(step), own)
+        at = _row_of(steps, values, step, own)
         if at is None:
-            steps.append(float(step))
+            steps.append(step)
             values.append(own)
         else:
             values[at].update(own)
-    attempts = attempts_from_rows(paths[0], steps, values, notes)
-    return RunLog(name, paths[0], "prime-rl", attempts, notes)
+    attempts = attempts_from_rows(paths[0], steps, values)
+    return RunLog(name, paths[0], "prime-rl", attempts, (*notes, *damaged))
 
 
 def _row_of(

@@ -11,18 +11,33 @@ import re
 from collections.abc import Mapping
 
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
-from isocompute_sdk.ingest.formats.log_format import COLOURS, NUMBER, Console, LogFormat, Printed, Tag, validation
+from isocompute_sdk.ingest.formats.log_format import (
+    COLOURS,
+    PAIR,
+    Console,
+    LogFormat,
+    Printed,
+    Tag,
+    printed_numbers,
+    validation,
+)
 
 _SAMPLES = r"eval/{set}/pass_at_(?P<k>\d+)"
 _STEP = re.compile(r" - Step (\d+): *$", re.MULTILINE)
-_VALUE = re.compile(rf"'([^'\s]+)': '?{NUMBER}'?(?=[,}}])")
 
 
 def _parse(lines: str) -> Printed | None:
     """`Step N:` and a dict over several lines, its fractions as texts of four decimals."""
-    step = _STEP.search(COLOURS.sub("", lines))
-    values = {name: float(value) for name, value in _VALUE.findall(lines)}
-    return None if step is None or not values else Printed(int(step[1]), values, "reward/avg_raw_reward" in values)
+    text = COLOURS.sub("", lines)
+    step = _STEP.search(text)
+    if step is None:
+        return None
+    said, _, rest = text[step.end() :].partition("}")
+    values, others = printed_numbers(PAIR.findall(said + "}"))
+    if not values:
+        return None
+    others |= {"": "what follows the end of this step is left out"} if rest.strip() else {}
+    return Printed(int(step[1]), values, "reward/avg_raw_reward" in values, others)
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

@@ -15,18 +15,18 @@ import numpy as np
 
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
-    NUMBER,
+    PAIR,
     Attempt,
     Console,
     LogFormat,
     Printed,
     ScalarSeries,
     Tag,
+    printed_numbers,
     validation,
 )
 
 _LINE = re.compile(r"(?:^|[\s\]-])(rollout|eval) (\d+): \{(.*)\}\s*$")
-_VALUE = re.compile(rf"'([^']+)': {NUMBER}")
 _TRAINING, _ROLLOUTS = re.compile(r"train/.+"), re.compile(r"(rollout|perf)/.+")
 
 
@@ -35,8 +35,8 @@ def _parse(line: str) -> Printed | None:
     found = _LINE.search(line)
     if found is None:
         return None
-    values = {name: float(value) for name, value in _VALUE.findall(found[3])}
-    return Printed(int(found[2]), values, found[1] == "rollout") if values else None
+    values, others = printed_numbers(PAIR.findall(found[3] + "}"))
+    return Printed(int(found[2]), values, found[1] == "rollout", others) if values else None
 
 
 def _in_rollouts(one: Attempt) -> Attempt:

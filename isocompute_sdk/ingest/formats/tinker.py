@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import Attempt, LogFormat, LogStore, RunLog, Tag, validation
 from isocompute_sdk.ingest.tables import first_object, read_objects
@@ -36,10 +36,10 @@ def _read(paths: Sequence[Path], name: str) -> RunLog:
     starts = [0, *sorted(kept)]
     attempts: list[Attempt] = []
     for path, start in zip(files, starts, strict=False):
-        rows, _, notes = read_objects(path)
-        own = [row for row in rows if isinstance(row.get("step"), int) and row["step"] >= start]
-        values = [{key: value for key, value in numeric(row).items() if key != "step"} for row in own]
-        found = attempts_from_rows(path, [row["step"] for row in own], values, notes)
+        rows, lines, notes = read_objects(path)
+        values, damaged = numbers_of(path, rows, lines, ("step",))
+        own = [row for row in values if row.get("step", -1) >= start]
+        found = attempts_from_rows(path, [row.pop("step") for row in own], own, (*notes, *damaged))
         attempts += [replace(one, from_step=float(start)) if i == 0 else one for i, one in enumerate(found)]
     return RunLog(name, files[-1], "tinker", tuple(attempts), tuple(note for one in attempts for note in one.notes))
 

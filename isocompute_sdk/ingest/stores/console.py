@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import attempt_of_steps
-from isocompute_sdk.ingest.formats.log_format import Attempt, Console, RunLog
+from isocompute_sdk.ingest.attempts import attempt_of_steps, starts
+from isocompute_sdk.ingest.formats.log_format import Attempt, Console, Printed, RunLog
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
-from isocompute_sdk.ingest.tables import open_bytes
+from isocompute_sdk.ingest.tables import damaged_values, open_bytes
+from isocompute_sdk.notes import Note
 
 Steps = dict[int, dict[str, float]]
 """Update step -> tag -> value, with the tags that the framework gives its logs."""
@@ -36,7 +38,7 @@ def is_console_log(path: Path) -> bool:
     """Whether a console holds the steps of a run, not only messages."""
     try:
         consoles = [one.console for one in formats() if one.console is not None]
-        steps = any(one.parse(line) is not None for one in consoles for line in _marked(path, one))
+        steps = any(one.parse(text) is not None for one in consoles for _, text, _ in _marked(path, one))
         return steps or (prints_rows(path) and bool(printed_runs(path)))
     except RecordError:
         return False
@@ -50,13 +52,12 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
             apart.
     """
     settings = printed_configurations(path)
-    printing = [form for form in formats() if form.console is not None and read_console(path, form.console)]
-    if printing and printing[0].console is not None:
-        steps = read_console(path, printing[0].console)
-        attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
-    else:
+    read = ((form, *read_console(path, form.console)) for form in formats() if form.console is not None)
+    form, steps, notes = next((one for one in read if one[1]), (None, [], ()))
+    attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
+    if form is None:
         attempts = _of_trainer(path, settings)
-    log = RunLog(name, path, CONSOLE, tuple(attempts), framework=next(iter(printing), None), settings=settings)
+    log = RunLog(name, path, CONSOLE, tuple(attempts), notes, framework=form, settings=settings)
     if launch is None:
         return log
     groups = _groups(attempts)
@@ -114,48 +115,62 @@ def _interval(path: Path, settings: Sequence[tuple[Path, Mapping[str, Any]]]) ->
     return next((int(value) for value in found if isinstance(value, int | float) and value >= 1), None)
 
 
-def read_console(path: Path, console: Console) -> list[Steps]:
-    """What a captured console says, one entry per attempt; empty if it has no line of the framework.
+def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note, ...]]:
+    """What a captured console says, one entry per attempt, and notes on what is damaged; no entries without a step.
 
-    Another attempt began where the steps begin anew. A line that repeats the one before it, as in a console that is
-    captured twice, says nothing new.
+    Another attempt began where steps were made again, see `attempts.starts`. A line that repeats one before it, as in a
+    console that is captured twice, says nothing new.
     """
-    attempts: list[Steps] = []
-    last, before = -1, dict[str, float]()
-    for line in _marked(path, console):
-        found = console.parse(line)
-        if found is None:
-            continue
-        values = dict(found.values)
-        if found.update:
-            if found.step == last and str(values) == str(before):
-                continue
-            if not attempts or found.step <= last:
-                attempts.append({})
-            last, before = found.step, values
-        elif not attempts:
-            attempts.append({})
-        if values:
-            attempts[-1].setdefault(found.step, {}).update(values)
-    return [attempt for attempt in attempts if attempt]
+    printed: list[Printed] = []
+    others: list[tuple[int, str, str]] = []
+    for number, text, cut in _marked(path, console):
+        # The last word may be cut inside a number.
+        found = console.parse(re.sub(r"\S+\s*$", "", text) if cut == _CUT else text)
+        if found is not None:
+            printed.append(found)
+            why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
+            others += [(number, *other) for other in ({"": why} if why else found.others).items()]
+        elif cut and console.parse(text) is not None:
+            others.append((number, "", cut))
+    updates = [i for i, one in enumerate(printed) if one.update]
+    begins = starts([printed[i].step for i in updates], [printed[i].values for i in updates], repeats=True)
+    bounds = [0, *(updates[i] for i in begins[1:]), len(printed)]
+    logged: list[Steps] = []
+    for begin, end in pairwise(bounds):
+        logged.append({})
+        for one in printed[begin:end]:
+            logged[-1].setdefault(one.step, {}).update(one.values)
+    logged = [one for one in logged if one]
+    known = {"", *(tag for one in logged for values in one.values() for tag in values)}
+    damaged = [
+        (number, f"{tag} is {text!r:.60}, no number, and is left out" if tag else text)
+        for number, tag, text in others
+        if tag in known
+    ]
+    return logged, damaged_values(path, damaged, "info" if [text for _, text in damaged] == [_CUT] else "warning")
 
 
-def _marked(path: Path, console: Console) -> Iterator[str]:
-    """Lines that may be of steps, those of a step over several lines as one; a last one without an end may be cut."""
-    until = console.until
+_CUT = "the file ends inside this step, as when a run is writing or was killed; its last word is not read"
+
+
+def _marked(path: Path, console: Console) -> Iterator[tuple[int, str, str]]:
+    """Lines that may be of steps, those of a step over several lines as one: number, text, and why it may be cut."""
+    block, number = b"", 0
     with open_bytes(path) as file:
-        for first in file:
-            line = first
-            if not any(mark in line for mark in console.marks):
+        for at, line in enumerate(file, start=1):
+            begins = any(mark in line for mark in console.marks)
+            if block and (begins or len(block) > MAX_STEP):
+                yield number, block.decode(errors="replace"), "the step here has no end"
+                block = b""
+            if not block and not begins:
                 continue
-            while until and not line.rstrip().endswith(until) and len(line) < MAX_STEP:
-                more = file.readline()
-                if not more.endswith(b"\n"):
-                    return
-                line += more
-            # The last word of a line without an end may be cut inside a number.
-            whole = line[:-1] if line.endswith(b"\n") else re.sub(rb"\S+\s*$", b"", line[:MAX_STEP])
-            yield whole.decode(errors="replace")
+            number = number if block else at
+            block += line
+            if block.endswith(b"\n") and (console.until is None or block.rstrip().endswith(console.until)):
+                yield number, block[:-1].decode(errors="replace"), ""
+                block = b""
+    if block:
+        yield number, block[:MAX_STEP].decode(errors="replace"), _CUT
 
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
-from isocompute_sdk.ingest.attempts import attempts_from_rows, numeric
+from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of, numeric
 from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
 from isocompute_sdk.ingest.tables import LONGEST_LINE, open_bytes, read_objects, read_text
 from isocompute_sdk.notes import Note
@@ -113,15 +113,18 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
             message = f"{error.message}. An earlier state was read instead."
             notes.append(Note("log-damaged", "warning", message, {"file": str(path)}))
         else:
+            notes += [note for one in attempts for note in one.notes]
             return RunLog(name, path, "trl", attempts, tuple(notes), device_batch=batch)
 
 
 def _history(path: Path) -> tuple[tuple[Attempt, ...], int | None]:
     """The attempts, and `train_batch_size`, the batch of one process over all its GPUs; None if the file lacks it."""
     if path.suffix == ".jsonl" and read_text(path, longest=LONGEST_LINE)[0].lstrip().startswith("{"):
-        return _attempts(path, read_objects(path)[0]), None
+        rows, lines, notes = read_objects(path)
+        return _attempts(path, rows, lines, notes), None
     try:
-        state: Any = parse_json(read_text(path, largest=LARGEST_DOCUMENT)[0])
+        text, notes = read_text(path, largest=LARGEST_DOCUMENT)
+        state: Any = parse_json(text)
     except json.JSONDecodeError as error:
         raise RecordError(
             f"{path}:{error.lineno}: not JSON (column {error.colno}: {error.msg}): the file is damaged or was cut",
@@ -135,14 +138,18 @@ def _history(path: Path) -> tuple[tuple[Attempt, ...], int | None]:
         )
     batch = state.get("train_batch_size") if isinstance(state, dict) else None
     whole = batch if isinstance(batch, int) and batch >= 1 else None
-    return _attempts(path, cast("list[dict[str, Any]]", history)), whole
+    entries = [f" entry {i + 1} of log_history" for i in range(len(history))]
+    return _attempts(path, cast("list[dict[str, Any]]", history), entries, notes), whole
 
 
-def _attempts(path: Path, history: Sequence[dict[str, Any]]) -> tuple[Attempt, ...]:
-    rows = [row for row in map(numeric, history) if "step" in row]
+def _attempts(
+    path: Path, history: Sequence[dict[str, Any]], lines: Sequence[int | str], notes: tuple[Note, ...]
+) -> tuple[Attempt, ...]:
+    values, damaged = numbers_of(path, history, lines, ("step",))
+    rows = [row for row in values if "step" in row]
     steps = [row["step"] for row in rows]
     measured = [{tag: value for tag, value in row.items() if tag not in _NO_MEASUREMENTS} for row in rows]
-    return attempts_from_rows(path, steps, measured)
+    return attempts_from_rows(path, steps, measured, (*notes, *damaged))
 
 
 STORE = LogStore("trl", is_state, run_folder, read_trainer_state, with_events=True, apart=by_run)

@@ -37,8 +37,8 @@ def launch_script(material: Material) -> Section:
         missing = Missing(f"No script: {error.message}.", f"isocompute launch {file} --backend {backend}{model}")
         return Section(name, title, (missing,))
     told = Paragraph(
-        "It starts training when run with bash in a folder that holds the named files. For another framework (verl, "
-        f"trl or torch): {saved}isocompute launch {file} --backend verl.",
+        "Run it with bash in the folder of the files that it names; it then starts training. For another framework "
+        f"(verl, trl or torch): {saved}isocompute launch {file} --backend verl.",
         quiet=True,
     )
     return Section(name, title, (told, Script(script, f"{backend}, {len(script.splitlines())} lines")))

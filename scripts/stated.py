@@ -1,0 +1,367 @@
+"""What a table or log states, as a short reader of the standard library understands it; none of the package's readers.
+
+`difference` compares it with a `RunSet` that was read from the same file.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EXCUSES = {"log-damaged", "text-not-utf8", "values-not-finite", "columns-left-out", "run-left-out", "files-not-read"}
+"""Notes that say that something was left out."""
+Key = tuple[str, str, str, float]
+"""Run, metric, evaluation set, step; of a log without run names the run is empty."""
+Fields = dict[str, Any]
+"""Column -> what the file states: a number, or a text."""
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+
+
+@dataclass
+class Stated:
+    """What a file states."""
+
+    points: list[tuple[Key, Fields]] = field(default_factory=list[tuple[Key, Fields]])
+    """In the order of the file, repeats included."""
+    unread: list[str] = field(default_factory=list[str])
+    """Lines that are no record."""
+    understood: bool = True
+    """False if the file is not of the form that the short reader knows."""
+    steps: list[float] = field(default_factory=list[float])
+    """The step of every record, in the order of the file."""
+
+
+Reader = Callable[[bytes, bytes], Stated]
+"""The damaged and the clean file, and what the damaged one states."""
+
+
+def of_text(read: Callable[[str], Stated]) -> Reader:
+    """A reader of text, which needs no clean file."""
+    # Zeros beside digits hide some of them.
+    hidden = r"(?<![\d.])\0+(?![\d.])"
+    return lambda after, clean: read(re.sub(hidden, "", after.decode("utf-8-sig", errors="replace")))
+
+
+def number(text: str) -> float | str:
+    """A number in plain digits, not-a-number for the words that mean no finite one, any other text as it stands."""
+    text = text.strip(" ")
+    if PLAIN.fullmatch(text):
+        return float(text)
+    return math.nan if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
+
+
+def of_csv(text: str) -> Stated:
+    """A wide table with columns run, n, B_p and step; all others are metrics."""
+    found = Stated()
+    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    header = [name.strip() for name in rows[0]] if rows else []
+    if len({*header}) < len(header) or not {"run", "n", "B_p", "step"} <= {*header}:
+        return Stated(understood=False)
+    for row in rows[1:]:
+        if len(row) != len(header):
+            found.unread.append(",".join(row))
+            continue
+        cells = dict(zip(header, row, strict=True))
+        run, n, problems, step = cells.pop("run").strip(), *(number(cells.pop(name)) for name in ("n", "B_p", "step"))
+        if not isinstance(step, float):
+            found.unread.append(",".join(row))
+            continue
+        # An empty cell has the value of its run elsewhere.
+        sizes = {name: size for name, size in (("group_size", n), ("problems_per_batch", problems)) if size != ""}
+        if isinstance(n, float) and isinstance(problems, float):
+            sizes["rollouts"] = n * problems * step
+        for metric, cell in cells.items():
+            if cell.strip(" ") and metric:
+                found.points.append(((run, metric, "validation", step), {"value": number(cell), **sizes}))
+    return found
+
+
+def _objects(text: str, found: Stated) -> Iterator[dict[str, Any]]:
+    """The objects of JSON lines."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        whole = dict(pairs)
+        if any(whole[key] != value for key, value in pairs):
+            found.unread.append(f"a key twice: {pairs}")
+        return whole
+
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            row = json.loads(line, object_pairs_hook=once, strict=False)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield row
+        else:
+            found.unread.append(line)
+
+
+def _value(cell: Any) -> Any:
+    """A JSON value: a number as float, everything else as text."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return number(cell) if isinstance(cell, str) else json.dumps(cell)
+    return float(cell) if abs(cell) < 2**1024 else str(cell)
+
+
+def of_jsonl(text: str) -> Stated:
+    """A table with one row per measured value, in our own names."""
+    found = Stated()
+    rows = [*_objects(text, found)]
+    if not any("metric" in row for row in rows):
+        return Stated(understood=False)
+    for row in rows:
+        fields = {name: _value(cell) for name, cell in row.items() if cell is not None}
+        run, metric, place = (str(row.get(name)).strip() for name in ("run_id", "metric", "eval_set"))
+        place = "validation" if place == "None" else place
+        step = fields.pop("step", None)
+        if not isinstance(step, float) or "value" not in fields:
+            found.unread.append(str(row))
+            continue
+        for name in ("run_id", "metric", "eval_set"):
+            fields.pop(name, None)
+        found.points.append(((run, metric, place, step), fields))
+    return found
+
+
+Tags = Mapping[str, str]
+"""Regular expression over a tag -> `metric on evaluation set`; those of updates are on `train`."""
+VERL: Tags = {
+    r"val-core/(.+)/acc/mean@(\d+)": r"avg@\2 on \1",
+    "critic/score/mean": "train_reward on train",
+    "actor/entropy": "entropy on train",
+    "response_length/mean": "response_length on train",
+    "timing_s/step": "step_seconds on train",
+}
+TINKER: Tags = {
+    "test/env/all/reward/total": "avg@? on validation",
+    "env/all/reward/total": "train_reward on train",
+    "optim/lr": "learning_rate on train",
+}
+SKYRL: Tags = {
+    "reward/avg_raw_reward": "train_reward on train",
+    "policy/policy_loss": "loss on train",
+    "timing/step": "step_seconds on train",
+}
+TRL: Tags = {
+    "eval_reward": "avg@4 on validation",
+    "eval_completions/mean_length": "response_length on validation",
+    "eval_completions/clipped_ratio": "truncated_share on validation",
+    "eval_runtime": "evaluation_seconds on validation",
+    "reward": "train_reward on train",
+    "loss": "loss on train",
+    "entropy": "entropy on train",
+    "completions/mean_length": "response_length on train",
+    "completions/clipped_ratio": "truncated_share on train",
+    "frac_reward_zero_std": "zero_variance_share on train",
+    "reward_std": "group_reward_std on train",
+    "grad_norm": "gradient_norm on train",
+    "learning_rate": "learning_rate on train",
+    "clip_ratio/region_mean": "clipped_share on train",
+    "step_time": "step_seconds on train",
+}
+
+
+def _add(found: Stated, step: float, values: Iterable[tuple[str, Any]], tags: Tags, later: int = 0) -> None:
+    """The known tags of one record; those of updates `later` steps later."""
+    found.steps.append(step)
+    for tag, value in values:
+        match, name = next(((m, name) for one, name in tags.items() if (m := re.fullmatch(one, tag))), (None, ""))
+        if match is not None and value != "null":
+            metric, _, place = match.expand(name).partition(" on ")
+            found.points.append((("", metric, place, step + later * (place == "train")), {"value": value}))
+
+
+def _record(found: Stated, row: Mapping[str, Any], values: object, tags: Tags, later: int = 0) -> None:
+    step = _value(row.get("step"))
+    if isinstance(step, float) and isinstance(values, dict):
+        _add(found, step, [(tag, _value(value)) for tag, value in values.items()], tags, later)
+    else:
+        found.unread.append(str(row))
+
+
+def of_verl(text: str) -> Stated:
+    """JSON lines of veRL's file logger."""
+    found = Stated()
+    for row in _objects(text, found):
+        _record(found, row, row.get("data"), VERL)
+    return found
+
+
+def of_tinker(text: str) -> Stated:
+    """`metrics.jsonl`; updates are counted from 0."""
+    found = Stated()
+    for row in _objects(text, found):
+        _record(found, row, row, TINKER, later=1)
+    return found
+
+
+def of_trl(text: str) -> Stated:
+    """`trainer_state.json`."""
+    found = Stated()
+    state = next(_objects(text.replace("\n", " "), found), None)
+    history = state.get("log_history") if state else None
+    for row in history if isinstance(history, list) else []:
+        if isinstance(row, dict):
+            _record(found, row, row, TRL)
+        else:
+            found.unread.append(str(row))
+    return found
+
+
+Records = list[tuple[float, list[tuple[str, Any]]]]
+"""Step, and tags with their values."""
+
+
+def add_verl(found: Stated, records: Records) -> None:
+    """Records in tags of veRL."""
+    for step, values in records:
+        _add(found, step, values, VERL)
+
+
+def add_skyrl(found: Stated, records: Records) -> None:
+    """Records in tags of SkyRL; the largest k of `pass_at_k` says the samples of an evaluation set."""
+    tags = {"eval/([^/]+)/avg_score": r"avg@? on \1", "eval/all/avg_score": "avg@? on validation", **SKYRL}
+    measured = {tag for _, values in records for tag, value in values if isinstance(value, float)}
+    samples = (match for tag in measured if (match := re.fullmatch(r"eval/([^/]+)/pass_at_(\d+)", tag)))
+    for match in sorted(samples, key=lambda match: int(match[2])):
+        place = "validation" if match[1] == "all" else match[1]
+        tags[f"eval/{re.escape(match[1])}/avg_score"] = f"avg@{match[2] if int(match[2]) > 1 else '?'} on {place}"
+    for step, values in records:
+        _add(found, step, values, dict(reversed(tags.items())))
+
+
+def of_verl_console(text: str) -> Stated:
+    """Lines `step:N - tag:value - tag:value`; several may stand in one line."""
+    found, records = Stated(), Records()
+    for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
+        for part in re.split(r"(?=(?<![\w:/-])step:\d+ - )|(?<=\d)(?=step:\d+ - )", line)[1:]:
+            step, *values = part.rstrip("\r -").split(" - ")
+            pairs = [value.strip("- ").rpartition(":") for value in values]
+            said = [(tag, number(value)) for tag, _, value in pairs if value]
+            # A line without any number is no line of a step.
+            if any(isinstance(value, float) for _, value in said):
+                records.append((float(step[5:]), said))
+    add_verl(found, records)
+    return found
+
+
+def of_skyrl_console(text: str) -> Stated:
+    """`Step N:` and a printed dict."""
+    found, records = Stated(), Records()
+    text = re.sub(r"\x1b\[[\d;]*m", "", text)
+    for part in re.split(r"(?= - Step \d+: *\n)", text)[1:]:
+        step = re.match(r" - Step (\d+)", part)
+        pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?(?=[,}])", part.partition("}")[0] + "}")
+        records.append((float(step[1]) if step else 0.0, [(tag, number(value)) for tag, value in pairs]))
+    add_skyrl(found, records)
+    return found
+
+
+def of_events(add: Callable[[Stated, Records], None]) -> Reader:
+    """A reader of event files: a record counts if the clean file has it, checksums included."""
+
+    def read(after: bytes, clean: bytes) -> Stated:
+        found, records, whole = Stated(), Records(), {*_records(clean)}
+        for record in _records(after):
+            if record not in whole:
+                found.unread.append(f"{len(record)} bytes")
+                continue
+            event = dict(_fields(record[12:-4]))
+            values = [dict(_fields(value)) for _, value in _fields(event.get(5, b""))]
+            pairs = [(value[1].decode(), float(value[2])) for value in values if 2 in value]
+            records.append((float(event.get(2, 0)), pairs))
+        add(found, records)
+        return found
+
+    return read
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Records of an event file; what does not fit its length comes as one."""
+    at = 0
+    while at < len(data):
+        size = 16 + struct.unpack("<Q", data[at : at + 8].ljust(8, b"\xff"))[0]
+        yield data[at : at + size]
+        at += size
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Field numbers of a protobuf message with their values."""
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (message[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if message[at - 1] < 0x80:
+                return value
+
+    at = 0
+    while at < len(message):
+        tag = varint()
+        if tag & 7 == 0:
+            yield tag >> 3, varint()
+            continue
+        size, kind = {1: (8, "<d"), 5: (4, "<f")}.get(tag & 7, (0, ""))
+        size = size or varint()
+        part, at = message[at : at + size], at + size
+        yield tag >> 3, struct.unpack(kind, part)[0] if kind else part
+
+
+def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -> str:
+    """In which way a `RunSet` silently differs from what its file states, with an example; empty if in none.
+
+    Args:
+        stated: what the file states.
+        runs: the `RunSet`.
+        known: codes of the notes that the clean file has too.
+        run: the run of a log that names none.
+    """
+    codes = {note.code for note in runs.notes}
+    excused = bool((codes - {*known}) & EXCUSES)
+
+    def plain(metric: str) -> str:
+        """Averages over an unknown number of samples are called so, with a note."""
+        return re.sub(r"^avg@.+", "avg@?", metric) if "evaluation-samples-unknown" in codes else metric
+
+    said: dict[Key, list[Fields]] = {}
+    for (name, metric, *rest), fields in stated.points:
+        said.setdefault((name or run, plain(metric), *rest), []).append(fields)
+    held: set[Key] = set()
+    alone = run and len({re.sub(r"/\d+$", "", name) for name in runs.run_ids}) == 1
+    for row in runs.to_polars().iter_rows(named=True):
+        # The launches that a console shows have numbers; without its first line a log may be named by its file.
+        key: Key = (run if alone else row["run_id"], plain(row["metric"]), row["eval_set"], row["step"])
+        held.add(key)
+        if key not in said:
+            return f"appears: {key} {row['value']}"
+        if not any(_agree(row, fields) for fields in said[key]):
+            return f"another value: {key} {row} for {said[key]}"
+        if not excused and not _agree(row, said[key][-1]):
+            return f"not the last: {key} {row['value']} of {[fields['value'] for fields in said[key]]}"
+    if excused:
+        return ""
+    falls = [
+        (b, c - b) for a, b, c in zip(stated.steps, stated.steps[1:], [*stated.steps[2:], 0.0], strict=False) if b <= a
+    ]
+    given_up = min((step - max(gap, 0.0) for step, gap in falls), default=math.inf)
+    repeated = any(len(several) > 1 for several in said.values())
+    for key in said.keys() - held:
+        if not (repeated and key[3] > given_up):
+            return f"left out: {key} {said[key]}"
+    return f"left out: {stated.unread[0]}" if stated.unread else ""
+
+
+def _agree(row: Mapping[str, Any], fields: Fields) -> bool:
+    """Whether a row of a `RunSet` has what the file states; columns that it does not know are of no account."""
+    return all(
+        row[name] == value or (isinstance(value, float) and name == "rollouts" and abs(row[name] - value) <= 1)
+        for name, value in fields.items()
+        if name in row
+    )
