@@ -438,6 +438,8 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     likeliest = int(odds.group_size[order[0]])
     if near >= LIKELY and likeliest != plan.group_size == int(odds.group_size[odds.best()]):
         first += f" is best on average, though n = {likeliest} is likelier to be the very best"
+    if [size for size, _ in likely] == [plan.group_size]:
+        return f"{first}, best{_at_equal(plan)} with probability {likely[0][1]:.0%}"
     return f"{first}; probability of being best{_at_equal(plan)}: {listed}"
 
 
