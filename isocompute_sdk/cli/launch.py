@@ -251,7 +251,7 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             lines.append((" " if row.same else "!", row.name, theirs, ours, where))
         say("\n".join(_aligned(lines)))
         different = sum(not row.same for row in compared.rows)
-        say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default applies.")
+        say(f"{different} of {len(compared.rows)} settings differ (marked !). Not said: the framework's default.")
         for gap in compared.gaps:
             say(f"open: {printable(gap)}")
         if not overrides:

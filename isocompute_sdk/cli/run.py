@@ -13,7 +13,7 @@ import typer
 from isocompute_sdk.cli.problems import missing_files
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.following import describe, say_spending, status_dict
+from isocompute_sdk.cli.shared.following import described, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
@@ -191,7 +191,8 @@ def _run_sweep(
         told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)[0]}
         emit_json({"kind": "run", "study": loaded.name, **told})
     else:
-        say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
+        for one, line in zip(statuses, described(statuses), strict=True):
+            say(line + (", learned nothing" if one.run_id in idle else ""))
         say_spending(folders)
         print_notes(note for note in notes if note.severity != "info")
         say(write_page(folder, loaded)[1])

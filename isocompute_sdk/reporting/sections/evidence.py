@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isocompute_sdk import plots
+from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
-from isocompute_sdk.phrases import multiple, short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.records import RunSeries
@@ -77,7 +77,7 @@ def _groups(material: Material) -> list[Block]:
     """Groups of an audit, each with its findings and runs."""
     audit, blocks = material.audit, list[Block]()
     assert audit is not None, "checked by the caller"
-    names = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "standing")
+    names = (*COLUMNS[:-1], "standing")
     for group in audit.groups:
         blocks.append(Paragraph(f"{audit.title(group)}. {' '.join(group.findings())}"))
         rows = tuple(run.row() for run in group.runs)
@@ -98,16 +98,7 @@ def how_sure(material: Material) -> Section:
             Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more often.")
         )
     else:
-        test = known.backtest
-        side = "above" if test.mean_error > 0 else "below"
-        inside = f"{round(test.coverage * test.runs)} of {say.plural(test.runs, 'run')}"
-        text = (
-            f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
-            f"the rest, {multiple(test.factor)} times further. {inside} ended inside the 80 % interval of one run; the "
-            f"error was {test.rms_error:.3f} (root mean square), and measured rewards were {abs(test.mean_error):.3f} "
-            f"{side} the predictions on average. The runs have covered {known.rise_seen[0]:.0%} to "
-            f"{known.rise_seen[1]:.0%} of the predicted rise."
-        )
+        text = "On your own runs: " + "; ".join(known.lines()[:2]) + "."
         caption = (
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
         )

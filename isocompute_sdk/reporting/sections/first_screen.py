@@ -196,6 +196,8 @@ def _cost(plan: Plan) -> list[Fact]:
 
 
 def _expected(plan: Plan) -> list[Fact]:
+    if plan.fits is not None and plan.fits.no_rise:
+        return []
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
     return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
 

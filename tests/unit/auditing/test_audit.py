@@ -12,8 +12,8 @@ import pytest
 
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
-from isocompute_sdk.auditing.audit_runs import best_level
 from isocompute_sdk.errors import FitError, IsoComputeError
+from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.plots import plot_group
 
 END = 4e6
