@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from isocompute_sdk.auditing.backtest import CUTS
 from isocompute_sdk.plots import figure_of, style
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +76,7 @@ def draw_forecasts(path: Path) -> None:
     """Measured against predicted reward on the corpus."""
     both = style.panels(2, size=(3.8, 3.9))
     for axes, title, cuts in zip(
-        both, ("2 and 3.3 times the pilot", "8 times the pilot"), ((0.3, 0.5), (0.125,)), strict=True
+        both, ("2 and 3 times the pilot", "8 times the pilot"), (CUTS[1:], CUTS[:1]), strict=True
     ):
         for place, (label, colour) in enumerate((("language models", FIRST), ("small tasks", SECOND))):
             rows = [

@@ -178,14 +178,14 @@ class _Question:
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)
         context = common_context(series)
-        flat = no_rise([one.value_T for one in series])
+        seen = [*found.notes, *_health(runs, series, metric, self.eval_set, found.notes)]
+        flat = no_rise([one.value_T for one in series], collapsed=any(note.code == "collapsed-run" for note in seen))
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
             *chosen,
-            *found.notes,
+            *seen,
             *confounded(series, self.pool),
             *_on_logs(runs, series),
-            *_health(runs, series, metric, self.eval_set, found.notes),
         ]
         return replace(
             found,
@@ -270,7 +270,8 @@ def forecast(
         runs: the run, alone or among others; or fits of its sweep, which give the other arguments but `to`, `level`,
             `checkpoints` and `rng`, and whose other runs are fitted together with this one.
         run_id: its name; None for the only one.
-        metric: metric to forecast; None: avg@4, else the evaluation that most runs have, else the training reward.
+        metric: metric to forecast; None: that of `sweep`, else avg@4, else the evaluation that most runs have, else the
+            training reward.
         eval_set: evaluation set; None for the only one of the metric.
         to: largest multiple of the run's compute.
         bounds: range of the metric.
@@ -281,13 +282,16 @@ def forecast(
         rng: generator or seed of the draws; None for a fixed seed.
 
     Raises:
-        FitError: too few evaluations, values outside `bounds`, `to` out of range, or fits without runs.
+        FitError: too few evaluations, values outside `bounds`, `to` out of range, or fits without runs or of another
+            metric.
         RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
     """
     if isinstance(runs, Fits):
         sweep, metric, eval_set, bounds = runs, runs.metric, runs.eval_set, runs.bounds
         runs = _runs_of(runs, "forecast")
     check_runs(runs)
+    if sweep is not None and metric is None:
+        metric, eval_set = sweep.metric, eval_set or sweep.eval_set
     live = live_run(runs, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds)

@@ -132,7 +132,7 @@ class Document(Generic[T]):
         except ValueError as error:
             why = str(error).replace("recursion limit exceeded", "nested too deep")
             why = why.replace("number out of range", "a number with too many digits")
-            raise DocumentError(f"{source} is not valid JSON: {why}", f"Give {self._what}.") from error
+            raise DocumentError(f"{source} is not valid JSON: {why}", f"Give {self._what}. {self._remedy}") from error
         return self._read(raw, source)
 
     def from_dict(self, raw: object) -> T:
@@ -174,7 +174,7 @@ class Document(Generic[T]):
 
     @property
     def _what(self) -> str:
-        return f"a saved {self.kind} (JSON)"
+        return f"{'' if self.kind.endswith('s') else 'a '}saved {self.kind} (JSON)"
 
     @property
     def _remedy(self) -> str:
@@ -197,7 +197,7 @@ class Document(Generic[T]):
     def _read(self, raw: object, source: str) -> T:
         kind = cast("Json", raw).get("kind") if isinstance(raw, dict) else type(raw).__name__
         if kind != self.kind:
-            raise DocumentError(f"{source} holds {show(kind)}, not a saved {self.kind}", f"Give {self._what}.")
+            raise DocumentError(f"{source} holds {show(kind)}, not {self._what}", f"Give {self._what}. {self._remedy}")
         body = dict(cast("Json", raw))
         version: Any = body.get("schema_version")
         if type(version) is not int or version != self.schema_version:

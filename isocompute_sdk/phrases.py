@@ -33,6 +33,11 @@ def small(value: float) -> str:
     return f"{value:.3f}" if value == 0 or abs(value) >= 0.0005 else "< 0.001"
 
 
+def off(error: float, digits: int = 3) -> str:
+    """Predicted less measured reward in words: `0.016 too low`."""
+    return f"{abs(error):.{digits}f} too {'high' if error > 0 else 'low'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in a unit that people read."""
     for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):

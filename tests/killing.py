@@ -62,8 +62,8 @@ class Place:
             assert controller.wait(HANG_SECONDS) == 0, self.said()
 
 
-def kill(run: Path, parts: Iterable[str], *, whole_group: bool = True) -> int:
-    """SIGKILL the wrapper (`process`) or the training (`command`) of a run; how many of them were alive.
+def kill(run: Path, parts: Iterable[str], *, whole_group: bool = True) -> bool:
+    """SIGKILL the wrapper (`process`) or the training (`command`) of a run; whether one of them was alive.
 
     Args:
         run: its folder.
@@ -71,13 +71,13 @@ def kill(run: Path, parts: Iterable[str], *, whole_group: bool = True) -> int:
         whole_group: whether the group of the wrapper is killed with it.
     """
     beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
-    killed = 0
+    killed = False
     for part in parts:
         leader = locks.find_process(str(beat.get(part)))
         with suppress(ProcessLookupError):
             if leader is not None:
                 (os.killpg if whole_group or part == "command" else os.kill)(leader, signal.SIGKILL)
-                killed += 1
+                killed = True
     return killed
 
 

@@ -20,14 +20,17 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds
+from isocompute_sdk.fitting.measured_runs import best_level, check_bounds
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.health.detectors import findings
+from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
+from isocompute_sdk.records.reward_metrics import likely_range
 from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
 from isocompute_sdk.tolerances import Tolerances
 
@@ -46,9 +49,11 @@ CARRIED = (
     "base-reward-unmeasured",
     "group-size-confounded",
     "one-seed-per-cell",
-    "no-rise-seen",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
+
+FAULTS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay"}
+"""Findings of `health` about a reward that fell."""
 
 OF_READING = ("column-assumed",)
 """Notes of the reader on what columns were taken for."""
@@ -101,7 +106,7 @@ def audit(
     for info in runs.runs():
         if info.run_id not in series:
             absent[info.run_id] = f"no {measure.metric} on {measure.eval_set}"
-    found = grouped(infos, series, measure, pool)
+    found = grouped(infos, series, measure.bounds, pool)
     seed = api.DEFAULT_SEED if rng is None else rng
     audited = [
         _audit_group(str(i + 1), group, runs, series, measure, level, np.random.default_rng(seed), draws)
@@ -119,14 +124,28 @@ def audit(
 
 
 def grouped(
-    infos: Sequence[RunInfo], series: Mapping[str, RunSeries], measure: Measure, pool: Collection[str] = ()
+    infos: Sequence[RunInfo],
+    series: Mapping[str, RunSeries],
+    bounds: tuple[float, float] | None = None,
+    pool: Collection[str] = (),
 ) -> list[Group]:
-    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`."""
+    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`.
+
+    Args:
+        infos: the runs.
+        series: their rewards by run id.
+        bounds: range of the rewards; None: guessed from their values.
+        pool: context fields that may differ within a group.
+    """
+    if not series:
+        return group_runs(infos, pool)
     trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
     bases = {
         run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
     }
-    scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
+    values = [one.value_T for one in series.values()]
+    low, high = likely_range(np.concatenate(values)) if bounds is None else bounds
+    scale = noise_scale(values, high - low)
     return group_runs(infos, pool, bases, pooled_noise(trained, scale)[0])
 
 
@@ -160,6 +179,8 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
+    seen = findings(runs.filter(run_id=[one.run_id for one in members]), measure.metric, measure.eval_set)
+    fell = {run: one for run, some in seen.items() for one in some if one.code in FAULTS}
     prepared = prepare([SurfaceRun.of(one) for one in members], fits.bounds[1] - fits.bounds[0])
     field = Field.of(fits, prepared)
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
@@ -170,12 +191,15 @@ def _audit_group(
         _judge(field, run, ready, n_problems, paths[n_problems], level)
         for run, ready, n_problems in zip(plain, prepared, sets, strict=True)
     ]
+    if fits.no_rise:
+        # The prior alone would speak.
+        judged = [(run, np.zeros(1)) for run in plain]
     plan = _decided(fits)
-    several, equal_RD = len(field.reach) > 1, np.array([equal_D for _, equal_D in judged])
+    several, equal_RD = len(field.reach) > 1 and not fits.no_rise, np.array([equal_D for _, equal_D in judged])
     return GroupAudit(
         name=name,
         context=group.context,
-        runs=tuple(run for run, _ in judged),
+        runs=tuple(_fallen(run, fell.get(run.run_id)) for run, _ in judged),
         decided_at=None if plan is None else float(plan.rollouts),
         verdict=None if plan is None else plan.verdict,
         sizes=() if plan is None else plan.alternatives,
@@ -185,6 +209,11 @@ def _audit_group(
         notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group, fits.doubts))]),
         fits=fits,
     )
+
+
+def _fallen(run: RunAudit, fell: Finding | None) -> RunAudit:
+    """The run, with where its reward fell as every command says it."""
+    return run if fell is None else replace(run, fault=FAULTS[fell.code], fault_rollouts=fell.rollouts)
 
 
 def _decided(fits: Fits) -> Plan | None:
@@ -199,6 +228,8 @@ def _decided(fits: Fits) -> Plan | None:
 
 
 def _sentence(fits: Fits, plan: Plan | None) -> str:
+    for note in fits.no_rise:
+        return note.message
     if len(fits.group_sizes) == 1:
         return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
     return (
@@ -228,23 +259,6 @@ def _plain_run(one: RunSeries) -> RunAudit:
         evaluations=len(value),
         reached=best_level(one.rollouts_T, value),
     )
-
-
-def best_level(rollouts_T: Array, value_T: Array) -> float:
-    """A run's best level: the largest mean of a few successive evaluations after step 0; a single one is noisy.
-
-    A mean covers a tenth of the evaluations, 3 to 15, within one octave of compute, over which the policy changes
-    little. Means of fewer evaluations than the median are ignored.
-    """
-    trained = rollouts_T > 0
-    if not np.any(trained):
-        return float(np.max(value_T))
-    rollouts, value = rollouts_T[trained], value_T[trained]
-    longest = min(max(len(value) // 10, 3), 15)
-    start = np.maximum(np.searchsorted(rollouts, rollouts / 2), np.arange(len(value)) - longest + 1)
-    means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
-    averaged = np.arange(len(value)) - start + 1
-    return float(np.max(means[averaged >= np.median(averaged)]))
 
 
 def _carried(note: Note, group: Group, doubts: Sequence[str]) -> bool:

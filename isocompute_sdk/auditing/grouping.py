@@ -11,14 +11,21 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.fitting.measured_runs import USUAL_RANGES
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule
-from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, headline, measured_in, training_reward_note
+from isocompute_sdk.records.reward_metrics import (
+    TRAIN_SET,
+    USUAL_RANGES,
+    choose,
+    headline,
+    likely_range,
+    measured_in,
+    training_reward_note,
+)
 from isocompute_sdk.records.runset import RunInfo
 
 BASE_GAP = 5.0
@@ -208,7 +215,7 @@ def choose_measure(
     if where == TRAIN_SET:
         notes.append(training_reward_note(name, asked=metric is not None))
     if bounds is None:
-        bounds = _range(runs, name, where)
+        bounds = likely_range(runs.filter(metric=name, eval_set=where).to_polars()["value"].to_numpy())
         if bounds != USUAL_RANGES[0]:
             notes.append(
                 Note(
@@ -225,16 +232,6 @@ def choose_measure(
 def _place(one: tuple[str, str], runs_with: Mapping[tuple[str, str], int]) -> tuple[bool, int, bool, str]:
     """Held-out sets first, then what most runs have, then `validation`."""
     return one[1] in TRAIN_SETS, -runs_with[one], one[1] != DEFAULT_EVAL_SET, one[1]
-
-
-def _range(runs: RunSet, metric: str, eval_set: str) -> tuple[float, float]:
-    values = runs.filter(metric=metric, eval_set=eval_set).to_polars()["value"].to_numpy()
-    low, high = float(np.min(values)), float(np.max(values))
-    for bounds in USUAL_RANGES:
-        if bounds[0] <= low and high <= bounds[1]:
-            return bounds
-    room = 0.1 * (high - low)
-    return low - room, high + room
 
 
 def kin(metric: str, names: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict), WithJsonSchema
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
 """`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
-COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
+COLUMNS = ("run", "n x B_p", "rollouts", "best measured", "best there", "behind by", "equal at", "")
 """Columns of the table of runs."""
 MAX_LEFT_OUT = 6
 """Runs and files named for each reason for which they were left out."""
@@ -60,7 +60,7 @@ class RunAudit:
     """Compute spent, C."""
     evaluations: int
     reached: float
-    """Level of its best checkpoint: the highest mean of a few successive evaluations (`audit_runs.best_level`)."""
+    """Level of its best checkpoint: the highest mean of a few successive evaluations (`best_level`)."""
     standing: Standing = "not-judged"
     expected: float | None = None
     """Fitted reward of its configuration at its compute, or before its fault if it collapsed."""
@@ -101,7 +101,7 @@ class RunAudit:
 
     def _standing_cell(self) -> str:
         """How its configuration stands; of a run that is not behind and fell, that."""
-        if self.fault is None or self.standing not in ("best", "not-judged"):
+        if self.fault is None or self.standing not in ("best", "alone", "not-judged"):
             return STANDINGS[self.standing]
         return self.fall
 
@@ -249,10 +249,11 @@ class Audit(Saved):
             width: columns to wrap at, with narrower tables where they do not fit. None: long lines.
         """
         # Without a rise every number that follows means little.
-        flat = [(group, note) for group in self.groups for note in group.notes if note.code == "no-rise-seen"]
-        lines = [*(f"group {group.name}: {note.message}" for group, note in flat), self.headline(), ""]
+        flat = [group for group in self.groups if group.fits is not None and group.fits.no_rise]
+        lines = [*(f"group {group.name}: {group.sentence}" for group in flat), self.headline(), ""]
         for group in self.groups:
-            lines += [self.title(group), *(f"  {line}" for line in group.findings())]
+            findings = list(group.findings())[group in flat :]
+            lines += [self.title(group), *(f"  {line}" for line in findings)]
             lines += _table([run.row() for run in group.runs], width)
             lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
             lines.append("")
@@ -271,7 +272,7 @@ def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
     widths = [max(len(row[i]) for row in everything) for i in range(len(COLUMNS))]
     if width is not None and sum(widths[i] + 2 for i in kept) > width:
-        kept = [i for i in kept if COLUMNS[i] not in ("reached", "best there")]
+        kept = [i for i in kept if COLUMNS[i] not in ("best measured", "best there")]
     name, *numbers = kept
     above = width is not None and sum(widths[i] + 2 for i in kept) > width
     start = "\n    " if above else "  "

@@ -44,6 +44,8 @@ print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None)
 """Prints the packages that are not there."""
 NOTHING_LEARNED = "nothing-learned"
 """Code of the note that makes a finished run no success."""
+AGAIN = "Run the study again, by the same command: finished runs are kept, the others resume from their checkpoints."
+"""What to do after any end of a controller."""
 EARLY_UPDATES = 50
 """Logged updates without any gradient after which a run that goes on counts as learning nothing."""
 
@@ -148,23 +150,23 @@ def _run(
     look()
     failed = [result for result in results if result.exit_code and not result.reason]
     if failed:
-        said = [(one.job.name, one.exit_code, store.RunWatch(one.job.launch.folder).status().message) for one in failed]
-        listed = "\n".join(f"  {name} (exit code {code}): {message}" for name, code, message in said)
-        raise BackendError(
-            f"{len(failed)} of {len(results)} runs failed:\n{listed}",
-            "Fix the cause and start again: finished runs are kept, the others resume from their checkpoints.",
-        )
+        listed = "\n".join(map(_failure, failed))
+        raise BackendError(f"{len(failed)} of {len(results)} runs failed:\n{listed}", f"Fix the cause. {AGAIN}")
     given_up = {result.job.name: result.reason for result in results if result.reason}
     if len(given_up) == len(results):
         (note,) = given_up_notes(given_up, len(results))
-        raise BackendError(note.message, "See log.txt in the run's folder; start again to retry from the checkpoints.")
+        raise BackendError(note.message, f"See log.txt in their folders. {AGAIN}")
     stopped = [result.job.name for result in results if result.exit_code is None and not result.reason]
     if stopped:
-        raise BackendError(
-            f"{len(stopped)} of {len(results)} runs were stopped on request: {', '.join(stopped)}",
-            "Start again to resume them from their checkpoints.",
-        )
+        names = ", ".join(stopped)
+        raise BackendError(f"{len(stopped)} of {len(results)} runs were stopped on request: {names}", AGAIN)
     return results
+
+
+def _failure(result: Result) -> str:
+    """How a run failed: its exit code, and its last words."""
+    said = store.RunWatch(result.job.launch.folder).status().message
+    return f"  {result.job.name} (exit code {result.exit_code}): {said.removeprefix(f'exit code {result.exit_code}: ')}"
 
 
 def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:
@@ -172,7 +174,8 @@ def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:
     if not reasons:
         return []
     listed = "; ".join(f"{name} ({why})" for name, why in reasons.items())
-    message = f"{len(reasons)} of {runs} runs were given up, and the others went on without them: {listed}"
+    others = ", and the others went on without them" if len(reasons) < runs else ""
+    message = f"{len(reasons)} of {runs} runs were given up{others}: {listed}"
     return [Note("runs-given-up", "warning", message, {"runs": dict(reasons)})]
 
 

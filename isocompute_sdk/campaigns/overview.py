@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
@@ -15,7 +13,7 @@ from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.planning import Plan
+from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
@@ -23,22 +21,6 @@ from isocompute_sdk.specs import Study
 from isocompute_sdk.timing.spending import seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
-
-HELD = 0.8
-"""Probability that the set of the best n holds."""
-
-
-@dataclass(frozen=True)
-class BestSoFar:
-    """The best n by the runs so far."""
-
-    group_size: int
-    sizes: tuple[int, ...]
-    """Smallest set of n that holds the best with 80 % probability."""
-    rollouts: float
-    """At which they are compared: the budget, or the largest compute of a run."""
-    reward: float
-    metric: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +41,8 @@ class Overview:
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
     stage: str
     """What is going on, in a few words."""
+    done: bool
+    """Whether nothing is left for a controller."""
 
 
 def find_study(folder: Path) -> tuple[Study, CampaignSettings | None] | None:
@@ -107,37 +91,29 @@ def overview(folder: Path) -> Overview | None:
         next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None),
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
-        _stage(folder, study, statuses, taken),
+        *_stage(folder, study, statuses, taken),
     )
 
 
-def best_so_far(folder: Path, study: Study) -> BestSoFar | None:
-    """The best n by the newest fit on file, else by a fit of what was measured; None if that is too little."""
+def best_so_far(folder: Path, study: Study) -> Plan | None:
+    """The plan, else that by the newest fit on file or by what was measured; None of too little."""
+    if (folder / PLAN).exists() and not (folder / REFIT).exists():
+        return Plan.load(folder / PLAN)
     fits = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
-        fits = _fitted(folder, study) if fits is None else fits
-        return _best(fits, study)
+        return _planned(_fitted(folder, study) if fits is None else fits, study)
     except IsoComputeError:
         return None
 
 
-def _best(fits: Fits, study: Study) -> BestSoFar | None:
+def _planned(fits: Fits, study: Study) -> Plan | None:
+    """The plan for the budget, or for the largest compute of a run where that is more or the budget is no rollouts."""
     if fits.surface is None or fits.largest_compute is None:
         return None
     budget = study.budget
-    at = budget.amount if budget is not None and budget.unit == "rollouts" else fits.largest_compute
-    odds = fits.group_size_odds(max(at, fits.largest_compute))
-    best = odds.best()
-    order = [best, *(int(i) for i in np.argsort(-odds.probability_best) if int(i) != best)]
-    total, held = 0.0, list[int]()
-    for place in order:
-        if total >= HELD * float(odds.probability_best.sum()):
-            break
-        held.append(int(odds.group_size[place]))
-        total += float(odds.probability_best[place])
-    return BestSoFar(
-        int(odds.group_size[best]), tuple(sorted(held)), odds.compute, float(odds.reward[best]), fits.metric
-    )
+    at = budget.amount if budget is not None and budget.unit == "rollouts" else 0.0
+    planner = Planner.for_study(fits, study, study.throughput)
+    return planner.allocate(max(at, fits.largest_compute), n_problems=study.data.n_problems, slots=0)
 
 
 def _fitted(folder: Path, study: Study) -> Fits:
@@ -164,14 +140,17 @@ def _by_kind(runs: StudyRuns, statuses: Sequence[RunStatus], taken: Sequence[Dec
     return kinds
 
 
-def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None) -> str:
+def _stage(
+    folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Sequence[Decision] | None
+) -> tuple[str, bool]:
+    """What is going on, and whether nothing is left to do."""
     finished = sum(status.state == "finished" for status in statuses)
     if (folder / REFIT).exists():
-        return "done"
+        return "done", True
     if (folder / PLAN).exists():
         plan = Plan.load(folder / PLAN)
-        return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}"
+        return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
     if taken is None:
         total = len(study.expand()) if study.sweep is not None else len(statuses)
-        return f"sweep: {finished} of {total} runs finished"
-    return f"pilot, {taken[-1].reason}" if taken else "designing the pilot"
+        return f"sweep: {finished} of {total} runs finished", finished == total
+    return f"pilot, {taken[-1].reason}" if taken else "designing the pilot", False

@@ -17,6 +17,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, RecordError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.phrases import off
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
@@ -119,7 +120,7 @@ class Scorecard(Saved):
 
     def summary(self) -> str:
         """The scorecard as text."""
-        bias = [] if self.bias is None else [f"mean of measured minus predicted: {self.bias:+.3f}"]
+        bias = [] if self.bias is None else [f"predictions were {off(-self.bias)} on average"]
         scores = [f"{one.run_id} at {one.rollouts:,.0f} rollouts: {one.summary()}" for one in self.scores]
         return "\n".join([self.verdict, *bias, *scores])
 

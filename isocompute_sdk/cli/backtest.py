@@ -28,7 +28,7 @@ def backtest(
     eval_set: opt.EvalSet = None,
     sweeps: opt.Sweeps = None,
     cuts: Annotated[
-        list[float] | None, opt.option("Share of the compute that a pilot sees; repeatable. Default: 1/8, .3, .5.")
+        list[float] | None, opt.option("Share of the compute that a pilot sees; repeatable. Default: 1/8, 1/3, 1/2.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Pilots per cut, one seed each.")] = 1,
     min_evaluations: Annotated[int, typer.Option(min=1, help="Minimum evaluations of each n in a pilot.")] = 4,

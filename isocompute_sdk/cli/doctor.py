@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -13,19 +14,25 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
 from isocompute_sdk.cli.shared.options import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
+    from isocompute_sdk.auditing.grouping import Group
     from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
-    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.records import RunSeries, RunSet
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
+FALLS = {
+    "collapsed-run": ("the reward collapsed", "use only the data before it"),
+    "decayed-run": ("the reward fell from its peak", "keep the checkpoint there"),
+}
+"""Findings about a reward that fell, in words, and what to do."""
 
 
 @with_option_groups
@@ -102,13 +109,16 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    found = replace(found, runs=tuple(map(_with_collapse, found.runs)))
+    found = replace(found, runs=tuple(map(_with_falls, found.runs)))
+    groups = _grouped(found.runs)
+    found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
+    numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
     if json:
-        runs = [finding.to_dict() for finding in found.runs]
+        listed = [{**one.to_dict(), "context_group": numbers.get(id(one))} for one in found.runs]
         ending = {"remarks": found.remarks, "verdict": found.verdict, "question": found.question, "next": found.next}
-        emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], **ending})
+        emit_json({"kind": "doctor", "runs": listed, "groups": [group.context for group, _ in groups], **ending})
     else:
-        _print(found)
+        _print(found, [group for group, _ in groups], numbers)
     if not found.usable:
         raise RecordError(
             f"not usable: none of the {len(found.runs)} runs and files found can be read",
@@ -116,34 +126,70 @@ def doctor(
         )
 
 
-def _with_collapse(finding: RunFinding) -> RunFinding:
-    """The finding, with where the reward of its run collapsed."""
+def _with_falls(finding: RunFinding) -> RunFinding:
+    """The finding, with where the reward of its run fell."""
     from isocompute_sdk.health.detectors import findings
-    from isocompute_sdk.records.reward_metrics import is_training_reward
 
     if finding.runs is None or finding.metric is None:
         return finding
-    asked = None if is_training_reward(finding.metric) else finding.metric
-    seen = [one for every in findings(finding.runs, asked).values() for one in every if one.code == "collapsed-run"]
-    problems = tuple(f"the reward collapsed, {one.where}: {one.seen}" for one in seen)
-    advice = ("use only the data before it; isocompute status --watch names likely causes",) * len(problems)
+    found = findings(finding.runs, finding.metric).values()
+    seen = [one for every in found for one in every if one.code in FALLS]
+    problems = tuple(f"{FALLS[one.code][0]}, {one.where}: {one.seen}" for one in seen)
+    advice = tuple(f"{FALLS[one.code][1]}; isocompute status --watch names likely causes" for one in seen)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
-def _print(found: Diagnosis) -> None:
+def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:
+    """Each group of runs that may be pooled, as an audit groups them, with its members."""
+    from isocompute_sdk.auditing.audit_runs import grouped
+
+    readable = [one for one in findings if one.runs is not None and one.metric is not None]
+    infos = [(info, one) for one in readable if one.runs is not None for info in one.runs.runs()]
+    series = {run.run_id: run for one in readable for run in _series(one)}
+    owners = {id(info): one for info, one in infos}
+    found = grouped([info for info, _ in infos], series)
+    return [(group, [owners[id(run)] for run in group.runs]) for group in found]
+
+
+def _series(finding: RunFinding) -> list[RunSeries]:
+    """The reward of a run, on each of its evaluation sets."""
+    if finding.runs is None or finding.metric is None:
+        return []
+    measured = finding.runs.filter(metric=finding.metric)
+    return [one for where in measured.eval_sets for one in measured.series(finding.metric, where)]
+
+
+def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
+    """Of each group whose rewards do not rise, all runs together, that they do not."""
+    from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
+
+    found: list[str] = []
+    for number, (_, members) in enumerate(groups, start=1):
+        for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
+            mine = [one for one in members if one.metric == metric]
+            values = [run.value_T for one in mine for run in _series(one)]
+            collapsed = any(problem.startswith(FALLS["collapsed-run"][0]) for one in mine for problem in one.problems)
+            if no_rise(values, collapsed=collapsed):
+                group = f"group {number}: " if len(groups) > 1 else ""
+                found.append(f"{group}{no_rise_note(metric, len(values)).message}")
+    return found
+
+
+def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]) -> None:
     names = Counter(finding.name for finding in found.runs)
-    width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
+    width = widest(finding.name for finding in found.runs)
     for remark in found.remarks:
         say(printable(remark))
     for finding in found.runs:
-        say(describe(finding, width, with_source=names[finding.name] > 1))
+        say(describe(finding, width, numbers.get(id(finding)), with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
             say(printable(f"    {problem}"))
             say(printable(f"      -> {advice}"))
-    for number, context in enumerate(found.groups, start=1):
-        known = ", ".join(
-            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in context.items()
-        )
+    for number, group in enumerate(groups, start=1):
+        stated = dict(group.context)
+        if group.base_reward is not None and sum(one.context == group.context for one in groups) > 1:
+            stated["reward at step 0"] = f"{group.base_reward:.3f}"
+        known = ", ".join(f"{name} {v:.6g}" if isinstance(v, float) else f"{name} {v}" for name, v in stated.items())
         say(printable(f"group {number}: {known or 'context unknown'}"))
     if found.verdict == "ready":
         copies = sum(finding.readable and finding.runs is None for finding in found.runs)
@@ -156,18 +202,19 @@ def _print(found: Diagnosis) -> None:
         say(printable(f"next: {found.next}"))
 
 
-def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> str:
-    """One run on one line; with its file if several runs share its name."""
+def describe(finding: RunFinding, width: int, group: int | None, *, with_source: bool = False) -> str:
+    """One run on one line, with its group; with its file if several runs share its name."""
     name = printable(finding.name)
     start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:
         return f"{start} not readable yet"
     spent = finding.rollouts_spent
     more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
+    base = " + step 0" if finding.with_base else ""
     attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
-        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}, "
-        f"group {finding.context_group}{f', {printable(finding.source)}' if with_source else ''}"
+        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{base}{attempts}"
+        f"{'' if group is None else f', group {group}'}{f', {printable(finding.source)}' if with_source else ''}"
     )
 
 
@@ -234,6 +281,7 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, or an audit of several."""
+    from isocompute_sdk.auditing.audit_runs import grouped
     from isocompute_sdk.auditing.grouping import choose_measure
     from isocompute_sdk.records.columns import TRAIN_SETS
 
@@ -247,7 +295,8 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
         options.append(f"--eval-set {quote(measure.eval_set)}")
     if measure.bounds != (0.0, 1.0):
         options.append(f"--bounds {measure.bounds[0]:.6g} {measure.bounds[1]:.6g}")
-    one_group = len(table.context_groups()) == 1 and len({info.group_size for info in table.runs()}) > 1
+    series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
+    one_group = len(grouped(table.runs(), series)) == 1 and len({info.group_size for info in table.runs()}) > 1
     return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
 
 

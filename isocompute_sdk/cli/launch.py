@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = "NAME_OR_FOLDER"
 """What printed commands name where no model is known."""
+HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+|\w+://.+")
+"""What a framework finds without a folder: names of the hub, and addresses."""
 MAX_SHOWN = 100
 """Lines of a script that are shown."""
 
@@ -99,24 +101,25 @@ def launch(
         **({} if seed is None else {"seed": seed}),
     }
     options = opt.assignments(option, "--option")
+    run = api.run_spec(chosen, backend, **where, **options)
     if overrides or against is not None:
-        run = api.run_spec(chosen, backend, **where, **options)
         # Standard output holds what is appended to a command.
         print("".join(f"{line}\n" for line in _assumed(chosen)), end="", file=sys.stderr)
         _show_existing(run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
-    unlike = api.differing_settings(chosen, api.run_spec(chosen, backend, **where, **options))
+    unlike = api.differing_settings(chosen, run)
     if save_plan is not None and not dry_run:
         chosen.save(save_plan)
     if not dry_run:
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
     absent = _absent({"--train-data": train_data, "--eval-data": eval_data, "--reward": reward})
+    notes = [note for note in (_unknown_model(run.model), absent) if note is not None]
     if json:
         found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
-        if absent is not None:
-            found["notes"] = [absent.to_dict()]
+        if notes:
+            found["notes"] = [note.to_dict() for note in notes]
         if asked:
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
@@ -127,7 +130,7 @@ def launch(
     if asked:
         rows = [(name, _shown(before), _shown(after)) for name, before, after in changed]
         told += _aligned([("changed", "plan", "now"), *rows])
-    lacking = [] if absent is None else [f"{absent.severity} {absent.code}: {absent.message}"]
+    lacking = [f"{note.severity} {note.code}: {note.message}" for note in notes]
     # With --dry-run, standard output holds the script alone.
     for line in [*told, *lacking] if dry_run else told:
         print(line, file=sys.stderr if dry_run else sys.stdout)
@@ -171,6 +174,14 @@ def _to_edit(text: str) -> tuple[list[str], str]:
         rest += f"; it also carries {len(programs)} programs that check and run the training: "
         rest += ", ".join(programs)
     return part, rest
+
+
+def _unknown_model(model: str) -> Note | None:
+    """That a model is neither a folder here nor named like one of the hub."""
+    if HUB_NAME.fullmatch(model) or Path(model).exists():
+        return None
+    text = f"--model {model} is neither a folder here nor a hub name: accepted are OWNER/NAME, such as "
+    return Note("model-not-here", "warning", f"{text}Qwen/Qwen2.5-7B, and folders.", {"model": model})
 
 
 def _absent(files_of: Mapping[str, str]) -> Note | None:
@@ -240,7 +251,7 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             lines.append((" " if row.same else "!", row.name, theirs, ours, where))
         say("\n".join(_aligned(lines)))
         different = sum(not row.same for row in compared.rows)
-        say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default applies.")
+        say(f"{different} of {len(compared.rows)} settings differ (marked !). Not said: the framework's default.")
         for gap in compared.gaps:
             say(f"open: {printable(gap)}")
         if not overrides:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Budget, Study
 
 YAML = (".yaml", ".yml")
+DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl"
+"""Suffixes of files of problems, and the word that stands for one in a command."""
 EVALUATIONS = 10
 """Fewest evaluations of a run, which is made for them. The share that plans keep for them leaves a short run one."""
 
@@ -144,7 +146,9 @@ def _scripts(
     yield from _launches(first, paths, checkpoints, fits, "" if model_known else " --model NAME_OR_FOLDER")
     if fitting.map is None and not is_saved:
         folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
-        yield f"when they have finished: {typed.asking('next', *folders, *unknown)}"
+        # What the new runs record is the file.
+        pooled = ["--pool train_data"] * bool(_named_data(fits))
+        yield f"when they have finished: {typed.asking('next', *folders, *unknown, *pooled)}"
 
 
 def _answer(
@@ -225,7 +229,11 @@ def _launches(
         backend = None if fits.runs is None else backend_of(RunSet.from_dict(fits.runs))
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
-        same += f" --train-data {quote(str(data[0]))}" if len(data) == 1 else ""
+        if called := _named_data(fits):
+            yield f"# your runs call their training data {', '.join(called)}: put the file of these problems for {FILE}"
+            same += f" --train-data {FILE}"
+        elif len(data) == 1:
+            same += f" --train-data {quote(str(data[0]))}"
     for number, run in enumerate(first.runs, start=1):
         steps, start = run.update_steps, model
         if run.continues is not None:
@@ -258,6 +266,14 @@ def _launches(
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
+
+
+def _named_data(fits: Fits | None) -> list[str]:
+    """Training data of the runs that are no file, but only a name: no script can read them."""
+    from isocompute_sdk.records.comparable import values_of
+
+    names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
+    return [name for name in names if Path(name).suffix not in DATA and not Path(name).exists()]
 
 
 def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> dict[str, SavedCheckpoint]:

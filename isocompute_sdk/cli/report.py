@@ -16,6 +16,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
 from isocompute_sdk.cli.shared.typed import without
+from isocompute_sdk.cli.shared.work_progress import WorkProgress
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import printable
 
@@ -129,7 +130,10 @@ def report(
         output="" if output is None else f"--output {shlex.quote(str(page))}",
         must_plan=planning.budget is not None,
     )
+    progress = WorkProgress()
+    progress.stage("reading and fitting")
     material = gather(source if source is not None else fitting.read(None), asked)
+    progress.stage("planning other budgets and drawing")
     path = write(build(material), page)
     if json:
         emit_json({"kind": "report", "file": str(path)})

@@ -13,7 +13,7 @@ import typer
 from isocompute_sdk.cli.problems import missing_files
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.following import describe, say_spending, status_dict
+from isocompute_sdk.cli.shared.following import described, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
@@ -148,7 +148,7 @@ def _run_sweep(
     from isocompute_sdk.campaigns.executors import registry as executors
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.following import write_page
-    from isocompute_sdk.cli.shared.whole_campaign import note_changes
+    from isocompute_sdk.cli.shared.whole_campaign import CHECK_REWARD, note_changes
     from isocompute_sdk.notes import unique
     from isocompute_sdk.run_folders import journal_records, store
     from isocompute_sdk.training import registry
@@ -191,7 +191,8 @@ def _run_sweep(
         told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)[0]}
         emit_json({"kind": "run", "study": loaded.name, **told})
     else:
-        say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
+        for one, line in zip(statuses, described(statuses), strict=True):
+            say(line + (", learned nothing" if one.run_id in idle else ""))
         say_spending(folders)
         print_notes(note for note in notes if note.severity != "info")
         say(write_page(folder, loaded)[1])
@@ -200,9 +201,8 @@ def _run_sweep(
             *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
             *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
         ]
-        check = "Check the reward function on responses of the run; then start a changed study under another name."
         retry = f"Run the command again to retry them, or go on without them: {_fit(folder, runs)}"
-        raise RecordError("; ".join(parts), check if idle else retry)
+        raise RecordError("; ".join(parts), CHECK_REWARD if idle else retry)
     if not json:
         say(f"next: {_fit(folder, runs)}")
 

@@ -12,7 +12,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
 from isocompute_sdk.cli.shared.following import described, follow_study, on_file, or_unknown, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 from isocompute_sdk.phrases import printable
@@ -46,10 +46,10 @@ def status(
 ) -> None:
     """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.
 
-    For the folder of a study or campaign it also shows the best n so far, the n of which one is the best with 80 %
-    probability, what pilot, plan and evaluations have cost, what is left of the budget, and the time left. --watch fits
-    new measurements at most once a minute and rewrites report.html in the folder, which an open browser reloads;
-    without it only saved fits are used, and nothing is written.
+    For the folder of a study or campaign it also shows the best n so far with those about equal to it, what pilot, plan
+    and evaluations have cost, what is left of the budget, and the time left. --watch fits new measurements at most once
+    a minute and rewrites report.html in the folder, which an open browser reloads; without it only saved fits are used,
+    and nothing is written.
 
     --watch also reports collapse, drift, overfitting and other problems, each once. For logs of runs that were not
     started here it reports only these problems, waits for logs whose parent folder exists, and ends when no log has
@@ -151,12 +151,17 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
+    width = widest(row["run_id"] for row in rows)
     for row in rows:
-        value = f"{row['metric']} {row['value']:.3f}" if row["metric"] else ""
+        value = f"last {row['metric']} {row['value']:.3f}" if row["metric"] else ""
         rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
         n, problems = or_unknown(row["group_size"]), or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"
-        say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
+        say(
+            printable(
+                f"{row['run_id']:<{width}} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"
+            )
+        )
 
 
 def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:

@@ -49,6 +49,7 @@ from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.records.comparable import RunSettings
+from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
@@ -368,6 +369,11 @@ class Fits(Saved):
         other = replace(self.surface, n_problems=one_positive(n_problems, "n_problems"))
         return replace(self, surface=other, laws={}, unsupported={}, n_problems=n_problems)
 
+    @property
+    def no_rise(self) -> tuple[Note, ...]:
+        """That no run rises, for every view that shows an answer; empty if one does."""
+        return () if self.flat_runs is None else (no_rise_note(self.metric, self.flat_runs),)
+
     def group_size_odds(
         self,
         compute: float,
@@ -527,7 +533,7 @@ class Fits(Saved):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
-FITS = Document("fits", 3, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
+FITS = Document("fits", 3, Fits, remedy="To write them: isocompute fit RUNS --output FILE.")
 
 
 class UnknownMetricError(FitError, KeyError):

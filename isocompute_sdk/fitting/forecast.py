@@ -18,6 +18,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
+from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, PreparedRun, SurfaceRun, prepare, smoothed
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
 from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
@@ -275,8 +276,10 @@ class Forecast(Saved):
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
+        best = best_level(np.asarray(self.evaluated), np.asarray(self.measured))
         title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        basis = "alone: no other n, no later rise or fall; --fits FILE adds its sweep, as plans do"
+        title += f", best measured {best:.3f}"
+        basis = "to this run alone, so it knows no other n and no later rise or fall; --fits FILE adds its sweep"
         if self.borrowed:
             basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
@@ -289,16 +292,17 @@ class Forecast(Saved):
                 f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
-        lines += [f"  {self._flat_words()}", f"  has begun to fall: probability {self.falling:.2f}"]
+        lines += [f"  {self._flat_words()}", f"  it has begun to fall with probability {self.falling:.2f}"]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
 
     def _flat_words(self) -> str:
-        flat, words = self.flat, f"next doubling adds under {self.flat.worth:g}: probability {self.flat.now:.2f}"
+        flat = self.flat
+        words = f"the next doubling adds less than {flat.worth:g} with probability {flat.now:.2f}"
         if flat.now >= 0.5:
             return words
-        when = f"beyond {flat.reach:,.0f}" if flat.rollouts is None else f"at {flat.rollouts:,.0f}"
-        return f"{words}; even odds {when} rollouts"
+        when = f"only beyond {flat.reach:,.0f}" if flat.rollouts is None else f"from {flat.rollouts:,.0f}"
+        return f"{words}, and more likely than not {when} rollouts on"
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
@@ -441,7 +445,7 @@ class _Answer:
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
-            rises=not no_rise([series.value_T]),
+            rises=not no_rise([series.value_T], collapsed=any(one.name == "collapsed-run" for one in live.troubles)),
             notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
@@ -577,7 +581,7 @@ def _place(rollouts: float, step: float | None) -> str:
 
 def _kept(keep: Checkpoint) -> str:
     where = _place(keep.rollouts, keep.step)
-    reward = "" if keep.reward is None else f", reward {keep.reward:.3f}"
+    reward = "" if keep.reward is None else f", {keep.reward:.3f} by its curve"
     return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
 
 

@@ -13,13 +13,12 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.asked import best_beside
+from isocompute_sdk.records.reward_metrics import likely_range
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
 
 
-USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
-"""Usual ranges of rewards, narrowest first."""
 MIN_FILLED = 0.01
 """Share of wide bounds that rewards must reach: shares of 1 are not percent."""
 
@@ -83,6 +82,23 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
+def best_level(rollouts_T: Array, value_T: Array) -> float:
+    """A run's best level: the largest mean of a few successive evaluations after step 0; a single one is noisy.
+
+    A mean covers a tenth of the evaluations, 3 to 15, within one octave of compute, over which the policy changes
+    little. Means of fewer evaluations than the median are ignored.
+    """
+    trained = rollouts_T > 0
+    if not np.any(trained):
+        return float(np.max(value_T))
+    rollouts, value = rollouts_T[trained], value_T[trained]
+    longest = min(max(len(value) // 10, 3), 15)
+    start = np.maximum(np.searchsorted(rollouts, rollouts / 2), np.arange(len(value)) - longest + 1)
+    means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
+    averaged = np.arange(len(value)) - start + 1
+    return float(np.max(means[averaged >= np.median(averaged)]))
+
+
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
     """Refuse rewards outside the metric's bounds."""
     every = list(series)
@@ -95,21 +111,21 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
                 f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
                 f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
-            ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.", _bounds_of(every))
+            ).in_shell(
+                "Give the lowest and highest reward that its function can return: they decide what counts as equal. "
+                "Or repair the values.",
+                _bounds_of(values),
+            )
     if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):
         raise FitError(
             f"{metric} spans {values.min():g} to {values.max():g} in all runs, which is next to nothing of bounds = "
             f"{bounds}",
             "Pass the bounds of this metric as it was logged, such as bounds=(0, 1).",
-        ).in_shell("Give the range of this metric as it was logged.", _bounds_of(every))
+        ).in_shell("Give the range of this metric as it was logged.", _bounds_of(values))
 
 
-def _bounds_of(series: Iterable[RunSeries]) -> tuple[str, ...]:
-    """The option with the usual range that holds all rewards; to be filled in if no usual range does."""
-    values = np.concatenate([one.value_T for one in series])
-    fitting = (one for one in USUAL_RANGES if one[0] <= values.min() and values.max() <= one[1])
-    found = next(fitting, None)
-    return ("--bounds LOWEST HIGHEST" if found is None else f"--bounds {found[0]:g} {found[1]:g}",)
+def _bounds_of(values: Array) -> tuple[str, ...]:
+    return ("--bounds {:g} {:g}".format(*likely_range(values)),)
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

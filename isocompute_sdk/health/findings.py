@@ -84,7 +84,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "gradient-norm-spikes": Advice("the gradient norm jumps", (_LOWER_RATE, _MORE_PROBLEMS)),
     "gradient-norm-growth": Advice("the gradient norm grows and stays up", (_RATE, _LOWER_RATE)),
-    "collapsed-run": Advice("the reward has lost most of its gain", (_PAIR, _RATE, _MORE_PROBLEMS, _LOWER_RATE)),
+    "collapsed-run": Advice("the reward has collapsed", (_PAIR, _RATE, _MORE_PROBLEMS, _LOWER_RATE)),
     "decayed-run": Advice(
         "the reward falls after its best level",
         (Try("keep the best checkpoint and stop; more training problems", PAPER, "section 6"), _LOWER_RATE),

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import FitError, RecordError, did_you_mean
 from isocompute_sdk.fitting.forecast import LiveRun, Trouble
 from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
-from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.asked import best_beside, unasked
 from isocompute_sdk.records.reward_metrics import TRAIN_SET, is_training_reward, training_reward_note
 
@@ -71,9 +70,8 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
-    reward = metric if average_of(metric) is not None else None
-    asked = reward, eval_set if reward is not None else None
-    found = [_weighed(finding, one, rewards=reward is not None) for finding in findings(mine, *asked).get(name, ())]
+    evaluated, asked = not is_training_reward(metric) and where != TRAIN_SET, (metric, eval_set)
+    found = [_weighed(finding, one, rewards=evaluated) for finding in findings(mine, *asked).get(name, ())]
     severity = {finding.code: finding.severity for finding in found}
     seen = check_health(mine, *asked).by_run.get(name, ())
     shown = tuple(replace(note, severity=severity.get(note.code, note.severity)) for note in seen)
@@ -102,11 +100,16 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     """The run among the runs of fits, and their surface if it was fitted to exactly these.
 
     Without a surface over rollouts the run stays alone.
+
+    Raises:
+        FitError: fits of another metric.
     """
     from isocompute_sdk.records import RunSet
 
     if fits.surface is None or fits.compute != "log10_rollouts" or fits.runs is None:
         return live, None
+    if fits.metric != live.metric:
+        raise FitError(f"these fits are of {fits.metric}, the run is forecast in {live.metric}", "Fit its own sweep.")
     series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     same = [one for one in series if one.run_id == live.one.run_id]

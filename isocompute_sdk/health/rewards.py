@@ -13,7 +13,17 @@ import numpy as np
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT
 from isocompute_sdk.health.findings import Finding
-from isocompute_sdk.health.traces import PROBE, REWARD, Array, RunTraces, Trace, first_lasting, means, start_of
+from isocompute_sdk.health.traces import (
+    FIRST_NOISE,
+    PROBE,
+    REWARD,
+    Array,
+    RunTraces,
+    Trace,
+    first_lasting,
+    means,
+    start_of,
+)
 
 SCALES = (2, 4, 8, 16, 32)
 """Evaluations in one mean: short means find a collapse early, long means find a slow decay under noise."""
@@ -42,7 +52,7 @@ class Fall:
     level: float
     """Reward at the start, at the best level, and when the fall was certain."""
     collapsed: int | None
-    """Index at which most of the gain was certainly lost; None if it never was."""
+    """Index at which most of the gain, or of the start, was certainly lost; None if it never was."""
     scale: int
     """Evaluations in one level."""
 
@@ -55,10 +65,13 @@ class Fall:
         )
 
 
-def fall_of(trace: Trace) -> Fall | None:
-    """The first lasting fall that exceeds the noise and a set share of the gain; None without one."""
+def fall_of(trace: Trace, *, evaluated: bool = True) -> Fall | None:
+    """The first lasting fall that exceeds the noise and a set share of the gain; None without one.
+
+    Until a run shows its own noise, that of an evaluation is assumed; a training reward (not `evaluated`) has more.
+    """
     value_T = trace.value_T
-    noise_T = trace.noise_T
+    noise_T = trace.noise_T if evaluated else np.where(np.arange(len(trace)) < FIRST_NOISE - 1, np.inf, trace.noise_T)
     # The base model is evaluated once at most, so the mean of the first evaluations is the start.
     start = start_of(means(value_T, min(FEW, len(value_T)))) if len(value_T) else float("nan")
     if len(value_T) and trace.rollouts_T[0] == 0:
@@ -84,7 +97,9 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     place = first_lasting(fallen_T, LASTING_FALL)
     if place is None:
         return None
-    gone_T = fallen_T & (gain_T - lost_T < COLLAPSE_LEFT * gain_T)
+    # Only what has surely risen can lose most of its gain; a reward can also lose most of what it began with.
+    gone_T = (gain_T > certain_T) & (gain_T - lost_T < COLLAPSE_LEFT * gain_T) | (level_T < COLLAPSE_LEFT * start)
+    gone_T &= fallen_T
     collapsed = first_lasting(gone_T, LASTING_FALL)
     best = int(np.nanargmax(level_T[: place - scale + 1]))
     noticed = place + LASTING_FALL - 1
@@ -102,7 +117,7 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
 def falling_reward(run: RunTraces) -> list[Finding]:
     """A lasting fall: `collapsed-run`, `decayed-run`, or `overfitting-run` if training reward did not fall."""
     trace = run.traces.get(REWARD, run.traces.get("train_reward"))
-    fall = None if trace is None else fall_of(trace)
+    fall = None if trace is None else fall_of(trace, evaluated=REWARD in run.traces)
     if trace is None or fall is None:
         return []
     seen = fall.seen(trace)

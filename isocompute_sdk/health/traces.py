@@ -19,6 +19,7 @@ from isocompute_sdk.fitting.surface.data import CORRELATION_POINTS, DEFAULT_NOIS
 from isocompute_sdk.ingest.formats.registry import names_of
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
+from isocompute_sdk.records.reward_metrics import OTHER, headline, measured_in, rank
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,12 +169,15 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
     Args:
         runs: evaluations and step metrics.
         metric: reward on held-out problems; in runs without this avg@k another one. None: avg@k with the largest k
-            that a run has.
+            that a run has, else the evaluation that a fit would take.
         eval_set: set of held-out problems. None: `validation`, else the first set without training problems.
     """
     import polars as pl
 
     averages = [name for name in runs.metrics if average_of(name)]
+    best = None if averages or metric is not None else headline(measured_in(runs.to_polars()))
+    if best is not None and rank(*best) != OTHER:
+        metric = best[0]
     rewards = averages if metric is None or metric in averages else [metric]
     names = {quantity: names_of(metric_, runs.metrics) for quantity, metric_ in METRIC_OF.items()}
     wanted = {name for found in names.values() for name in found}

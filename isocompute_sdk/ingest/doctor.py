@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
@@ -19,24 +19,17 @@ from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
-from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
     is_training_reward,
+    likely_range,
     measured_in,
-    no_rise,
-    no_rise_note,
     undecided,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 MIN_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
-_RATE = "learning_rate"
 _FIELDS = {
     "group_size": "n",
     "problems_per_batch": "B_p",
@@ -76,11 +69,11 @@ class RunFinding:
     metric: str | None = None
     """The evaluation that a fit would use."""
     evaluations: int = 0
-    """How many values of it there are."""
+    """How many values of it there are after step 0."""
+    with_base: bool = False
+    """Whether there is one of the base model too."""
     attempts: int = 1
     """How often the run was started, as far as its log shows."""
-    context_group: int | None = None
-    """Runs of one number may be pooled; None if the run cannot be read."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Context fields that are known."""
     problems: tuple[str, ...] = ()
@@ -110,8 +103,6 @@ class Diagnosis:
     """All findings, and what to do next."""
 
     runs: tuple[RunFinding, ...]
-    groups: tuple[Mapping[str, Any], ...]
-    """Context of each group, in the order of `RunFinding.context_group` from 1 on."""
     next: str
     """The command to give next, which works when pasted; why there is none, if nothing is usable."""
     usable: bool
@@ -121,7 +112,7 @@ class Diagnosis:
     question: str | None = None
     """What has to be answered first; None unless the verdict is `question`."""
     remarks: tuple[str, ...] = ()
-    """What is to be known before any number: no rise anywhere, several models, files that were not looked at."""
+    """What is to be known before any number: several models, files that were not looked at."""
 
 
 def diagnose(
@@ -201,12 +192,11 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
         table = found.tables[i]
         one = _measured(name, str(table.path), RunSet(table.frame).filter(run_id=name), 1, asked_for)
         findings.append(replace(one, problems=(told(of),), advice=("nothing: it is left out",), runs=None))
-    findings, groups = _grouped(findings)
     remarks = _remarks(findings)
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     verdict, question, next_ = _next(found, mapping, findings, paths)
-    return Diagnosis(tuple(findings), tuple(groups), next_, verdict != "unusable", verdict, question, tuple(remarks))
+    return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
 
 def _next(
@@ -247,15 +237,11 @@ def _words(options: Options) -> list[str]:
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
-    """What all runs together show."""
-    measured = [(one.runs, one.metric, one) for one in findings if one.runs is not None and one.metric is not None]
-    curves: dict[str, list[NDArray[np.float64]]] = {}
-    for runs, metric, _ in measured:
-        sets = runs.filter(metric=metric).eval_sets
-        curves.setdefault(metric, []).extend(one.value_T for where in sets for one in runs.series(metric, where))
-    found = [no_rise_note(name, len(values)).message for name, values in curves.items() if no_rise(values)]
+    """Whether the runs are of several models or data sets."""
+    found: list[str] = []
     for field_ in ("model", "train_data"):
-        counts = Counter(str(one.context[field_]) for _, _, one in measured if one.context.get(field_) is not None)
+        measured = (one for one in findings if one.runs is not None and one.metric is not None)
+        counts = Counter(str(one.context[field_]) for one in measured if one.context.get(field_) is not None)
         if len(counts) > 1:
             listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
             found.append(
@@ -343,12 +329,15 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
 
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
+    import polars as pl
+
     infos = runs.runs()
     frame = runs.to_polars()
     likely = headline(measured_in(frame))
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
-    count = int((frame["metric"] == metric).sum()) if metric is not None else 0
-    problems, advice = _looks(runs, metric, count)
+    trained = frame.filter(pl.col("metric") == (metric or ""))["rollouts"] > 0
+    count = int(trained.sum())
+    problems, advice = _looks(runs, metric, len(trained))
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
         name=name,
@@ -359,6 +348,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         rollouts_spent=max(spent, default=None),
         metric=metric,
         evaluations=count,
+        with_base=count < len(trained),
         attempts=attempts,
         context={key: value for key, value in infos[0].context.items() if value is not None},
         problems=problems,
@@ -394,10 +384,11 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
                     f"choose one, --eval-set {'validation' if 'validation' in sets else sets[0]}",
                 )
             )
-        values = measured.to_polars()["value"].to_list()
-        low, high = min(values), max(values)
-        if metric.startswith("avg@") and not -1e-9 <= low <= high <= 1 + 1e-9:
-            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", "give its range to fit, --bounds LOW HIGH"))
+        values_T = measured.to_polars()["value"].to_numpy()
+        low, high = float(values_T.min()), float(values_T.max())
+        if not -1e-9 <= low <= high <= 1 + 1e-9:
+            bounds = "--bounds {:g} {:g}".format(*likely_range(values_T))
+            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", f"give its range to fit, such as {bounds}"))
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
     return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
@@ -406,33 +397,6 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
 def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
     hint = error.shell_hint or error.hint or "see the message"
     return RunFinding(name or path, path, attempts=attempts, problems=(error.message,), advice=(hint,))
-
-
-def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
-    """Findings with the number of their context group; runs that differ in samples per problem only share one.
-
-    So do runs whose learning rates follow one rule.
-    """
-    readable = [one for one in findings if one.readable]
-    sizes_known = all(one.context.get(_RATE) is not None and one.group_size.isdigit() for one in readable)
-    infos = [info for one in readable if one.runs is not None for info in one.runs.runs()]
-    rule = learning_rate_rule(infos) if sizes_known else None
-    stated = [{**one.context, **({_RATE: f"follows {rule}"} if rule else {})} for one in readable]
-    groups: list[list[Mapping[str, Any]]] = []
-    numbers: dict[int, int] = {}
-    for one, context in zip(readable, stated, strict=True):
-        same = (i for i, group in enumerate(groups) if _without_samples(group[0]) == _without_samples(context))
-        number = next(same, len(groups))
-        if number == len(groups):
-            groups.append([])
-        groups[number].append(context)
-        numbers[id(one)] = number + 1
-    shown = [_without_samples(one[0]) if any(other != one[0] for other in one) else one[0] for one in groups]
-    return [replace(one, context_group=numbers.get(id(one))) for one in findings], shown
-
-
-def _without_samples(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in context.items() if name != "eval_samples"}
 
 
 def _or_unknown(value: object) -> str:

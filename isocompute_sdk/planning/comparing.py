@@ -101,7 +101,7 @@ class PlanComparison(Answer):
         """The answer as text."""
         p, unit = self.plan, self.plan.budget.unit
         own = self.costs[unit]
-        share = self.equal_reward.mean / own
+        same, share = amount_text(self.equal_reward.mean, unit), self.equal_reward.mean / own
         about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
         if not math.isnan(self.equal_reward.low):
             ends = (amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high))
@@ -115,7 +115,7 @@ class PlanComparison(Answer):
             f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
             f"difference      {_signed(self.difference)}{chance}",
             *(f"{'equal ' + name:<15} {at.described}" for name, at in self.at_equal.items()),
-            f"equal reward    {amount_text(self.equal_reward.mean, unit)}, {share:.0%} of it{about}",
+            f"same reward     with a plan of {same}, {share:.0%} of the cost{about}",
         ]
         if self.gpu_hours_saved is not None:
             saved = self.gpu_hours_saved

@@ -34,7 +34,6 @@ from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Approval, Gain, Odds, Plan, Stopping, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, amount_text, candidates, ends_batch
-from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.tolerances import EQUAL, FAR, LEVEL, NEAR
 
 DECIDED, LIKELY = 0.65, 0.4
@@ -150,7 +149,7 @@ def _beside(resolved: Resolved, candidate: Candidate) -> list[Candidate]:
 def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     """The plan of one candidate, without what is judged of it and without notes.
 
-    Where no run rises it says nothing of other n: the prior alone would speak.
+    Where no run rises it says nothing of rewards and of other n: the prior alone would speak.
     """
     fits, pricing, chosen, reward = resolved.fits, choice.pricing, choice.chosen.candidate, choice.chosen.reward
     n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
@@ -158,8 +157,8 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     if n_problems is None and fits.method in FITTED:
         n_problems = fits.n_problems
     seen, compute = fits.largest_compute, resolved.compute(n * problems * steps)
-    interval = None
-    if reward is not None:
+    interval, flat = None, bool(fits.no_rise)
+    if reward is not None and not flat:
         predicted = fits.predict(compute, n, problems)
         interval = None if np.isnan(predicted.low) else (float(predicted.low), float(predicted.high))
     recipe = basis.inheritance.recipe_for(n, problems)
@@ -168,8 +167,8 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     model = basis.model if basis.model is not None else fits.model
     spent = {purpose: {pricing.unit: float(part)} for purpose, part in (pricing.budget.spent or {}).items()}
     name = "group_size" if resolved.by_law is None else resolved.by_law.law
+    law = fits.laws.get(name)
     value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
-    law, flat = fits.laws.get(name), fits.flat_runs is not None
     return Plan(
         verdict=Verdict("undecided", ""),
         group_size=n,
@@ -185,10 +184,10 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         metric=fits.metric,
         model=model,
         n_problems=n_problems,
-        predicted_reward=reward,
+        predicted_reward=None if flat else reward,
         reward_interval=interval,
         group_size_interval=None if flat else _band(resolved, n, value, name),
-        law_group_size=None if law is None or fits.method == "prior" else float(law.predict(value)),
+        law_group_size=None if law is None or fits.method in ("prior", "surface") else float(law.predict(value)),
         extrapolation=None if seen is None else compute / seen,
         binding=_binding(resolved, choice),
         alternatives=() if flat else _alternatives(resolved, choice),
@@ -349,8 +348,8 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
         return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
-    if fits.flat_runs is not None:
-        return Verdict("undecided", no_rise_note(fits.metric, fits.flat_runs).message, doubts), False
+    for flat in fits.no_rise:
+        return Verdict("undecided", flat.message, doubts), False
     if len(fits.group_sizes) == 1:
         only = f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it"
         return Verdict("undecided", only, doubts), True
@@ -369,7 +368,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
     """The verdict on group sizes with equal predictions; None where the plan's n has none."""
-    sizes = sorted([plan.group_size, *(a.group_size for a in plan.alternatives if a.kind == "near-tie")])
+    sizes = sorted([plan.group_size, *plan.about_equal])
     if len(sizes) == 1:
         return None
     both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
@@ -419,6 +418,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if (tie := _tie(plan, equal)) is not None:
         return tie, False
     chance = float(odds.probability_best[here])
+    if len(sizes) == 1:
+        return Verdict("clear", f"n = {n} is the only n that the limits allow"), False
     sentence = f"n = {n} is ahead, best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
@@ -433,12 +434,13 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     likely = sorted((int(odds.group_size[i]), float(odds.probability_best[i])) for i in order[:needed])
     listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
-    first = "these runs cannot decide n"
-    if near >= LIKELY:
-        first = f"n = {plan.group_size}"
-        if int(odds.group_size[order[0]]) != plan.group_size and int(odds.group_size[odds.best()]) == plan.group_size:
-            first += " has the highest expected reward"
-    return f"{first}; chance to be best{_at_equal(plan)}: {listed}"
+    first = f"n = {plan.group_size}" if near >= LIKELY else "these runs cannot decide n"
+    likeliest = int(odds.group_size[order[0]])
+    if near >= LIKELY and likeliest != plan.group_size == int(odds.group_size[odds.best()]):
+        first += f" is best on average, though n = {likeliest} is likelier to be the very best"
+    if [size for size, _ in likely] == [plan.group_size]:
+        return f"{first}, best{_at_equal(plan)} with probability {likely[0][1]:.0%}"
+    return f"{first}; probability of being best{_at_equal(plan)}: {listed}"
 
 
 def _at_equal(plan: Plan) -> str:
@@ -546,7 +548,7 @@ def _approval(
     every = plan.evaluation.every_steps or 1
     step = int(plan.update_steps * CHECK_BEYOND / reach)
     step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan goes to {multiple(reach)} x the largest run: check it at {CHECK_BEYOND:g} x"
+    reason = f"the plan takes {multiple(reach)} x the compute of the largest run: check it at {CHECK_BEYOND:g} x"
     expected = lowest = None
     if plan.fits is not None and plan.predicted_reward is not None:
         at = plan.fits.predict(
@@ -566,9 +568,9 @@ def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | 
         # Its sentence says whether a pilot is worth its cost.
         return verdict.sentence
     if first is not None and first.runs:
+        which = "one run" if len(first.runs) == 1 else f"{len(first.runs)} runs"
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        worth = f"expected to save {small(first.saving)} of {plan.metric}"
-        return f"{len(first.runs)} run(s) for {cost} should come first, {worth}"
+        return f"{which} should come first, for {cost}: this is expected to save {small(first.saving)} of {plan.metric}"
     if gain is not None and gain.gain <= fits.tolerances.nothing:
         return f"the best run so far is at least as good, fitted {gain.reward:.3f}: the plan would gain nothing"
     refused = [note.message for note in notes if note.severity == "refuse"]

@@ -266,6 +266,11 @@ class Plan(Sized, Saved):
         return self.costs.get("usd")
 
     @property
+    def about_equal(self) -> tuple[int, ...]:
+        """The other n that are as good as the plan's, increasing."""
+        return tuple(sorted(one.group_size for one in self.alternatives if one.kind == "near-tie"))
+
+    @property
     def span(self) -> float:
         """Width of the metric's range."""
         return 1.0 if self.fits is None else self.fits.bounds[1] - self.fits.bounds[0]
@@ -334,7 +339,7 @@ DOCUMENT = Document(
     SCHEMA_VERSION,
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
-    remedy="Restore the saved file, or change the plan with: isocompute launch PLAN --change group_size=...",
+    remedy="Restore the saved file; isocompute launch PLAN --change changes a plan.",
 )
 
 
@@ -385,16 +390,22 @@ LIMITS = {
     "group_size_grid": "the group sizes that were run",
 }
 """What ends or limits a plan, in words."""
+CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
+"""Those of them that keep a batch from being larger."""
 
 
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
     values = assumed_values(plan)
+    cap = [LIMITS[name] for name in plan.binding if name in CAPS]
+    if problems == plan.n_problems:
+        cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
+        *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}")] if values else []),
         ("cost", _cost(plan)),
@@ -430,8 +441,7 @@ def _close(plan: Plan) -> list[str]:
 def best_sizes(plan: Plan) -> str:
     """The plan's n with those about equal to it; of a law, the band that holds the best one with 80 % probability."""
     if plan.odds is not None:
-        equal = [one.group_size for one in plan.alternatives if one.kind == "near-tie"]
-        return ", ".join(map(str, sorted([plan.group_size, *equal])))
+        return ", ".join(map(str, sorted([plan.group_size, *plan.about_equal])))
     if plan.group_size_interval is None:
         return ""
     low, high = plan.group_size_interval
@@ -520,6 +530,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
+    if any(note.code == "no-rise-seen" for note in plan.notes):
+        return "not predicted: no rise seen"
     if plan.predicted_reward is None:
         return "not predicted: no reward curve for this n, model and metric"
     text = f"{plan.predicted_reward:.3f}"

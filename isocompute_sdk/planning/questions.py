@@ -72,7 +72,7 @@ class PlansByBudget:
     """Plans of one planner by amount, all of each amount spent, each made once.
 
     Raises:
-        PlanError: fits without rewards.
+        PlanError: fits without rewards, or of runs that do not rise.
     """
 
     basis: Basis
@@ -88,6 +88,8 @@ class PlansByBudget:
         except FitError as error:
             raise PlanError(error.message, error.hint) from None
         fits = self.basis.fits
+        for note in fits.no_rise:
+            raise PlanError(note.message)
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",

@@ -58,10 +58,9 @@ def runs_of(fits: Fits) -> list[Trial]:
         rows = zip(*(columns.get(name, [constants.get(name)] * count) for name in names), strict=True)
         named: dict[str, Trial] = {}
         for run_id, n, bp, seed, rollouts in rows:
-            steps = round(rollouts / (n * (bp or 1)))
-            if (n, bp) in fits.curves and bp is not None and rollouts > 0:
+            if bp is not None and (n, bp) in fits.curves and rollouts > 0:
                 known = named.get(run_id)
-                steps = max(1, steps, 0 if known is None else known.begins)
+                steps = max(1, round(rollouts / (n * bp)), 0 if known is None else known.begins)
                 named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, run_id, steps)
         if named:
             return sorted(named.values(), key=lambda one: one.continues or "")

@@ -10,7 +10,7 @@ from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.plots import style
-from isocompute_sdk.plots.curves import axis_name
+from isocompute_sdk.plots.curves import axis_name, frontier_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         ends[n] = float(grid[-1])
         last_value[n] = [float(values[-1])]
     grid = np.geomspace(low, high, 240)
-    ax.plot(grid, fits.frontier(grid).reward, color=style.INK, linewidth=8, alpha=0.16, label="frontier", zorder=1.5)
+    frontier_line(ax, grid, fits.frontier(grid).reward)
     judged = [run for run in group.runs if run.expected is not None]
     for run in judged:
         _mark(ax, run.standing, style.look(run.group_size)[0], ([run.rollouts], [run.reached]))
@@ -106,7 +106,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
             _mark(ax, standing, "white", ([], []), MEANING[standing])
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(metric)
-    ax.set_title("Where each run ended (frontier in grey)")
+    ax.set_title("Where each run ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
     style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
     style.name_sizes(ax, last_value, ends)

@@ -145,7 +145,7 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
     for options in tried:
         with suppress(PlanError):
-            again = planner.allocate(plan.budget, **options)
+            again = planner.allocate(plan.budget, slots=0, **options)
             if (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
                 break
     else:
@@ -161,8 +161,8 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
 def plans_around(
     plan: Plan, planner: Planner, options: Mapping[str, Any], ends: tuple[float, float], count: int
 ) -> list[Plan]:
-    """Plans by increasing budget around that of a plan, which is among them."""
-    here, allocate = plan.budget.amount, partial(planner.allocate, **options)
+    """Plans by increasing budget around that of a plan, which is among them; what to run before them is not asked."""
+    here, allocate = plan.budget.amount, partial(planner.allocate, **{**options, "slots": 0})
     low = max(ends[0], plan.budget.committed * 1.01)
     try:
         allocate(plan.budget.with_amount(low))

@@ -14,6 +14,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
+from isocompute_sdk.records import RunSeries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +55,8 @@ def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
 
 POINTS = 240
 """Computes at which a curve is drawn."""
+JUMP = 0.03
+"""Rise between two of them, as a share of the whole, that no smooth frontier has."""
 
 
 def split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
@@ -78,7 +81,13 @@ def axis_name(fits: Fits) -> str:
 
 
 @style.styled
-def reward_curves(source: Fits | Plan, *, problems_per_batch: int | None = None, ax: Axes | None = None) -> Axes:
+def reward_curves(
+    source: Fits | Plan,
+    *,
+    problems_per_batch: int | None = None,
+    trained: RunSeries | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Evaluations, the fitted curve of every n, their frontier, and the plan with its 80 % interval.
 
     Curves are dashed beyond the runs. A plan is drawn at its own B_p: the curves of a surface are those of exactly
@@ -88,6 +97,7 @@ def reward_curves(source: Fits | Plan, *, problems_per_batch: int | None = None,
         source: fits with reward curves, or a plan made from such fits.
         problems_per_batch: B_p drawn. None: that of the plan; of fits every one, a panel each (with `ax`, the
             smallest).
+        trained: the run that carried the plan out, drawn as a thin line.
         ax: where to draw; a new figure by default.
 
     Returns:
@@ -107,11 +117,11 @@ def reward_curves(source: Fits | Plan, *, problems_per_batch: int | None = None,
         levels = levels[:1]
     axes = [style.canvas(ax)] if len(levels) == 1 else style.panels(len(levels))
     for one, level in zip(axes, levels, strict=True):
-        _draw_curves(one, fits, plan, level)
+        _draw_curves(one, fits, plan, level, trained)
     return axes[0]
 
 
-def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> None:
+def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, trained: RunSeries | None) -> None:
     curves = fits.select(level)
     # The plan's own B_p, if the surface reaches it; another level that was asked for is drawn without the plan.
     if plan is not None and fits.nearest_problems_per_batch(plan.problems_per_batch) != level:
@@ -123,11 +133,13 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     grid = np.geomspace(low, high * 1.001, POINTS)
     many = sum(len(curve.compute_T) for curve in curves) > style.MANY
     every: list[Array] = []
+    drawn = [] if trained is None else [_draw_trained(ax, trained)]
     ends: dict[int, float] = {}
     for curve in curves:
         colour, mark = style.look(curve.group_size)
         seen = curve.compute_T > 0
-        style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
+        drawn.append((curve.compute_T[seen], curve.reward_T[seen], colour))
+        style.points(ax, *drawn[-1], mark, many=many)
         values = fits.expected_reward(grid, curve.group_size, exact) if exact != level else curve.predict(grid)
         inside = (grid >= curve.first_compute * 0.999) & (grid <= curve.last_compute * 1.02)
         beyond = grid >= curve.last_compute
@@ -136,7 +148,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
         every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf))
         ends[curve.group_size] = float(values[-1])
     best = np.max(every, axis=0)
-    ax.plot(grid, best, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
+    frontier_line(ax, grid, best)
     if plan is not None and at_plan and plan.group_size not in ends:
         colour, _ = style.look(plan.group_size)
         values = fits.expected_reward(grid, plan.group_size, exact)
@@ -155,25 +167,28 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> 
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
-    points = [(c.compute_T[c.compute_T > 0], c.reward_T[c.compute_T > 0], style.look(c.group_size)[0]) for c in curves]
-    style.clip_falls(ax, points)
-    where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points: {level})" if exact != level else "")
+    style.clip_falls(ax, drawn)
+    where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
     ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
     if plan is not None and plan.predicted_reward is not None:
-        interval = plan.reward_interval
         text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
-        text += "" if interval is None else f"\n80 %: {interval[0]:.3f} to {interval[1]:.3f}"
-        style.star(ax, plan.compute, plan.predicted_reward, text, interval)
-    _label_frontier(ax, grid, best)
-    style.name_sizes(ax, {n: [y] for n, y in ends.items()})
+        if plan.reward_interval is not None:
+            text += "\n80 %: {:.3f} to {:.3f}".format(*plan.reward_interval)
+        style.star(ax, plan.compute, plan.predicted_reward, text, plan.reward_interval)
+    labels = [(y, f"n = {n}", style.look(n)[0]) for n, y in ends.items()]
+    labels += [] if trained is None else [(float(drawn[0][1][-1]), "trained", drawn[0][2])]
+    style.end_labels(ax, labels)
 
 
-def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
-    """The word beside the frontier, where nothing lies above it but noise."""
-    i = len(grid) // 4
+def frontier_line(ax: Axes, grid: Array, best: Array) -> None:
+    """The broad line of a frontier with its name, after the jumps at its start, where better curves begin."""
+    jumps = np.flatnonzero(np.diff(best[: len(best) // 4]) > JUMP * np.ptp(best))
+    start = int(jumps[-1]) + 1 if len(jumps) else 0
+    x, y = grid[start:], best[start:]
+    ax.plot(x, y, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
     ax.annotate(
         "frontier",
-        (grid[i], best[i]),
+        (x[len(x) // 4], y[len(x) // 4]),
         xytext=(-4, 9),
         textcoords="offset points",
         ha="right",
@@ -181,6 +196,14 @@ def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
         color=style.MUTED,
         fontsize=9,
     )
+
+
+def _draw_trained(ax: Axes, run: RunSeries) -> tuple[Array, Array, str]:
+    """Evaluations of the run that carried the plan out; what was drawn, with its colour."""
+    (colour, mark), seen = style.look(run.group_size), run.rollouts_T > 0
+    x, y = run.rollouts_T[seen], run.value_T[seen]
+    ax.plot(x, y, f"{mark}-", color=colour, linewidth=0.9, markersize=3.5, alpha=0.8, zorder=3.5)
+    return x, y, colour
 
 
 def whose(fits: Fits) -> str:

@@ -111,6 +111,7 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
     """
     ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
     ends: dict[int, list[float]] = {}
+    last: dict[int, float] = {}
     spent: list[float] = []
     # Marks as well as colours, so that each n can be told in print.
     for some, mark in ((lines, "-"), (dashed, "--")):
@@ -124,10 +125,11 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
                 spent += [float(x[0]), float(x[-1])]
                 if mark == "-":
                     ends.setdefault(n, []).append(float(y[-1]))
+                    last[n] = max(last.get(n, 0.0), float(x[-1]))
     low, high = min(spent, default=1.0), max(spent, default=10.0)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "rollouts C")
     ax.set_title(title)
-    style.name_sizes(ax, ends)
+    style.name_sizes(ax, ends, last)
     return ax
 
 

@@ -25,9 +25,9 @@ PLAN = "#0090b8"
 """Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
 SHADES = ("#3a9ab8", "#00303f")
 """Ends of the shades for other quantities than n."""
-RAMP = ("#08083a", "#4f24b4", "#b0188a", "#e3424a", "#c98600")
-"""Colours of n from small to large. Lightness rises, so the order survives any colour vision and grey printing; the
-lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
+RAMP = ("#160d00", "#520258", "#8c2114", "#3645b3", "#348049", "#ba588c", "#a17d0c", "#9d70fc", "#ff5968")
+"""Colours of n, one an octave. Lightness rises, so the order survives grey printing; neighbours differ in hue with any
+colour vision, also inverted on a dark page. The lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
 MARKERS = "os^DvPX"
 """Marks of n, octave by octave: colour is never the only difference."""
 SMALLEST, LARGEST = 2, 512
@@ -324,7 +324,8 @@ def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], ends: Sequenc
     ordered = sorted((min(max(y, bottom), top), text, colour) for y, text, colour in labels)
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
-    figure.draw_without_rendering()
+    if (layout := figure.get_layout_engine()) is not None:
+        layout.execute(figure)
     box, scale = ax.get_window_extent(), 72 / figure.dpi
     wanted = [scale * (ax.transData.transform((edge, y))[1] - box.y0) for y, *_ in ordered]
     heights = [LINE * (text.count("\n") + 1) for _, text, _ in ordered]

@@ -90,22 +90,23 @@ def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
     """
     notes: list[Note] = []
     for name in (field for field in pool if field != "eval_samples"):
-        values: dict[int, set[str]] = {}
+        values: dict[int, set[Value]] = {}
         for one in series:
             # Unknown is no other value.
             if one.context.get(name) is not None:
-                values.setdefault(one.group_size, set()).add(repr(one.context[name]))
+                values.setdefault(one.group_size, set()).add(one.context[name])
         all_values = set().union(*values.values())
         # Together: one value per n, and not the same one everywhere.
         if len(all_values) > 1 and all(len(v) == 1 for v in values.values()):
-            pairs = ", ".join(f"n = {n}: {next(iter(v))}" for n, v in sorted(values.items()))
+            each = {n: next(iter(v)) for n, v in sorted(values.items())}
+            pairs = ", ".join(f"n = {n}: {v:.3g}" if isinstance(v, float) else f"n = {n}: {v}" for n, v in each.items())
             notes.append(
                 Note(
                     "group-size-confounded",
                     "warning",
                     f"{name} changes together with the group size ({pairs}): what looks like an effect of n may be "
                     f"one of {name}. Runs with one n at two values would tell them apart.",
-                    {"field": name, "values": {str(n): sorted(v) for n, v in values.items()}},
+                    {"field": name, "values": {str(n): sorted(map(repr, v)) for n, v in values.items()}},
                 )
             )
     return notes

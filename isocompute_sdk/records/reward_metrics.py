@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -182,16 +183,32 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
 
 
 Array = NDArray[np.float64]
-MIN_Z = 1.645
-"""Standard errors from which a trend of all runs counts as a rise, one-sided 5 %."""
-ENOUGH_Z = 2 * MIN_Z
+USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
+"""Usual ranges of rewards, narrowest first."""
+
+
+def likely_range(values: Array) -> tuple[float, float]:
+    """The first usual range that holds rewards, else theirs with a tenth of it on each side, in round numbers."""
+    low, high = float(np.min(values)), float(np.max(values))
+    for bounds in USUAL_RANGES:
+        if bounds[0] <= low and high <= bounds[1]:
+            return bounds
+    room = 0.1 * (high - low or abs(high))
+    digits = -math.floor(math.log10(room))
+    lowest = math.floor((low - room) * 10.0**digits) / 10.0**digits
+    return 0.0 if low >= 0 else lowest, math.ceil((high + room) * 10.0**digits) / 10.0**digits
+
+
+MIN_Z = 2.13
+"""Standard errors from which a trend of all runs counts as a rise: noise exceeds it once in twenty by one of three."""
+ENOUGH_Z = 3.3
 """Standard errors of the trend if every value were above those before it; with less there are too few to tell."""
 MAX_VALUES = 100
 """Values of a run that are compared; longer runs are averaged down to so many."""
 
 
-def no_rise(curves: Iterable[Array]) -> bool:
-    """Whether rewards show no rise, all runs together.
+def no_rise(curves: Iterable[Array], *, collapsed: bool = False) -> bool:
+    """Whether rewards show no rise, all runs together; where one `collapsed`, that is said instead.
 
     Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
     of the others exceeds what noise does.
@@ -206,16 +223,18 @@ def no_rise(curves: Iterable[Array]) -> bool:
         values.append(np.array([piece.mean() for piece in pieces]))
     whole, most = _trend(values)
     half, _ = _trend([value_T[: (len(value_T) + 1) // 2] for value_T in values])
-    return most >= ENOUGH_Z and max(whole, half, _step(values)) < MIN_Z
+    return not collapsed and most >= ENOUGH_Z and max(whole, half, _step(values)) < MIN_Z
 
 
 def no_rise_note(metric: str, runs: int) -> Note:
     """That rewards do not rise, and what follows."""
-    which = "the run does not rise" if runs == 1 else f"none of the {runs} runs rises"
-    message = (
-        f"no rise seen: {which} in {metric} beyond noise, so no n can be distinguished from another, and forecasts "
-        f"mean nothing. Check the reward, the learning rate, and how hard the problems are."
+    seen = (
+        f"the {runs} runs together do not rise in {metric} beyond noise: no n can be told from another, and forecasts"
     )
+    if runs == 1:
+        seen = f"the run does not rise in {metric} beyond noise: forecasts"
+    advice = "Check the reward, the learning rate, and how hard the problems are."
+    message = f"no rise seen: {seen} mean nothing. {advice}"
     return Note("no-rise-seen", "warning", message, {"metric": metric, "runs": runs})
 
 

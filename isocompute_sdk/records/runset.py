@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
@@ -301,22 +301,6 @@ class RunSet:
                 )
             )
         return tuple(found)
-
-    def context_groups(self, ignore: Collection[str] = ()) -> list[tuple[dict[str, Any], list[str]]]:
-        """Runs that may be pooled: groups of equal context, as (context, run ids), in order of appearance.
-
-        Args:
-            ignore: context fields that may differ inside a group; left out of the context shown.
-
-        Raises:
-            RecordError: `ignore` names something that is not a context field.
-        """
-        check_fields(ignore, CONTEXT_FIELDS, "context field")
-        fields = [name for name in CONTEXT_FIELDS if name not in ignore]
-        groups: dict[tuple[Any, ...], list[str]] = {}
-        for run in self.runs():
-            groups.setdefault(tuple(run.context[name] for name in fields), []).append(run.run_id)
-        return [(dict(zip(fields, values, strict=True)), run_ids) for values, run_ids in groups.items()]
 
     def concat(self, *others: RunSet, on_duplicate: OnDuplicate = "error") -> RunSet:
         """This table with those of `others` below it.

@@ -33,11 +33,9 @@ from isocompute_sdk.specs import Budget, Study
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
-
-
-STEPS = 80
-"""Budgets of the slider besides that of the page."""
-BELOW, ABOVE = 30.0, 6.0
+STEPS = 65
+"""Budgets of the slider: eight per octave, so that half, twice and four times that of the page are among them."""
+BELOW, ABOVE = 32.0, 8.0
 """They reach from this part of the page's budget to this multiple of it."""
 
 
@@ -106,6 +104,11 @@ class Material:
     def ended(self) -> int:
         """How many of the runs that were started here have ended."""
         return sum(store.is_finished(folder) or bool(store.read_abandoned(folder)) for folder in self.folders)
+
+    @property
+    def flat(self) -> bool:
+        """Whether no run rises beyond noise, so that predictions mean nothing."""
+        return self.fits is not None and self.fits.flat_runs is not None
 
     @property
     def metric(self) -> str:

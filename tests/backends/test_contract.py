@@ -156,10 +156,10 @@ def test_hostile_text_arrives_as_it_is_and_runs_nothing(
 
 def test_shellcheck_has_nothing_to_say(backend: Backend, tmp_path: Path) -> None:
     scripts: list[Path] = []
-    for changes in ({}, {"recipe": Recipe.preset("hard"), "problems_per_batch": 64}):
-        for model in ("it's $HOME", "$(touch escaped)", "=a=b", "\\n\\", '`a` "b"', "a;b"):
-            scripts.append(tmp_path / f"{len(scripts)}.sh")
-            scripts[-1].write_text(backend.script(run_for(backend, model=model, output_dir=model, **changes)))
+    recipes: list[dict[str, Any]] = [{}, {"recipe": Recipe.preset("hard"), "problems_per_batch": 64}]
+    for i, model in enumerate(("it's $HOME", "$(touch escaped)", "=a=b", "\\n\\", '`a` "b"', "a;b")):
+        scripts.append(tmp_path / f"{i}.sh")
+        scripts[-1].write_text(backend.script(run_for(backend, model=model, output_dir=model, **recipes[i % 2])))
     # SC2016 and SC1003 take quoted values for mistakes; the built-in scripts tell shellcheck so themselves.
     excluded = [] if backend.name in BUILT_IN else ["--exclude=SC2016,SC1003"]
     command = [Path(sys.executable).with_name("shellcheck"), "--shell=bash", *excluded, *scripts]

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.engines.kills import STUDY
 from tests.killing import undisturbed
+from tests.random_kills import STUDY
 
 LOCAL_SLURM = REPOSITORY / "scripts" / "local_slurm.sh"
 LOCAL_RAY = Path(__file__).with_name("local_ray.py")

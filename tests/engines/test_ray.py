@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import sys
 from pathlib import Path
 
@@ -18,16 +17,16 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs
 from tests.engines.conftest import RayCluster
-from tests.engines.kills import STUDY, Place, devices, survive
 from tests.killing import check, kill
 from tests.processes import HANG_SECONDS, wait_for
+from tests.random_kills import STUDY, Place, survive
 
 pytestmark = pytest.mark.slow
 OWN_RAY = Path(__file__).with_name("own_ray.py")
 
 
-def engine(cluster: RayCluster) -> str:
-    return f"RayEngine(RaySpec(address={cluster.address!r}))"
+def expression(cluster: RayCluster) -> str:
+    return f"cluster(RayEngine(RaySpec(address={cluster.address!r})))"
 
 
 def executor(cluster: RayCluster, **options: object) -> ClusterExecutor:
@@ -47,22 +46,20 @@ def status(made: ClusterExecutor, name: str) -> str:
     return str(made.engine.client.get_job_status(name).value)
 
 
-def test_fifty_kills_while_runs_train_change_no_record(
+def test_fifty_kills_of_each_part_change_no_record(
     ray_cluster: RayCluster, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    places = [Place(tmp_path / f"kills{number}", engine(ray_cluster), gpus=0) for number in range(30)]
-    for place in places[: survive(places, 50, random.Random(0), 6)]:
-        check(place, expected)
+    survive(tmp_path, expression(ray_cluster), expected, gpus=0)
 
 
 def test_runs_have_gpus_of_their_own_and_names_are_only_names(
     ray_cluster: RayCluster, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "a 'b' $(touch x); %j", engine(ray_cluster), seconds=5)
+    place = Place(tmp_path / "a 'b' $(touch x); %j", expression(ray_cluster), seconds=5)
     place.finish()
     check(place, expected)
     # All four runs go on at a time.
-    assert devices(place) == {f"node{node}:{gpu}" for node in (0, 1) for gpu in (0, 1)}
+    assert {device for _, device in place.used()} == {f"node{node}:{gpu}" for node in (0, 1) for gpu in (0, 1)}
     assert not list(tmp_path.rglob("x"))
 
 
@@ -129,7 +126,7 @@ def test_a_cancelled_job_that_waits_for_room_never_trains(ray_cluster: RayCluste
 def test_a_client_without_the_token_is_refused_before_anything_is_written(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    place = Place(tmp_path / "token", engine(ray_cluster))
+    place = Place(tmp_path / "token", expression(ray_cluster))
     with place.start(RAY_AUTH_MODE="disabled") as controller:
         assert controller.wait(HANG_SECONDS) != 0
     assert "RAY_AUTH_TOKEN_PATH" in place.said()
@@ -148,7 +145,7 @@ def test_a_wrapper_that_cannot_start_ends_with_the_jobs_own_words(ray_cluster: R
 def test_stop_ends_runs_and_a_later_campaign_goes_on(
     ray_cluster: RayCluster, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "stop", engine(ray_cluster), seconds=60)
+    place = Place(tmp_path / "stop", expression(ray_cluster), seconds=60)
     with place.start() as controller:
         wait_for(lambda: len(place.training()) == 4, controller)
         stopped = stop_runs(place.runs(), executor(ray_cluster))
@@ -156,7 +153,7 @@ def test_stop_ends_runs_and_a_later_campaign_goes_on(
     assert len(stopped.ended) == 4
     assert not stopped.foreign
     assert not place.running()
-    (place.folder / "seconds").write_text("1")
+    place.take(1)
     place.finish()
     check(place, expected)
 
@@ -165,20 +162,19 @@ def test_stop_ends_runs_and_a_later_campaign_goes_on(
 def test_runs_of_a_node_that_dies_go_on_elsewhere_once_nothing_of_them_lives(
     ray_cluster: RayCluster, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "node", engine(ray_cluster), seconds=30)
+    place = Place(tmp_path / "node", expression(ray_cluster), seconds=30)
     with place.start() as controller:
         wait_for(lambda: len(place.training()) == 4, controller)
-        used = [line.split() for line in (place.folder / "used").read_text().splitlines()]
-        names = [name for name, device in used if device.startswith("node0")]
+        names = [name for name, device in place.used() if device.startswith("node0")]
         on_node = [run for run in place.runs() if run.name in names]
         assert len(on_node) == 2
         ray_cluster.kill_node(0)
         # What the node leaves behind of one run is killed as well; the other one may train on.
         kill(on_node[0], ("process", "command"), whole_group=False)
-        (place.folder / "seconds").write_text("2")
+        place.take(2)
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert store.last_attempt(on_node[0]) > 1
-    again = [line.split() for line in (place.folder / "used").read_text().splitlines()][4:]
+    again = place.used()[4:]
     assert on_node[0].name in {name for name, _ in again}
     assert all(device.startswith("node1") for _, device in again)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import time
 from pathlib import Path
@@ -17,12 +16,12 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs
-from tests.engines.kills import STUDY, Place, devices, survive
 from tests.killing import check
 from tests.processes import HANG_SECONDS, wait_for
+from tests.random_kills import STUDY, Place, survive
 
 pytestmark = pytest.mark.slow
-ENGINE = "SlurmEngine(SlurmSpec(partition='main', cpus=1))"
+EXECUTOR = "cluster(SlurmEngine(SlurmSpec(partition='main', cpus=1)))"
 
 
 def executor(**options: object) -> ClusterExecutor:
@@ -44,19 +43,17 @@ def ref(folder: Path) -> str:
     return started.ref
 
 
-def test_fifty_kills_while_runs_train_change_no_record(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    places = [Place(tmp_path / f"kills{number}", ENGINE, gpus=0) for number in range(30)]
-    for place in places[: survive(places, 50, random.Random(0), 3)]:
-        check(place, expected)
+def test_fifty_kills_of_each_part_change_no_record(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
+    survive(tmp_path, EXECUTOR, expected, gpus=0)
 
 
 def test_runs_have_gpus_of_their_own_and_names_are_only_names(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "a 'b' $(touch x); %j", ENGINE)
+    place = Place(tmp_path / "a 'b' $(touch x); %j", EXECUTOR, seconds=2)
     place.finish()
     check(place, expected)
-    assert devices(place) == {":0", ":1"}
+    assert {device for _, device in place.used()} == {":0", ":1"}
     assert not list(tmp_path.rglob("x"))
 
 
@@ -98,7 +95,7 @@ def test_a_study_for_drained_nodes_waits(slurm: Path) -> None:
 def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "stop", ENGINE, seconds=20)
+    place = Place(tmp_path / "stop", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(lambda: len(place.training()) == 2 and len(queue()) == 4, controller)
         stopped = stop_runs(place.runs(), executor())
@@ -107,17 +104,18 @@ def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
     assert not stopped.foreign
     assert not place.running()
     wait_for(lambda: not queue())
-    (place.folder / "seconds").unlink()
+    place.take(1)
     place.finish()
     check(place, expected)
 
 
 def test_a_run_that_somebody_cancels_in_slurm_is_not_started_again(slurm: Path, tmp_path: Path) -> None:
-    place = Place(tmp_path / "scancel", ENGINE, seconds=8)
+    place = Place(tmp_path / "scancel", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scancel", ref(chosen))
+        place.take(1)
         assert controller.wait(HANG_SECONDS) != 0
     assert store.stop_requested(chosen)
     assert store.last_attempt(chosen) == 1
@@ -127,11 +125,13 @@ def test_a_run_that_somebody_cancels_in_slurm_is_not_started_again(slurm: Path, 
 def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_on(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "limit", ENGINE)
+    place = Place(tmp_path / "limit", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scancel", "--batch", "--signal=TERM", ref(chosen))
+        wait_for(lambda: store.last_attempt(chosen) == 2, controller)
+        place.take(1)
         controller.wait(HANG_SECONDS)
     place.finish()
     assert store.last_attempt(chosen) == 2
@@ -139,7 +139,7 @@ def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_o
 
 
 def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    place = Place(tmp_path / "requeue", ENGINE, seconds=6)
+    place = Place(tmp_path / "requeue", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]
@@ -147,6 +147,7 @@ def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path,
         wait_for(lambda: "PENDING" in run("squeue", "--noheader", "--format=%T", f"--jobs={ref(chosen)}"))
         # Slurm would wait two minutes.
         run("scontrol", "update", f"JobId={ref(chosen)}", "StartTime=now")
+        place.take(1)
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert store.last_attempt(chosen) == 1
@@ -155,7 +156,7 @@ def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path,
 def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "silence", ENGINE, seconds=4)
+    place = Place(tmp_path / "silence", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         run("kill", (slurm / "slurmctld.pid").read_text().strip())
@@ -165,6 +166,7 @@ def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
         time.sleep(5)
         assert controller.poll() is None
         run("slurmctld")
+        place.take(1)
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert {store.last_attempt(one) for one in place.runs()} == {1}

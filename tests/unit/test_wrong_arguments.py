@@ -52,8 +52,8 @@ CALLS: dict[str, tuple[Call, str]] = {
     "metrics in a set": (lambda r, p: iso.fit(r, {"avg@4"}), "metric is {'avg@4'}; accepted: .* a list of them"),  # pyright: ignore
     "a script without a plan": (lambda r, p: iso.launch_script(None), "plan: received None .*accepted: a Plan"),  # pyright: ignore
     "runs from nothing": (lambda r, p: iso.RunSet.from_dict(None), "received 'NoneType'; accepted: 'columns'"),  # pyright: ignore
-    "fits from nothing": (lambda r, p: iso.Fits.from_dict(None), "holds 'NoneType', not a saved fits"),  # pyright: ignore
-    "fits from an empty mapping": (lambda r, p: iso.Fits.from_dict({}), "holds None, not a saved fits"),
+    "fits from nothing": (lambda r, p: iso.Fits.from_dict(None), "holds 'NoneType', not saved fits"),  # pyright: ignore
+    "fits from an empty mapping": (lambda r, p: iso.Fits.from_dict({}), "holds None, not saved fits"),
     "fits without a metric": (
         lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "metric"}),
         "digest: received",

@@ -30,22 +30,24 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
     from rich.table import Table
     from rich.text import Text
 
-    from isocompute_sdk.records.reward_metrics import no_rise_note
-
     console = terminal()
-    if fits.flat_runs is not None:
-        console.print(no_rise_note(fits.metric, fits.flat_runs).message)
+    for note in fits.no_rise:
+        console.print(note.message)
     model = f", {fits.model}" if fits.model else ""
     console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
+    if fits.surface is not None and "group_size" in fits.laws and not fits.no_rise:
+        console.print(f"best n, as plans choose it: {_best_sizes(fits)}")
+    # Plans from a surface ask the surface and no law.
+    unused = () if verbose else STEP_LAWS if fits.surface is None else {*fits.laws, *fits.unsupported}
     for name, law in fits.laws.items():
-        if verbose or name not in STEP_LAWS:
-            console.print(f"{name}: {_in_words(fits, law)}", soft_wrap=False)
-            if verbose:
-                console.print(f"  {law.describe()}", soft_wrap=False)
+        if name not in unused:
+            console.print(f"law {name}: {_in_words(fits, law)}", soft_wrap=False)
+        if verbose:
+            console.print(f"  {law.describe()}", soft_wrap=False)
     for name, reason in fits.unsupported.items():
-        if verbose or name not in STEP_LAWS:
+        if name not in unused:
             console.print(f"no law {name}: {reason}")
     if fits.curves:
         console.print(f"hand-overs: {fits.describe_handovers()}")
@@ -62,7 +64,15 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
             )
         console.print(table)
     if with_notes:
-        print_notes(note for note in fits.notes if verbose or not _about_steps(note))
+        print_notes(one for one in fits.notes if one not in fits.no_rise and (verbose or not _about_unused(one, fits)))
+
+
+def _best_sizes(fits: Fits) -> str:
+    """The n that plans choose at a tenth, one and ten times the largest run."""
+    largest, unit = fits.largest_compute or 0.0, fits.compute.removeprefix("log10_")
+    places = [largest * factor for factor in (0.1, 1.0, 10.0)]
+    sizes = fits.best_group_size(places)
+    return ", ".join(f"{n:.0f} at {short(c)} {unit}" for n, c in zip(sizes, places, strict=True))
 
 
 def _in_words(fits: Fits, law: AllocationLaw) -> str:
@@ -138,9 +148,10 @@ def _briefly(run: NextRun, unit: str) -> str:
     return f"{what}: {amount_text(run.cost, unit)}" + (f", saves {run.gain}" if run.gain else "")
 
 
-def _about_steps(note: Note) -> bool:
-    """Whether a note is about a law in steps, which only plans with a fixed M and B use."""
-    return note.data.get("law") in STEP_LAWS
+def _about_unused(note: Note, fits: Fits | None) -> bool:
+    """Whether a note is about a law in steps, which only plans with a fixed M and B use, or about any of a surface."""
+    law = note.data.get("law")
+    return law in STEP_LAWS or (law is not None and fits is not None and fits.surface is not None)
 
 
 def _print_first_notes(plan: Plan) -> None:
@@ -150,7 +161,7 @@ def _print_first_notes(plan: Plan) -> None:
     from isocompute_sdk.notes import by_severity
 
     console = terminal()
-    relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
+    relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
     relevant.sort(key=lambda note: (note.code not in plan.verdict.doubts, note in of_fits))
     shown = used = 0

@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal, widest
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.phrases import duration, printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.campaigns.overview import BestSoFar, Overview
+    from isocompute_sdk.campaigns.overview import Overview
     from isocompute_sdk.campaigns.study_runs import Cost
     from isocompute_sdk.health.alerts import Alert
+    from isocompute_sdk.planning import Plan
     from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
     from isocompute_sdk.specs import Study
 
+PLANNED = ("group_size", "about_equal", "rollouts", "predicted_reward", "metric")
+"""What programs are told of the best n so far."""
 SECONDS_BETWEEN_FITS = 60.0
 """Least time between two fits of what was measured."""
 SHARE_FOR_FITS = 0.1
@@ -100,7 +103,7 @@ class _Look:
         watcher.waits_in_silence = True
         self._study: Overview | None = None
         self._statuses: list[Any] = []
-        self._best: BestSoFar | None = None
+        self._best: Plan | None = None
         self._next_alerts = self._next_fit = 0.0
         self._mark: object = None
         self._said = (0, "")
@@ -186,17 +189,16 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
     return str(path), f"the answer on one page: {path}"
 
 
-def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
+def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     from isocompute_sdk.planning.pricing import amount_text
 
-    who = "no controller is running" if found.controller is None else f"controlled by {found.controller.describe()}"
+    idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file goes on")
+    who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:
-        sizes = ", ".join(map(str, best.sizes))
-        yield (
-            f"best n so far: n = {best.group_size} (80 % set: {sizes}), predicted {best.metric} {best.reward:.3f} at "
-            f"{best.rollouts:,.0f} rollouts"
-        )
+        equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""
+        reward = "" if best.predicted_reward is None else f", predicted {best.metric} {best.predicted_reward:.3f}"
+        yield f"best n so far: n = {best.group_size}{equal}{reward} at {best.rollouts:,} rollouts"
     spent = [f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
     if spent:
         yield "spent: " + "; ".join(spent)
@@ -220,12 +222,12 @@ def amounts(spent: Cost) -> str:
     return " / ".join(parts)
 
 
-def _as_dict(found: Overview, best: BestSoFar | None) -> dict[str, Any]:
+def _as_dict(found: Overview, best: Plan | None) -> dict[str, Any]:
     return {
         "name": found.study.name,
         "stage": found.stage,
         "controller": None if found.controller is None else vars(found.controller),
-        "best": None if best is None else vars(best),
+        "best": None if best is None else {name: getattr(best, name) for name in PLANNED},
         "spent": {kind: vars(one) for kind, one in found.kinds.items()},
         "left": found.left,
         "unit": None if found.study.budget is None else found.study.budget.unit,
@@ -247,10 +249,10 @@ def described(statuses: Sequence[RunStatus]) -> list[str]:
     """One line for each run, which names its study where there are several."""
     if len({one.folder.parent for one in statuses}) > 1:
         statuses = [replace(one, run_id=f"{one.folder.parent.name}/{one.run_id}") for one in statuses]
-    return [describe(one) for one in statuses]
+    return [_describe(one, widest(one.run_id for one in statuses)) for one in statuses]
 
 
-def describe(status: RunStatus) -> str:
+def _describe(status: RunStatus, width: int) -> str:
     """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
     length = "?" if status.update_steps is None else f"{status.update_steps:,}"
     share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
@@ -268,7 +270,7 @@ def describe(status: RunStatus) -> str:
         state += f"; best {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
     n, problems = or_unknown(status.group_size), or_unknown(status.problems_per_batch)
     return (
-        f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
+        f"{status.run_id:<{width}} n = {n:<5} B_p = {problems:<5} "
         f"step {status.step:>7,} of {length:>7}{share}  C = {status.rollouts:<11,} {value:<18} {state}"
     )
 

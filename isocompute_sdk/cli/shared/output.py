@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from isocompute_sdk.errors import IsoComputeError
@@ -69,3 +69,8 @@ def for_shell(error: BaseException) -> str:
 def emit_json(payload: Mapping[str, Any]) -> None:
     """One JSON document on stdout, with its `schema_version`."""
     print(json.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, indent=1, allow_nan=False))
+
+
+def widest(names: Iterable[str]) -> int:
+    """Width of a column of names, which a very long one does not widen."""
+    return min(40, max(map(len, map(printable, names)), default=0))

@@ -27,6 +27,8 @@ STAGES = {
     "compare": "comparing",
     "refit": "fitting again with the new run",
 }
+CHECK_REWARD = "Check the reward function on responses of the run; then start a changed study under another name."
+"""What to do about a run that has learned nothing."""
 
 
 def note_changes(changes: Mapping[str, tuple[Any, Any]]) -> None:
@@ -102,7 +104,8 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         say(f"next: isocompute status {quote(str(folder))}")
     bad = [note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned")]
     if bad:
-        raise RecordError(bad[0].message, "Run the command again to retry; finished runs are kept.")
+        retry = "Run the command again to retry; finished runs are kept."
+        raise RecordError(bad[0].message, retry if bad[0].code == "runs-given-up" else CHECK_REWARD)
     if refusal is not None:
         raise refusal
 

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import off, short
 from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -148,9 +148,9 @@ class Passport:
         first = (
             "backtest: not possible, too few evaluations would remain"
             if test is None
-            else f"backtest: everything beyond C = {short(test.hidden_beyond)} hidden and predicted "
-            f"({test.factor:.1f}x): rms error {test.rms_error:.3f}, mean {test.mean_error:+.3f}, "
-            f"{test.coverage:.0%} of {test.runs} run(s) inside their 80 % interval"
+            else f"backtest: with everything beyond C = {short(test.hidden_beyond)} hidden, the ends of runs (up to "
+            f"{test.factor:.1f}x further) are predicted {off(-test.mean_error)} on average (rms error "
+            f"{test.rms_error:.3f}); {round(test.coverage * test.runs)} of {test.runs} lie in their 80 % interval"
         )
         low, high = self.rise_seen
         edge = f", best n is the {self.best_at_edge} that was run" if self.best_at_edge else ""
@@ -173,12 +173,13 @@ class Passport:
                 else "between and beyond them the prior decides most of the answer"
             )
             ran = ", ".join(map(str, group_sizes))
-            text = f"Only n = {ran} was run: {unknown}. Four levels, 4x apart, are a good pilot."
+            text = f"Only n = {ran} was run: {unknown}. Whether a run at another n is worth its cost: isocompute next."
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (
-                f"{self.seeds_per_cell:.2g} run(s) per configuration: the differences between runs with the same "
-                "settings are assumed, not measured. A second seed at two levels of n would measure them."
+                f"{'Each configuration was' if self.seeds_per_cell <= 1 else 'Most configurations were'} run once: the "
+                "differences between runs with the same settings are assumed, not measured. A second seed at two "
+                "levels of n would measure them."
             )
             notes.append(Note("one-seed-per-cell", "info", text, {"seeds_per_cell": self.seeds_per_cell}))
         test = self.backtest

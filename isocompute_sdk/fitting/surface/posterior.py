@@ -241,9 +241,7 @@ class _Problem:
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
         end = float(data.log_compute_RJ.max())
         rows = [prior.rows(data.layout, end, data.base, member.kind) for member in members]
-        # What the prior's rows leave of one another is no evidence against a member.
-        left = np.array([np.sum((w @ np.linalg.lstsq(w, v)[0] - v) ** 2) for w, v in rows])
-        spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2 + left / 2
+        spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2
         return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
 
     @property

@@ -10,11 +10,14 @@ from isocompute_sdk.reporting.page import Picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SIZE = 4.1, 3.2
+"""Inches."""
+
 
 @style.styled
 def panel() -> Axes:
-    """Where to draw a picture: its text of 9.5 points has as many pixels at the width of a phone."""
-    return style.canvas(size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
+    """Where to draw a picture, so small that its text of 9.5 points has 11 pixels at the width of a phone."""
+    return style.canvas(size=SIZE)
 
 
 def picture(name: str, drawn: Axes, caption: str = "") -> Picture:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from isocompute_sdk import plots
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, best_sizes
+from isocompute_sdk.planning.plan import best_sizes
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
@@ -26,14 +26,17 @@ LABELS = (
     "Learning rate",
     "Expected reward",
     "80 % interval",
-    "Verdict",
+    "Best with probability",
 )
 """What the slider shows, in order."""
 
 
 def by_budget(material: Material) -> Section:
     """What each budget buys, and the plan of every budget to be picked with a slider."""
-    plan, ladder = material.plan, material.ladder
+    plan, ladder = material.plan, () if material.flat else material.ladder
+    if material.flat:
+        text = "No run rises beyond noise, so nothing is predicted for other budgets."
+        return Section("budget", "The plan for every budget", (Missing(text),))
     if plan is None or not ladder:
         text = (
             "There is no plan." if plan is None else "Only one budget is shown: this page was made without a planner."
@@ -84,7 +87,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.learning_rate:.3g}" + (", assumed" if "learning_rate" in plan.assumed else ""),
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
-        f"{VERDICTS[plan.verdict.kind]}: {plan.verdict.sentence}",
+        "" if plan.odds is None else say.chance(plan.odds.probability_best),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from isocompute_sdk import plots
+from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
-from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
+from isocompute_sdk.records import RunSeries
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
@@ -18,21 +19,30 @@ def why(material: Material) -> Section:
     fits, plan, audit = material.fits, material.plan, material.audit
     blocks: list[Block] = []
     if fits is not None and fits.curves:
-        text = (
-            "Points are evaluations, lines the fitted curves (dashed beyond the runs), the broad line their frontier."
-        )
-        drawn = plots.reward_curves(fits if plan is None or plan.fits is None else plan, ax=panel())
+        trained = _trained(material)
+        text = "Points are evaluations, lines the fitted curves (dashed beyond the runs), the broad line their frontier"
+        text += "." if trained is None else ", the thin line the run that was trained."
+        source = fits if plan is None or plan.fits is None or material.flat else plan
+        drawn = plots.reward_curves(source, trained=trained, ax=panel())
         blocks.append(picture("curves", drawn, text))
     elif audit is not None:
         fitted = [group for group in audit.groups if group.fits is not None]
         blocks += [picture(f"audit-{one.name}", plots.audit_runs(one, audit.metric, ax=panel())) for one in fitted]
         blocks += _groups(material)
-    if plan is not None:
+    if plan is not None and plan.alternatives:
         blocks.append(_every_n(plan))
     if not blocks:
         text = "There are no reward curves here: published laws come without them, and a saved audit keeps none."
         blocks.append(Missing(text, "isocompute report RUNS --budget 3M"))
     return Section("why", "Why: the reward curves, and every other n", tuple(blocks))
+
+
+def _trained(material: Material) -> RunSeries | None:
+    """The run that carried the plan out, where rollouts are the axis of the picture."""
+    outcome, runs, fits = material.comparison, material.runs, material.fits
+    if outcome is None or runs is None or fits is None or fits.compute != "log10_rollouts":
+        return None
+    return next((one for one in runs.series(outcome.metric, fits.eval_set) if one.run_id == outcome.run_id), None)
 
 
 def _every_n(plan: Plan) -> Table:
@@ -67,7 +77,7 @@ def _groups(material: Material) -> list[Block]:
     """Groups of an audit, each with its findings and runs."""
     audit, blocks = material.audit, list[Block]()
     assert audit is not None, "checked by the caller"
-    names = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "standing")
+    names = (*COLUMNS[:-1], "standing")
     for group in audit.groups:
         blocks.append(Paragraph(f"{audit.title(group)}. {' '.join(group.findings())}"))
         rows = tuple(run.row() for run in group.runs)
@@ -84,18 +94,11 @@ def how_sure(material: Material) -> Section:
     if fits is None or known is None:
         blocks.append(Missing("None of this was tested on your own runs.", "isocompute report RUNS --budget 3M"))
     elif known.backtest is None:
-        blocks.append(Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more."))
-    else:
-        test = known.backtest
-        side = "above" if test.mean_error > 0 else "below"
-        inside = f"{round(test.coverage * test.runs)} of {say.plural(test.runs, 'run')}"
-        text = (
-            f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
-            f"the rest ({test.factor:.1f} times further). {inside} ended inside their 80 % interval for one run; "
-            f"predictions missed by {test.rms_error:.3f} (root mean square), and measured rewards were "
-            f"{abs(test.mean_error):.3f} {side} them on average. The runs have covered "
-            f"{known.rise_seen[0]:.0%} to {known.rise_seen[1]:.0%} of the predicted rise."
+        blocks.append(
+            Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more often.")
         )
+    else:
+        text = "On your own runs: " + "; ".join(known.lines()[:2]) + "."
         caption = (
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
         )
@@ -114,7 +117,9 @@ def _first(plan: Plan) -> list[Block]:
     if first is None:
         return []
     what = "" if first.runs else "nothing. "
-    reason = Paragraph(f"What to run first: {what}{say.sentence(first.reason)}")
+    # The first screen has said the verdict.
+    why = "" if first.reason == plan.verdict.sentence else say.sentence(first.reason)
+    reason = Paragraph(f"What to run first: {what}{why}".strip())
     rows = tuple(
         (
             f"continue {run.continues}" if run.continues else "new run",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import listed, multiple, short, small
+from isocompute_sdk.phrases import duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, learning_rate
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.timing.spending import spending
+from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
@@ -27,8 +31,8 @@ RULES = {
 }
 """Options that restrict a plan, in words."""
 INTERVALS = (
-    "All intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A "
-    "single run varies more."
+    "Intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A single "
+    "run varies more; intervals for it say so."
 )
 
 
@@ -67,7 +71,6 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if not material.same_options:
         text = "The plan was made with options that its file does not keep: the numbers by budget below hold B_p = "
         more.append(Missing(f"{text}{plan.problems_per_batch} fixed and leave the other options at their defaults."))
-    facts = _cost(plan)
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
         more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
@@ -84,7 +87,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             sentence=f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f}, {side} the 80 % "
             f"interval of one run ({outcome.low:.3f} to {outcome.high:.3f}).",
             decision="Nothing to approve.",
-            facts=(came_out, *_better(plan, outcome), *(one for one in facts if one.value != UNKNOWN)),
+            facts=(came_out, *_better(material, outcome), *_spent(material, plan)),
             more=tuple(more),
         )
     today, failed = _against_today(material, plan)
@@ -93,27 +96,46 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if material.asked.compare is None and plan.gain is not None:
         text = "This page compares with the best run so far. To compare with what you run today:"
         more.append(Missing(text, material.again(f"--against n={plan.gain.group_size},bp={plan.problems_per_batch}")))
+    tone = "neutral" if approval is None else TONES[approval.kind]
     return Answer(
-        tone="neutral" if approval is None else TONES[approval.kind],
+        tone=tone,
         label=VERDICTS[plan.verdict.kind] if approval is None else _label(approval),
-        sentence=f"Run {say.configuration(plan)}.",
+        sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
         decision="" if approval is None else _decision(plan, approval),
-        facts=(*facts, *_expected(plan), *_gained(plan, plan.gain, named=bool(today)), *today, *_lost(plan)),
+        facts=(
+            *_cost(plan),
+            *([] if material.flat else _expected(plan)),
+            *_gained(plan, plan.gain, named=bool(today)),
+            *today,
+            *_lost(plan),
+        ),
         rule="" if approval is None else RULE,
         more=tuple(more),
     )
 
 
-def _better(plan: Plan, outcome: Comparison) -> list[Fact]:
-    """What the trained plan measured above the best run before it."""
-    if plan.gain is None:
+def _better(material: Material, outcome: Comparison) -> list[Fact]:
+    """What the trained plan measured above the best run before it, both at their last evaluation."""
+    table = None if material.fits is None else material.fits.runs
+    if table is None:
         return []
-    gained = say.difference(outcome.measured, plan.gain.reward)
-    return [Fact("Gain over the best run before it", gained, f"n = {plan.gain.group_size}, {_fitted(plan.gain)}")]
+    before = RunSet.from_dict(table).series(outcome.metric, material.eval_set)
+    best = max(before, key=lambda one: float(one.value_T[-1]))
+    measured = float(best.value_T[-1])
+    run = f"measured {measured:.3f} by n = {best.group_size} at {short(float(best.rollouts_T[-1]))}"
+    return [Fact("Gain over the best run before it", say.difference(outcome.measured, measured), run)]
 
 
-def _fitted(gain: Gain) -> str:
-    return f"{short(gain.compute)}, fitted {gain.reward:.3f} (not its highest measured value)"
+def _spent(material: Material, plan: Plan) -> list[Fact]:
+    """What all runs have cost, evaluations apart; the planned cost where the runs did not record it."""
+    spent = spending(material.folders)
+    if not spent.rollouts:
+        return [fact for fact in _cost(plan) if fact.value != UNKNOWN]
+    detail = f"{plan.rollouts:,} by the plan; evaluations of all runs on top: {spent.evaluation_rollouts:,.0f}"
+    return [
+        Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail),
+        Fact("Time", duration(3600 * spent.hours), "of all runs together"),
+    ]
 
 
 def _going_on(material: Material) -> list[Block]:
@@ -147,10 +169,10 @@ def _decision(plan: Plan, approval: Approval) -> str:
         else:
             text += "add this run to the others and plan again. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
-        text += f"They are listed below. Or accept n = {plan.group_size} as a bet. "
+        text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
-        text += f"Do not spend the other {rest}: they are predicted to add only {small(plan.stopping.gain)}. "
+        text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     return text.strip()
 
 
@@ -164,16 +186,18 @@ def _cost(plan: Plan) -> list[Fact]:
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
-        missing = "seconds per step are missing: --rollouts-per-second, --step-overhead-seconds"
+        missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
     facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
-        return [*facts, Fact("Dollars", UNKNOWN, "the price is missing: --usd-per-gpu-hour")]
+        return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
     return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]
 
 
 def _expected(plan: Plan) -> list[Fact]:
+    if plan.fits is not None and plan.fits.no_rise:
+        return []
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
     return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
 
@@ -184,16 +208,15 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
         return []
     mean = say.difference(plan.predicted_reward, gain.reward)
     size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
-    run = f"that run: {size}, {_fitted(gain)}"
-    facts = [
-        Fact(
-            "Gain over the best run so far",
-            mean,
-            run if gain.interval is None else f"80 % {say.ends(gain.interval)}; {run}",
-        )
-    ]
-    if gain.probability is not None and not named:
-        facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
+    end = f"predicted {plan.predicted_reward:.3f} less fitted {gain.reward:.3f} at the end of that run ({size}, "
+    end += f"{short(gain.compute)})"
+    interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
+    facts = [Fact("Gain over the best run so far", mean, f"{interval}{end}")]
+    if gain.probability is not None and gain.interval is not None and not named:
+        # Draws of no gain at all are those in which rewards have peaked.
+        peaked = gain.interval[0] >= 0 and gain.probability < LEVEL
+        why = "otherwise rewards have peaked, and its best checkpoint stays the best" if peaked else ""
+        facts.append(Fact("Probability of beating that run", say.chance(gain.probability), why))
     return facts
 
 
@@ -232,9 +255,10 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     texts = _rules(material, plan)
     settings = [text for text in (assumed_values(plan),) if text]
     if "learning_rate" in plan.assumed:
-        settings.insert(0, f"learning rate {learning_rate(plan)}")
+        rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
+        settings.insert(0, rate)
     if settings:
-        texts.append(f"Assumed, since neither the runs nor you gave them: {'; '.join(settings)}.")
+        texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
@@ -249,10 +273,13 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
-        further = f"; the plan goes to {multiple(plan.extrapolation)} x that" if plan.extrapolation > 1 else ""
+        further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
         if material.comparison is None:
             texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
-    if plan.reward_interval is not None:
+    if plan.reward_interval is not None and not material.flat:
+        highest = max((float(np.max(c.reward_T)) for c in plan.fits.curves.values()), default=0) if plan.fits else 0
+        if material.comparison is None and highest > plan.reward_interval[1]:
+            texts.append(f"Single evaluations reached {highest:.3f}: the plan expects the mean over runs, not that.")
         texts.append(INTERVALS)
     return texts
 

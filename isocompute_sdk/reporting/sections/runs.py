@@ -13,12 +13,11 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
-from isocompute_sdk.metrics import average_of
 from isocompute_sdk.phrases import multiple
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
-from isocompute_sdk.reporting.drawing.pictures import picture
+from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Grid, Missing, Notes, Paragraph, Picture, Section, Table
 from isocompute_sdk.timing.spending import Spending, spending
@@ -45,14 +44,16 @@ def runs(material: Material) -> Section:
     name, title, table = "runs", "The runs behind it: rewards, health, cost", material.runs
     if table is None:
         return Section(name, title, (Missing("This source holds no runs.", "isocompute report FOLDER_OF_RUNS"),))
-    metric = material.metric if average_of(material.metric) else None
+    metric = None if material.metric == "train_reward" else material.metric
     traces = gather(table, metric, material.eval_set)
     health = check_health(table, metric, material.eval_set)
     timelines = [_picture(f"health-{key}", text, _lines(traces, key)) for key, text in TIMELINES.items()]
     logged = [one for one in timelines if one is not None]
     blocks: list[Block] = [*_costs(material, table)]
+    noted = () if material.fits is None else material.fits.notes if material.plan is None else material.plan.notes
     if health.notes:
-        blocks.append(Notes(health.notes))
+        said = {note.code for note in noted}
+        blocks.append(Notes(tuple(note for note in health.notes if note.code not in said)))
     else:
         blocks.append(Paragraph(f"No problem was found in {say.plural(health.runs, 'run')}."))
     if not logged:
@@ -99,7 +100,7 @@ def _measured(material: Material, table: RunSet) -> Sequence[RunSeries]:
 
 
 def _picture(name: str, title: str, lines: Sequence[Logged], dashed: Sequence[Logged] = ()) -> Picture | None:
-    return picture(name, plots.logged(lines, title, dashed=dashed)) if lines else None
+    return picture(name, plots.logged(lines, title, dashed=dashed, ax=panel())) if lines else None
 
 
 def _lines(traces: Sequence[RunTraces], quantity: str) -> list[Logged]:

@@ -12,8 +12,8 @@ import pytest
 
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
-from isocompute_sdk.auditing.audit_runs import best_level
 from isocompute_sdk.errors import FitError, IsoComputeError
+from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.plots import plot_group
 
 END = 4e6
@@ -178,4 +178,4 @@ def test_a_picture_is_drawn_for_every_fitted_group(found: Audit) -> None:
     ends = [line for line in runs.lines if line.get_markeredgewidth() == 0.7 and len(line.get_xdata())]
     judged = [run for run in only(found).runs if run.expected is not None]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in ends] == [(r.rollouts, r.reached) for r in judged]
-    assert {"n = 8", "n = 32", "n = 128"} == {text.get_text() for text in runs.texts}
+    assert {"n = 8", "n = 32", "n = 128", "frontier"} == {text.get_text() for text in runs.texts}

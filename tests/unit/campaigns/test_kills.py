@@ -1,17 +1,16 @@
-"""Campaigns on GPUs that are none, killed at random moments while runs go on."""
+"""Campaigns on GPUs that are none, killed while runs go on."""
 
 from __future__ import annotations
 
-import random
-import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests import random_kills
 from tests.killing import PARTS, Place, check, kill, undisturbed
 from tests.processes import HANG_SECONDS, wait_for
+from tests.random_kills import survive
 from tests.studies import make_study
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
@@ -33,28 +32,24 @@ carry_out(load_study("study.yaml").expand(), SimulatorBackend(), LocalExecutor(p
 """
 PYTHON = """#!/bin/bash
 # Stands in for Python: no other process may have this run or this GPU until all that is started here has ended. It goes
-# on once there is no file `hold`, after a moment if there is one `random`. The look for packages before the first run
-# is let through.
+# on once there is no file `hold`. The look for packages before the first run is let through.
 if [[ "$1" == -c ]]; then exec INTERPRETER "$@"; fi
 run="$(basename "${@: -1}")"
 exec 7>> "gpu-$CUDA_VISIBLE_DEVICES" 8>> "run-$run"
 flock -n 7 && flock -n 8 || { echo "$run $CUDA_VISIBLE_DEVICES" >> clashes; exit 70; }
 echo "$CUDA_VISIBLE_DEVICES" >> used
-if [[ -e random ]]; then sleep "0.$((RANDOM % 10))"; fi
 while [[ -e hold ]]; do sleep 0.02; done
 exec INTERPRETER "$@"
 """
 
 
-def kill_during_training(place: Place, delay: float, *, parts: Sequence[str]) -> bool:
-    """SIGKILL to the controller and to parts of every run, some seconds after a run is seen; whether it still lived."""
+def kill_during_training(place: Place, parts: Sequence[str]) -> None:
+    """SIGKILL to the controller and to parts of every run, as soon as a run is seen."""
     with place.start() as controller:
-        wait_for(lambda: place.running() or controller.poll() is not None)
-        time.sleep(delay)
-        controller.send_signal(signal.SIGKILL)
+        wait_for(place.running, controller)
+        controller.kill()
     for run in place.running():
         kill(run, parts)
-    return controller.returncode == -signal.SIGKILL
 
 
 @pytest.fixture
@@ -76,7 +71,8 @@ def used(place: Place) -> set[str]:
 def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus: list[str], tmp_path: Path) -> None:
     place = make(tmp_path / "kills")
     (place.folder / "hold").touch()
-    assert all(kill_during_training(place, 0, parts=some) for some in PARTS[:3])
+    for parts in PARTS[:3]:
+        kill_during_training(place, parts)
     with place.start() as controller:
         wait_for(lambda: used(place) == set(gpus), controller)
         (place.folder / "hold").unlink()
@@ -85,16 +81,7 @@ def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus
 
 
 @pytest.mark.slow
-def test_fifty_kills_at_random_moments_change_no_record(gpus: list[str], tmp_path: Path) -> None:
-    rng, expected = random.Random(0), undisturbed(STUDY, tmp_path / "whole")
-    kills = campaigns = 0
-    while kills < 50:
-        place = make(tmp_path / f"kills{campaigns}")
-        (place.folder / "random").touch()
-        campaigns += 1
-        while kills < 50 and kill_during_training(place, rng.uniform(0, 1.5), parts=rng.choice(PARTS)):
-            kills += 1
-        place.finish()
-        check(place, expected)
-        assert used(place) == set(gpus)
-    print(f"{kills} kills in {campaigns} campaigns")
+def test_fifty_kills_of_each_part_change_no_record(gpus: list[str], tmp_path: Path) -> None:
+    expected = undisturbed(random_kills.STUDY, tmp_path / "whole")
+    places = survive(tmp_path, "LocalExecutor(poll_seconds=0.02)", expected, gpus=1)
+    assert {device for place in places for _, device in place.used()} == {f":{gpu}" for gpu in gpus}

@@ -15,10 +15,12 @@ from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.errors import BackendError, PlanError
+from isocompute_sdk.planning import Planner
 from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
+from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
 from tests.unit.curve_backend import CurveBackend
 
@@ -103,7 +105,8 @@ def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     assert seen.controller is None
     best = best_so_far(whole[0], seen.study)
     assert best is not None
-    assert best.group_size in best.sizes
+    again = Planner.for_study(whole[1].refitted, seen.study).allocate(BUDGET, slots=0)
+    assert (best.group_size, best.rollouts) == (again.group_size, again.rollouts)
     assert overview(whole[0].parent) is None
 
 
@@ -144,6 +147,20 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     fitted = campaign.fit().runs
     assert fitted is not None
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
+
+
+def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = 0.99 * pilots.MIN_REST / (1 - pilots.LOOKS[-1] / 2)
+    monkeypatch.setattr(pilots, "SHARES", (share,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    pilot = make(tmp_path / "out", study=study(budget=10 * BUDGET)).designed
+    assert pilot is not None
+    pilot.carry_out()
+    first = read_decisions(tmp_path / "out")[0]
+    assert not first.looks
+    assert any(run.update_steps > 2 * MIN_UPDATES for run in first.runs)
 
 
 def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: 
     assert "kl_coef: 0 | 0.001 | 0.001" in shown.stderr
 
 
+@pytest.mark.usefixtures("plan")
+@pytest.mark.parametrize(("model", "warned"), [("Qwen3-0.6B", True), ("Qwen/Qwen3-0.6B", False), ("mine", False)])
+def test_a_model_that_is_no_folder_and_no_hub_name_is_warned_of(
+    isocompute: Command, tmp_path: Path, model: str, warned: bool
+) -> None:
+    (tmp_path / "mine").mkdir()
+    notes = json.loads(isocompute("launch", "plan.json", "--model", model, "--json").stdout)["notes"]
+    assert ("model-not-here" in [note["code"] for note in notes]) is warned
+
+
 def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
     (tmp_path / "validation.jsonl").write_text("")
     (tmp_path / "grade.py").write_text("")

@@ -126,6 +126,17 @@ def test_commands_are_for_the_framework_that_made_the_runs(
         assert named == ([] if framework == "prime-rl" else [framework])
 
 
+@pytest.mark.parametrize(("data", "printed"), [("gsm8k", "PROBLEMS.jsonl"), ("math.jsonl", "math.jsonl")])
+def test_scripts_read_a_file_of_problems_also_where_the_runs_only_name_their_data(
+    isocompute: Command, make_runs: Make, tmp_path: Path, data: str, printed: str
+) -> None:
+    fit_runs(make_runs, (8, 128), 5e4, train_data=data).to_polars().write_csv(tmp_path / "runs.csv")
+    shown = ok(isocompute("next", "runs.csv", "--budget", "10M"))
+    assert re.findall(r"^isocompute launch .*--train-data (\S+)", shown.stdout, re.MULTILINE) == [printed]
+    # What the new runs record is the file, so that their data may differ.
+    assert ("--pool train_data" in shown.stdout) is (data != printed)
+
+
 def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_is_trained_with_them(
     make_runs: Make, isocompute: Command, tmp_path: Path
 ) -> None:

@@ -151,12 +151,16 @@ def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, ask: Ask, tmp_
     process.send_signal(signal.SIGINT)
     _, err = finish(process, 130)
     assert "the same command resumes" in err
-    assert "stopped" in ask("status", "runs")[0]
+    shown, _ = ask("status", "runs/small")
+    assert "stopped" in shown
+    assert "isocompute run" in shown
     measured = journal.read_text()
     open_gate(tmp_path)
     ask("run", "study.yaml")
     assert journal.read_text().startswith(measured)
-    assert ask("status", "runs")[0].count("finished") == 2
+    shown, _ = ask("status", "runs/small")
+    assert shown.count("finished") == 3
+    assert "isocompute run" not in shown
 
 
 @pytest.mark.usefixtures("start")

@@ -111,6 +111,13 @@ def test_a_note_says_what_was_seen_where_and_what_to_try_with_its_basis() -> Non
     assert note.data["rollouts"] == note.data["step"] * N * BP
 
 
+def test_noise_of_a_training_reward_does_not_collapse() -> None:
+    rng = np.random.default_rng(0)
+    noise = [rng.binomial(16, 0.35, 30) / 16 for _ in range(60)]
+    found = findings(runs(*(table({"train_reward": one}, run_id=f"run{i}") for i, one in enumerate(noise))))
+    assert not [one for some in found.values() for one in some if one.code == "collapsed-run"]
+
+
 @pytest.mark.parametrize(("left", "code"), [(0.1, "collapsed-run"), (0.6, "decayed-run")])
 def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> None:
     note = only(runs(table(validation=decayed(left=left))), code)

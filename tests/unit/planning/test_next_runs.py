@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, prospects, runs_of
+from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.unit.sweeps import Make, later_and_higher, noisy
 
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
@@ -172,6 +172,32 @@ def test_runs_are_judged_at_the_target_and_not_at_their_own_compute(make_runs: M
     assert sum(one.hopeless for one in twins) < 2
     with pytest.raises(PlanError):
         prospects(fits, [], 4e6)
+
+
+@pytest.mark.parametrize("floor", [32, 64])
+def test_new_runs_take_the_smallest_batch_of_the_data_that_is_allowed(make_runs: Make, floor: int) -> None:
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 6e4, 16)])
+    fits = fit(make_runs(noisy(CURVE, 0.01), [(n, bp) for n in (8, 32, 128) for bp in (32, 64)], compute), draws=200)
+    planner = Planner(fits, recipe=Recipe(min_problems_per_batch=floor), throughput=SPEED)
+    batches = {
+        run.problems_per_batch
+        for budget in ("100 gpu_hours", "200 gpu_hours", "2M")
+        for run in planner.next_runs(budget, slots=3).runs
+        if run.continues is None
+    }
+    assert min(batches) == floor
+
+
+def test_runs_let_a_plan_choose_what_lies_between_their_group_sizes(planner: Planner) -> None:
+    assert planner.fits.surface is not None
+    pairs = [(n, bp) for n in (4, 8, 16, 32, 64) for bp in (32, 64)]
+    steps = np.full((len(pairs), len(FRACTIONS)), 100)
+    choices = Choices.of(planner.fits.surface, pairs, steps, 1, BUDGET, planned=[8])
+    assert choices is not None
+    allowed = choices.allowed([Trial(32, 32, 100, 0, 0.0)])
+    assert {pair for pair, can in zip(pairs, allowed, strict=True) if can} == {
+        (n, bp) for n in (8, 16, 32) for bp in (32, 64)
+    }
 
 
 def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner) -> None:

@@ -14,7 +14,7 @@ import pytest
 from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
@@ -50,6 +50,12 @@ def lab(light: np.ndarray) -> np.ndarray:
 
 def seen(colour: str, vision: str) -> np.ndarray:
     return lab(np.clip(np.array(VISION[vision]) @ linear(colour), 0, 1))
+
+
+def on_dark(colour: str) -> str:
+    """The colour as a dark page shows it: inverted, its hue turned by half a circle."""
+    turn = [[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]]
+    return to_hex(np.clip(turn @ (1 - np.array(to_rgb(colour))), 0, 1))
 
 
 def contrast(colour: str) -> float:
@@ -115,6 +121,9 @@ def test_colours_of_n_are_ordered_and_distinct_with_any_vision_and_dark_enough()
         near = min(float(np.linalg.norm(a - b)) for i, a in enumerate(places) for b in places[i + 1 :])
         # About four times the smallest difference that people see side by side.
         assert near > 8.5, vision
+        dark = [seen(on_dark(one), vision) for one in found]
+        for steps in (1, 2):
+            assert min(float(np.linalg.norm(a - b)) for a, b in zip(dark, dark[steps:], strict=False)) > 8.5, vision
 
 
 def test_reward_curves_draw_all_points_and_the_envelope(fits: Fits) -> None:

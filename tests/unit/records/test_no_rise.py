@@ -29,8 +29,8 @@ def test_few_values_cannot_tell(seed: int, count: int) -> None:
 def test_noise_shows_no_rise_in_most_cases(count: int) -> None:
     rng = np.random.default_rng(count)
     flat = [no_rise([rng.random(count)]) for _ in range(400)]
-    # Three one-sided tests at 5 % each.
-    assert 0.8 < np.mean(flat) < 0.95
+    # Three one-sided tests, 5 % together.
+    assert 0.92 < np.mean(flat) < 0.995
 
 
 @given(seeds, st.integers(8, 100))
@@ -38,5 +38,5 @@ def test_what_kendalls_test_calls_a_rise_is_one(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.random(count) + rng.uniform(0, 0.5) * np.linspace(0, 1, count)
     found = kendalltau(np.arange(count), values, alternative="greater")
-    if found.pvalue < 0.04:
+    if found.pvalue < 0.015:
         assert not no_rise([values])

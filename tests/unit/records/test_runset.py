@@ -60,23 +60,6 @@ def test_several_eval_sets_need_a_choice():
         runs.series("best@4", "math")
 
 
-def test_context_groups_split_what_differs_unless_it_is_ignored(runs: RunSet):
-    groups = runs.context_groups()
-    assert [(context["learning_rate"], run_ids) for context, run_ids in groups] == [
-        (1e-6, ["n8-bp64-seed0"]),
-        (2e-6, ["n32-bp64-seed0"]),
-    ]
-    ((context, run_ids),) = runs.context_groups(ignore=("learning_rate",))
-    assert run_ids == ["n8-bp64-seed0", "n32-bp64-seed0"]
-    assert set(context) == set(CONTEXT_FIELDS) - {"learning_rate"}
-
-
-def test_unknown_context_pools_with_unknown_and_with_nothing_else():
-    columns = {"n": [8, 16, 32], "C": [1, 1, 1], "model": [None, "m", None], "avg@4": [0.1, 0.2, 0.3]}
-    groups = RunSet.from_columns(columns).context_groups()
-    assert [run_ids for _, run_ids in groups] == [["n8-seed0", "n32-seed0"], ["n16-seed0"]]
-
-
 def test_filter_takes_values_collections_tests_and_expressions(runs: RunSet):
     assert len(runs.filter(n=8)) == 3
     assert len(runs.filter(group_size=8.0, metric="avg@4")) == 2

@@ -109,7 +109,6 @@ def test_positions_of_the_slider_show_what_allocate_says(
         assert found["Rollouts C"] == f"{plan['rollouts']:,}"
         assert found["Expected reward"] == f"{plan['predicted_reward']:.3f}"
         assert found["80 % interval"] == "{:.3f} to {:.3f}".format(*plan["reward_interval"])
-        assert found["Verdict"].endswith(plan["verdict"]["sentence"])
         assert shown == [text or "-" for text in budgets.numbers(Plan.from_dict(plan))]
     assert problems == []
     page.context.close()

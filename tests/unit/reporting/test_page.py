@@ -255,6 +255,32 @@ def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Pa
     assert found.decision.startswith("Nothing to approve")
 
 
+def test_a_trained_run_is_in_the_picture_and_its_gain_is_measured_less_measured(fits: Fits) -> None:
+    found = gather(fits, Asked(Budget(rollouts=3e6)))
+    plan = found.plan
+    assert plan is not None
+    assert fits.runs is not None
+    computes = np.geomspace(1e5, plan.rollouts, 6)
+    columns = {"run_id": ["new"] * 6, "n": [plan.group_size] * 6, "bp": [plan.problems_per_batch] * 6}
+    runs = RunSet.from_columns({**columns, "rollouts": computes, "avg@4": np.linspace(0.3, 0.7, 6)})
+    measured = Comparison("new", "avg@4", plan.rollouts, 0.7, 0.65, 0.6, 0.72, 1e6)
+    trained = build(replace(found, runs=runs, comparison=measured))
+    ends = [one.value_T[-1] for one in RunSet.from_dict(fits.runs).series("avg@4")]
+    gained = fact(trained.answer, "Gain over the best run before it")
+    assert float(gained.value) == pytest.approx(0.7 - round(max(ends), 3))
+    assert [one.name for one in trained.pictures() if "trained" in one.svg] == ["curves"]
+    assert "trained" not in build(found).pictures()[0].svg
+
+
+def test_nothing_is_predicted_where_no_run_rises(make_runs: Callable[..., RunSet]) -> None:
+    rng = np.random.default_rng(0)
+    noise = make_runs(lambda n, bp, c: float(rng.normal(0.4, 0.02)), [(8, 16), (32, 16)], np.geomspace(1e3, 1e5, 8))
+    found = build(gather(noise, Asked(Budget(rollouts=3e6), fit=QUICK)))
+    assert found.answer.tone == "stop"
+    assert not [one for one in found.answer.facts if one.label.startswith(("Expected", "Gain"))]
+    assert found.slider() is None
+
+
 def test_commands_on_the_page_repeat_all_that_made_it(fits: Fits, tmp_path: Path) -> None:
     path = fits.save(tmp_path / "fits.json")
     words = ("--mode", "conservative", "--recipe-value", "kl_coef=0")

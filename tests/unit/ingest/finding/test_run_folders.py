@@ -101,7 +101,7 @@ def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> 
     (ours / "samples.jsonl").write_text('{"step": 0, "score": 0.5}\n')
     found = by_name(folder)
     assert sorted(found) == ["a", "b", "ours", "waiting"]
-    assert (found["ours"].evaluations, found["ours"].rollouts) == (5, 512)
+    assert (found["ours"].evaluations, found["ours"].rollouts) == (4, 512)
     runs = RunSet.read(folder)
     assert runs.run_ids == ("ours",)
     (note,) = [note for note in runs.notes if note.code == "files-not-read"]

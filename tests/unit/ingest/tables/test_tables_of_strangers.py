@@ -43,7 +43,7 @@ def test_known_names_are_read(tmp_path: Path, header: str) -> None:
 def test_two_data_sets_are_not_pooled(tmp_path: Path) -> None:
     rows = [(8, 32, step, where, reward(step)) for where in ("gsm8k", "math") for step in STEPS]
     runs = read(write(tmp_path / "t.csv", "n,bp,step,dataset,avg@4", rows))
-    assert [context["train_data"] for context, _ in runs.context_groups()] == ["gsm8k", "math"]
+    assert [run.context["train_data"] for run in runs.runs()] == ["gsm8k", "math"]
 
 
 def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
