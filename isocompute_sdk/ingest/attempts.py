@@ -28,7 +28,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     ScalarSeries,
     one_per_step,
 )
-from isocompute_sdk.ingest.tables import damaged_values
+from isocompute_sdk.ingest.tables import damaged
 from isocompute_sdk.notes import Note
 
 Rows = NDArray[np.intp]
@@ -239,7 +239,7 @@ def numbers_of(
         for key in dict.fromkeys((*row, *needed))
         if key not in one and (key in needed or (key in known and row[key] is not None))
     ]
-    return found, damaged_values(path, lost)
+    return found, damaged(path, lost)
 
 
 Array = NDArray[np.float64]

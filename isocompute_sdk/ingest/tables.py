@@ -101,23 +101,14 @@ def cut_off(path: Path, line: int) -> Note:
     return Note("log-damaged", "info", message, {"file": str(path), "line": line})
 
 
-def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
-    """Says that lines of a file make no sense and were left out."""
-    count = f"{len(lines):,} lines are" if len(lines) > 1 else "this line is"
-    message = f"{path}:{lines[0]}: {count} left out ({why}); the rest is kept. Copy the file again if you can."
-    return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
-
-
-def damaged_values(
-    path: Path, places: Sequence[tuple[int | str, str]], severity: Severity = "warning"
-) -> tuple[Note, ...]:
-    """Says what was left out inside of lines: each line, or its name, with a sentence; no note without any."""
+def damaged(path: Path, places: Sequence[tuple[int | str, str]], severity: Severity = "warning") -> tuple[Note, ...]:
+    """Says what of a file makes no sense and was left out: its lines, or their names, each with a sentence."""
     if not places:
         return ()
     line, what = places[0]
-    more = f"; {len(places) - 1:,} more such places" if len(places) > 1 else ""
-    data = {"file": str(path), "line": line, "places": len(places)}
-    return (Note("log-damaged", severity, f"{path}:{line}: {what}{more}. The rest is kept.", data),)
+    more = f", and {len(places) - 1:,} more such places" if len(places) > 1 else ""
+    message = f"{path}:{line}: {what}{more}; the rest is kept. Copy the file again if you can."
+    return (Note("log-damaged", severity, message, {"file": str(path), "line": line, "places": len(places)}),)
 
 
 @dataclass
@@ -254,10 +245,11 @@ def read_csv(path: Path) -> RawTable:
     if broken is None and rows and _is_cut(text, header, rows):
         rows.pop()
         broken = lines.pop()
-    notes = [*replaced, *([] if broken is None else [cut_off(path, broken)])]
     uneven = [line for row, line in zip(rows, lines, strict=True) if len(row) != len(header)]
+    whole = f"this line is left out (not {len(header)} cells, as in the header)"
+    notes = [*replaced, *([] if broken is None else [cut_off(path, broken)])]
+    notes += damaged(path, [(line, whole) for line in uneven])
     if uneven:
-        notes.append(damaged(path, uneven, f"not {len(header)} cells, as in the header"))
         kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
         if len(kept) < len(uneven):
             raise RecordError(
@@ -409,7 +401,7 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
-    broken, why = list[int](), ""
+    broken: list[tuple[int, str]] = []
     last = texts[-1][0]
     for number, line in texts:
         try:
@@ -418,12 +410,11 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
         except RecordError as error:
             if number == last and not rows:
                 raise
-            why = why or error.message.removeprefix(f"{path}:{number}: ").partition(";")[0]
-            broken.append(number)
-    inside = [number for number in broken if number != last]
-    notes = [damaged(path, inside, why)] if inside else []
-    notes += [cut_off(path, last)] if last in broken else []
-    return rows, lines, (*replaced, *notes)
+            why = error.message.removeprefix(f"{path}:{number}: ").partition(";")[0]
+            broken.append((number, f"this line is left out ({why})"))
+    inside = [one for one in broken if one[0] != last]
+    ending = [cut_off(path, last)] if len(inside) < len(broken) else []
+    return rows, lines, (*replaced, *damaged(path, inside), *ending)
 
 
 def first_object(path: Path, longest: int = 1 << 20) -> Mapping[str, Any]:

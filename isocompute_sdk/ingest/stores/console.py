@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.formats.log_format import PAIR, Attempt, Console, Pri
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
-from isocompute_sdk.ingest.tables import damaged_values, open_bytes
+from isocompute_sdk.ingest.tables import damaged, open_bytes
 from isocompute_sdk.notes import Note
 
 Steps = dict[int, dict[str, float]]
@@ -88,7 +88,7 @@ def _of_trainer(path: Path, settings: Settings) -> tuple[list[Attempt], tuple[No
         damage += missing
         others += one.others
     damage += _no_numbers(others, {tag for one in attempts for tag in one.series})
-    return attempts, damaged_values(path, damage)
+    return attempts, damaged(path, damage)
 
 
 def launches(path: Path) -> int:
@@ -149,7 +149,7 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
             logged[-1].setdefault(one.step, {}).update(one.values)
     logged = [one for one in logged if one]
     damage = _no_numbers(others, {tag for one in logged for values in one.values() for tag in values})
-    return logged, damaged_values(path, damage, "info" if [text for _, text in damage] == [_CUT] else "warning")
+    return logged, damaged(path, damage, "info" if [text for _, text in damage] == [_CUT] else "warning")
 
 
 def _no_numbers(others: Iterable[tuple[int, str, str]], known: Collection[str]) -> list[tuple[int, str]]:
@@ -250,11 +250,16 @@ class PrintedRun:
             if at[-1] > at[-2] + 1:
                 missing.append((row.line, "rows before this one are missing; it is placed by the progress bar"))
         found: dict[int, dict[str, float]] = {}
+        epochs: dict[float, list[int]] = {}
         for place, row in zip(at[1:], self.rows, strict=True):
             found.setdefault(self.start + place * per_row, {}).update(row.values)
+            epochs.setdefault(row.values.get("epoch", math.nan), []).append(place)
         for i, row in self.evaluations:
             # Where the row before it is missing, its bar is ahead.
-            place = max(at[i], ((row.shown or 0) - self.start) // per_row)
+            behind = max(at[i], ((row.shown or 0) - self.start) // per_row)
+            same = epochs.get(row.values.get("epoch", math.nan), [])
+            # Epochs may be rounded.
+            place = same[0] if len(same) == 1 else behind
             found.setdefault(self.start + place * per_row, {}).update(row.values)
         return {step: {k: v for k, v in values.items() if k != "epoch"} for step, values in found.items()}, missing
 

@@ -35,7 +35,7 @@ def trainer_console(steps: range, total: int, *, text: bool = True, bars: bool =
         lines.append(f"{bar}                   \r{row(step, text)}")
         if step % 10 == 0:
             # The bar of an evaluation has its own total.
-            values = {"eval_loss": "0.1", "eval_reward": f"{step / 50}", "epoch": "1"}
+            values = {"eval_loss": "0.1", "eval_reward": f"{step / 50}", "epoch": f"{step / 1000:.4g}"}
             lines.append(f"\r100%|##| 4/4 [00:00<00:00, 4.09it/s]\x1b[A{values}")
     return "\n".join(lines) + "\n"
 
@@ -97,6 +97,9 @@ def test_a_copied_row_of_a_trainer_moves_no_other_row(tmp_path: Path) -> None:
         (tmp_path / "train.log").write_text("\n".join([*lines[:at], lines[6].rpartition("\r")[2], *lines[at:]]))
         (training,) = RunSet.read(tmp_path).series("train_reward")
         assert training.value_T.tolist() == [step / 100 for step in range(1, 31)]
+    evaluation = next(line for line in lines if "eval_reward" in line).rpartition("A")[2]
+    (tmp_path / "train.log").write_text("\n".join([*lines[:8], evaluation, *lines[8:]]))
+    assert RunSet.read(tmp_path).series("avg@4")[0].step_T.tolist() == [10, 20, 30]
 
 
 def test_the_command_that_a_shell_echoes_is_used(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_records_in_no_order_or_copied_are_read_as_in_order(tmp_path: Path, name
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("other", ['"x"', "0.2.5", "12:00"])
+@pytest.mark.parametrize("other", ['"x"', "0.2.5", "12:00", "0.(25"])
 def test_a_value_that_is_no_number_is_left_out_with_a_note(tmp_path: Path, name: str, other: str) -> None:
     clean, _ = read(tmp_path, name, "\n".join(records(name)) + "\n")
     text = "\n".join(records(name)) + "\n"

@@ -68,6 +68,12 @@ def test_rows_with_other_cells_than_the_header_are_left_out_with_a_warning(tmp_p
     assert [(note.code, note.severity, note.data["line"]) for note in runs.notes] == [("log-damaged", "warning", 2)]
 
 
+def test_a_header_that_fits_fewer_than_half_of_the_rows_is_refused(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("n,bp,step,avg@4,8,32\n8,32,1,0.5\n8,32,2,0.6\n8,32,3,0.7,16,32\n")
+    with pytest.raises(RecordError, match=r"a.csv:2"):
+        RunSet.read(tmp_path / "a.csv")
+
+
 def test_a_quote_left_open_further_up_is_never_dropped_as_a_cut(tmp_path: Path):
     path = write(tmp_path, 'n,C,avg@4\n8,1,0.5\n8,2,"0.55\n8,3,0.6\n')
     with pytest.raises(RecordError, match=r"runs\.csv:3:"):
