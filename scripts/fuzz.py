@@ -135,6 +135,13 @@ class Kind(NamedTuple):
     """Whether a changed one must be refused."""
 
 
+def printed(state: Path) -> str:
+    """A history as a trainer prints it, behind progress bars."""
+    rows: list[dict[str, Any]] = json.loads(state.read_text())["log_history"]
+    bars = [f"\r 8%|8  | {row.pop('step')}/12 [00:04<00:04,  1.46s/it]  \r{row}" for row in rows]
+    return "\n".join(["***** Running training *****", "  Total optimization steps = 12", *bars, ""])
+
+
 def kinds(folder: Path) -> dict[str, Kind]:
     """Every kind by its name, with the files that it needs in a folder."""
     runs = iso.read(ROOT / "docs/examples/runs.csv")
@@ -148,6 +155,10 @@ def kinds(folder: Path) -> dict[str, Kind]:
     for name in ("metrics.jsonl", "config.json"):
         shutil.copy(LOGS / "tinker" / name, folder / "tinker")
 
+    (folder / "printed").mkdir()
+    shutil.copy(LOGS / "trl/args.json", folder / "printed")
+    (folder / "printed/train.log").write_text(printed(LOGS / "trl/trainer_state.json"), newline="")
+
     def sized(path: Path) -> Any:
         return iso.read(path, set={"group_size": 4, "problems_per_batch": 4})
 
@@ -157,6 +168,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "csv": Kind(folder / "runs.csv", "", iso.read, naive.of_text(naive.of_csv)),
         "jsonl": Kind(folder / "runs.jsonl", "", iso.read, naive.of_text(naive.of_jsonl)),
         "TRL state": Kind(LOGS / "trl", "trainer_state.json", iso.read, naive.of_text(naive.of_trl)),
+        "TRL console": Kind(folder / "printed", "train.log", iso.read, naive.of_text(naive.of_trl_console)),
         "TRL arguments": Kind(LOGS / "trl", "args.json", iso.read),
         "training_args.bin": Kind(LOGS / "trl_1_16/checkpoint-6", "training_args.bin", iso.read),
         "veRL file log": Kind(LOGS / "verl/math", "qwen.jsonl", sized, naive.of_text(naive.of_verl)),

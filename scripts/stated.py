@@ -262,6 +262,26 @@ def of_skyrl_console(text: str) -> Stated:
     return found
 
 
+def of_trl_console(text: str) -> Stated:
+    """Rows of a trainer, whose epochs say their steps; bars and the order of rows have to agree, or nothing is sure."""
+    found, unplaced = Stated(), False
+    for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", re.sub(r"\x1b\[[\d;]*m", "", text)):
+        pairs = [(tag, number(value)) for tag, value in re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", row)]
+        epoch = dict(pairs).get("epoch")
+        step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else -1.0
+        if step % 1 or step not in range(13) or (bar and int(bar) != step) or step < max(found.steps, default=0):
+            return Stated(understood=False)
+        _add(found, step, pairs, TRL)
+        unplaced |= not bar
+    # Of two rows, one without its bar and one cut, nothing says which is which.
+    found.understood = not (unplaced and re.search(r"\{'[^{}]*(\{|\||$)", text))
+    return found
+
+
+EPOCH = 0.0379746835443038 / 12
+"""Of one update of the recorded run of TRL."""
+
+
 def of_events(add: Callable[[Stated, Records], None]) -> Reader:
     """A reader of event files: a record counts if the clean file has it, checksums included."""
 

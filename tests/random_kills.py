@@ -6,6 +6,7 @@ import random
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,15 +58,19 @@ class Place(killing.Place):
     Args:
         folder: the folder.
         executor: expression for the executor.
-        seconds: time that each run takes; None: three to nine seconds, at random.
+        seconds: time that each run takes.
         gpus: GPUs that each run needs. Without any, a second job of a run would start at once, and be seen.
     """
 
-    def __init__(self, folder: Path, executor: str, seconds: float | None = None, gpus: int = 1) -> None:
+    def __init__(self, folder: Path, executor: str, seconds: float = 5, gpus: int = 1) -> None:
         controller = CONTROLLER.replace("EXECUTOR", executor).replace("GPUS", str(gpus))
         super().__init__(folder, STUDY, controller, PYTHON)
-        if seconds is not None:
-            (folder / "seconds").write_text(str(seconds))
+        self.take(seconds)
+
+    def take(self, seconds: float) -> None:
+        """Let every run take this time from now on."""
+        (self.folder / "new").write_text(str(seconds))
+        (self.folder / "new").replace(self.folder / "seconds")
 
     def training(self) -> list[Path]:
         """Runs that have written records and are not done."""
@@ -90,8 +95,13 @@ class Place(killing.Place):
                     time.sleep(rng.uniform(0, 1))
                     fewest = min(killed[part] for part in PARTS)
                     chosen = [part for part in lacking(killed) if killed[part] == fewest or rng.random() < 0.5]
+                    # Parts that are killed at one moment are those of one run, if it has both.
+                    running = self.running()
+                    rng.shuffle(running)
                     for part in chosen:
-                        killed[part] += self.kill_one(part, controller, rng)
+                        killed[part] += kill_one(part, controller, running)
+                if not lacking(killed):
+                    self.take(0.1)
                 code = controller.wait(HANG_SECONDS)
             assert code in (0, -9), self.said()
 
@@ -99,15 +109,14 @@ class Place(killing.Place):
         found = controller_of(self.folder / "runs" / "kills")
         return found is not None and found.pid == pid
 
-    def kill_one(self, part: str, controller: subprocess.Popen[bytes], rng: random.Random) -> bool:
-        """SIGKILL to the controller, or to the wrapper or the training of one of the runs; False if there is none."""
-        if part == "controller":
-            alive = controller.poll() is None
-            controller.kill()
-            return controller.wait() == -9 and alive
-        running = self.running()
-        rng.shuffle(running)
-        return any(killing.kill(run, [part], whole_group=False) for run in running)
+
+def kill_one(part: str, controller: subprocess.Popen[bytes], running: Sequence[Path]) -> bool:
+    """SIGKILL to the controller, or to the wrapper or the training of the first run that has it; False if none has."""
+    if part == "controller":
+        alive = controller.poll() is None
+        controller.kill()
+        return controller.wait() == -9 and alive
+    return any(killing.kill(run, [part], whole_group=False) for run in running)
 
 
 def lacking(killed: Counter[str]) -> list[str]:

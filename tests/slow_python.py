@@ -2,14 +2,13 @@
 
 Simulates the run, but writes its journal a record at a time over some seconds, and goes on where an earlier attempt has
 stopped, as training does. Two attempts at a time would be seen: in the file `clashes` beside the runs, and as repeated
-records. The file `used` lists the GPUs that runs had. The file `seconds` says how long a run takes.
+records. The file `used` lists the GPUs that runs had. The file `seconds` says how long a run takes, from then on.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -17,8 +16,6 @@ import time
 from pathlib import Path
 
 from isocompute_simulator.train import main
-
-TRAINING_SECONDS = (3.0, 9.0)
 
 
 def claim(root: Path, name: str) -> None:
@@ -41,13 +38,12 @@ def train(folder: Path) -> None:
     path = folder / "metrics.jsonl"
     path.touch()
     done = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    chosen = folder.parents[2] / "seconds"
-    seconds = (float(chosen.read_text()) if chosen.exists() else random.uniform(*TRAINING_SECONDS)) / len(records)
+    seconds = folder.parents[2] / "seconds"
     with path.open("r+b") as file:
         file.truncate(sum(map(len, done)))
         file.seek(0, os.SEEK_END)
         for record in records[len(done) :]:
-            time.sleep(seconds)
+            time.sleep(float(seconds.read_text()) / len(records))
             file.write(record)
             file.flush()
 

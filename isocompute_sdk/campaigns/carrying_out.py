@@ -150,26 +150,23 @@ def _run(
     look()
     failed = [result for result in results if result.exit_code and not result.reason]
     if failed:
-        said = [(one.job.name, one.exit_code, store.RunWatch(one.job.launch.folder).status().message) for one in failed]
-        listed = "\n".join(
-            f"  {name} (exit code {code}): {message.removeprefix(f'exit code {code}: ')}"
-            for name, code, message in said
-        )
-        raise BackendError(
-            f"{len(failed)} of {len(results)} runs failed:\n{listed}",
-            f"Fix the cause. {AGAIN}",
-        )
+        listed = "\n".join(map(_failure, failed))
+        raise BackendError(f"{len(failed)} of {len(results)} runs failed:\n{listed}", f"Fix the cause. {AGAIN}")
     given_up = {result.job.name: result.reason for result in results if result.reason}
     if len(given_up) == len(results):
         (note,) = given_up_notes(given_up, len(results))
         raise BackendError(note.message, f"See log.txt in their folders. {AGAIN}")
     stopped = [result.job.name for result in results if result.exit_code is None and not result.reason]
     if stopped:
-        raise BackendError(
-            f"{len(stopped)} of {len(results)} runs were stopped on request: {', '.join(stopped)}",
-            AGAIN,
-        )
+        names = ", ".join(stopped)
+        raise BackendError(f"{len(stopped)} of {len(results)} runs were stopped on request: {names}", AGAIN)
     return results
+
+
+def _failure(result: Result) -> str:
+    """How a run failed: its exit code, and its last words."""
+    said = store.RunWatch(result.job.launch.folder).status().message
+    return f"  {result.job.name} (exit code {result.exit_code}): {said.removeprefix(f'exit code {result.exit_code}: ')}"
 
 
 def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = "NAME_OR_FOLDER"
 """What printed commands name where no model is known."""
-HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+")
+HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+|\w+://.+")
+"""What a framework finds without a folder: names of the hub, and addresses."""
 MAX_SHOWN = 100
 """Lines of a script that are shown."""
 

@@ -153,7 +153,7 @@ def test_stop_ends_runs_and_a_later_campaign_goes_on(
     assert len(stopped.ended) == 4
     assert not stopped.foreign
     assert not place.running()
-    (place.folder / "seconds").write_text("1")
+    place.take(1)
     place.finish()
     check(place, expected)
 
@@ -171,7 +171,7 @@ def test_runs_of_a_node_that_dies_go_on_elsewhere_once_nothing_of_them_lives(
         ray_cluster.kill_node(0)
         # What the node leaves behind of one run is killed as well; the other one may train on.
         kill(on_node[0], ("process", "command"), whole_group=False)
-        (place.folder / "seconds").write_text("2")
+        place.take(2)
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert store.last_attempt(on_node[0]) > 1

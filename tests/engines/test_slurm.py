@@ -50,7 +50,7 @@ def test_fifty_kills_of_each_part_change_no_record(slurm: Path, tmp_path: Path, 
 def test_runs_have_gpus_of_their_own_and_names_are_only_names(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "a 'b' $(touch x); %j", EXECUTOR)
+    place = Place(tmp_path / "a 'b' $(touch x); %j", EXECUTOR, seconds=2)
     place.finish()
     check(place, expected)
     assert {device for _, device in place.used()} == {":0", ":1"}
@@ -104,17 +104,18 @@ def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
     assert not stopped.foreign
     assert not place.running()
     wait_for(lambda: not queue())
-    (place.folder / "seconds").unlink()
+    place.take(1)
     place.finish()
     check(place, expected)
 
 
 def test_a_run_that_somebody_cancels_in_slurm_is_not_started_again(slurm: Path, tmp_path: Path) -> None:
-    place = Place(tmp_path / "scancel", EXECUTOR, seconds=8)
+    place = Place(tmp_path / "scancel", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scancel", ref(chosen))
+        place.take(1)
         assert controller.wait(HANG_SECONDS) != 0
     assert store.stop_requested(chosen)
     assert store.last_attempt(chosen) == 1
@@ -124,11 +125,13 @@ def test_a_run_that_somebody_cancels_in_slurm_is_not_started_again(slurm: Path, 
 def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_on(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "limit", EXECUTOR)
+    place = Place(tmp_path / "limit", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]
         run("scancel", "--batch", "--signal=TERM", ref(chosen))
+        wait_for(lambda: store.last_attempt(chosen) == 2, controller)
+        place.take(1)
         controller.wait(HANG_SECONDS)
     place.finish()
     assert store.last_attempt(chosen) == 2
@@ -136,7 +139,7 @@ def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_o
 
 
 def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    place = Place(tmp_path / "requeue", EXECUTOR, seconds=6)
+    place = Place(tmp_path / "requeue", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]
@@ -144,6 +147,7 @@ def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path,
         wait_for(lambda: "PENDING" in run("squeue", "--noheader", "--format=%T", f"--jobs={ref(chosen)}"))
         # Slurm would wait two minutes.
         run("scontrol", "update", f"JobId={ref(chosen)}", "StartTime=now")
+        place.take(1)
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert store.last_attempt(chosen) == 1
@@ -152,7 +156,7 @@ def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path,
 def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    place = Place(tmp_path / "silence", EXECUTOR, seconds=4)
+    place = Place(tmp_path / "silence", EXECUTOR, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         run("kill", (slurm / "slurmctld.pid").read_text().strip())
@@ -162,6 +166,7 @@ def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
         time.sleep(5)
         assert controller.poll() is None
         run("slurmctld")
+        place.take(1)
         assert controller.wait(HANG_SECONDS) == 0
     check(place, expected)
     assert {store.last_attempt(one) for one in place.runs()} == {1}

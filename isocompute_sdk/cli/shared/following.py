@@ -192,8 +192,7 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     from isocompute_sdk.planning.pricing import amount_text
 
-    goes_on = "" if found.done else "; `isocompute run` with its study file goes on"
-    idle = f"no controller is running{goes_on}"
+    idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file goes on")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:

@@ -82,7 +82,9 @@ LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|p
 """Tags of no known framework that may hold an evaluation."""
 
 
-_NUMBER = re.compile(r"'?(?:[\w.]+\()?(-?(?:nan|inf|[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?))\)?'?")
+_NUMBER = re.compile(
+    r"(')?([a-zA-Z_][\w.]*\()?(?P<number>-?(?:nan|inf|[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?))(?(2)\))(?(1)')"
+)
 """A printed number, which may stand inside its type, np.float64(0.5), or in quotes."""
 PAIR = re.compile(r"'([^'\n]+)': ('[^'\n]*'|[^,}\n]+)(?=[,}])")
 """An entry of a printed dict."""
@@ -156,7 +158,7 @@ def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float],
         found = _NUMBER.fullmatch(text)
         if found is None:
             others[tag] = text
-        elif str(numbers.setdefault(tag, float(found[1]))) != str(float(found[1])):
+        elif str(numbers.setdefault(tag, value := float(found["number"]))) != str(value):
             others[""] = f"{tag} is there twice in one step, and its first value is kept"
     return numbers, others
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import attempt_of_steps, starts
-from isocompute_sdk.ingest.formats.log_format import Attempt, Console, Printed, RunLog
+from isocompute_sdk.ingest.formats.log_format import PAIR, Attempt, Console, Printed, RunLog, printed_numbers
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
@@ -56,7 +57,7 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
     form, steps, notes = next((one for one in read if one[1]), (None, [], ()))
     attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
     if form is None:
-        attempts = _of_trainer(path, settings)
+        attempts, notes = _of_trainer(path, settings)
     log = RunLog(name, path, CONSOLE, tuple(attempts), notes, framework=form, settings=settings)
     if launch is None:
         return log
@@ -66,8 +67,8 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
     return replace(log, attempts=tuple(groups[launch]), settings=own)
 
 
-def _of_trainer(path: Path, settings: Settings) -> list[Attempt]:
-    """Attempts of a trainer, which prints rows without their steps."""
+def _of_trainer(path: Path, settings: Settings) -> tuple[list[Attempt], tuple[Note, ...]]:
+    """Attempts of a trainer, which prints rows without their steps, and notes on what is damaged."""
     runs = printed_runs(path)
     if not runs:
         raise RecordError(f"{path} shows no step of a known framework", "Give the log that the framework writes.")
@@ -78,10 +79,16 @@ def _of_trainer(path: Path, settings: Settings) -> list[Attempt]:
             "many updates they are apart",
             f"Put the trainer's arguments beside it, e.g. args.json with {_INTERVAL}.",
         )
-    return [
-        replace(attempt_of_steps(path, one.steps(per_row)), started=float(i), from_step=float(one.start))
-        for i, one in enumerate(runs)
-    ]
+    attempts: list[Attempt] = []
+    damage: list[tuple[int, str]] = []
+    others: list[tuple[int, str, str]] = []
+    for i, one in enumerate(runs):
+        steps, missing = one.steps(per_row)
+        attempts.append(replace(attempt_of_steps(path, steps), started=float(i), from_step=float(one.start)))
+        damage += missing
+        others += one.others
+    damage += _no_numbers(others, {tag for one in attempts for tag in one.series})
+    return attempts, damaged_values(path, damage)
 
 
 def launches(path: Path) -> int:
@@ -141,13 +148,17 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
         for one in printed[begin:end]:
             logged[-1].setdefault(one.step, {}).update(one.values)
     logged = [one for one in logged if one]
-    known = {"", *(tag for one in logged for values in one.values() for tag in values)}
-    damaged = [
+    damage = _no_numbers(others, {tag for one in logged for values in one.values() for tag in values})
+    return logged, damaged_values(path, damage, "info" if [text for _, text in damage] == [_CUT] else "warning")
+
+
+def _no_numbers(others: Iterable[tuple[int, str, str]], known: Collection[str]) -> list[tuple[int, str]]:
+    """Line and sentence for what is no number where other steps have one; without a tag the text is the sentence."""
+    return [
         (number, f"{tag} is {text!r:.60}, no number, and is left out" if tag else text)
         for number, tag, text in others
-        if tag in known
+        if not tag or tag in known
     ]
-    return logged, damaged_values(path, damaged, "info" if [text for _, text in damaged] == [_CUT] else "warning")
 
 
 _CUT = "the file ends inside this step, as when a run is writing or was killed; its last word is not read"
@@ -178,7 +189,7 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
-_PAIR = re.compile(r"'([^']+)': '?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))'?(?=[,}])")
+_CUT_ROW = re.compile(r"\{'(?:loss|reward|eval_loss|eval_reward)': [^{}]*$")
 _BAR = re.compile(r"\| *(\d+)/(\d+) \[")
 _BANNER = re.compile(r"Total optimization steps = ([\d,]+)")
 _CONTINUES = re.compile(r"Continuing training from global step (\d+)")
@@ -194,56 +205,84 @@ _PROGRAMS = re.compile(
 )
 
 
+class PrintedRow(NamedTuple):
+    """One row."""
+
+    line: int
+    """Where it stands."""
+    values: dict[str, float]
+    """Tag -> value."""
+    shown: int | None
+    """What the progress bar before it showed, which may lag behind; None without one."""
+
+
 @dataclass
 class PrintedRun:
     """The rows of one start of a trainer."""
 
-    rows: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    rows: list[PrintedRow] = field(default_factory=list[PrintedRow])
     """Rows of updates, in order."""
-    evaluations: list[tuple[int, dict[str, float]]] = field(default_factory=list[tuple[int, dict[str, float]]])
+    evaluations: list[tuple[int, PrintedRow]] = field(default_factory=list[tuple[int, PrintedRow]])
     """Rows of evaluations, each with the number of update rows before it."""
-    bars: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Update row, counted from 1, and what the progress bar before it showed; a bar may lag behind."""
     total_steps: int | None = None
     """Updates that were planned."""
     start: int = 0
     """Update that it went on after."""
+    others: list[tuple[int, str, str]] = field(default_factory=list[tuple[int, str, str]])
+    """Line, tag and what stands in the place of its value and is no number."""
 
     @property
     def steps_per_row(self) -> int | None:
         """Updates between two rows, from the progress bars; None if there are none."""
-        shares = [(shown - self.start) / row for row, shown in self.bars if shown > self.start]
+        bars = [(i, row.shown or 0) for i, row in enumerate(self.rows, start=1) if (row.shown or 0) > self.start]
+        between = [(later - earlier) / (j - i) for (i, earlier), (j, later) in pairwise(bars)]
+        usual, times = Counter(between).most_common(1)[0] if between else (0.0, 0)
+        if usual >= 1 and usual.is_integer() and times >= max(MIN_EVEN, EVEN_SHARE * len(between)):
+            return int(usual)
+        shares = [(shown - self.start) / i for i, shown in bars]
         return math.ceil(max(shares) - 1e-9) if shares else None
 
-    def steps(self, per_row: int) -> dict[int, dict[str, float]]:
-        """Update step -> tag -> value."""
+    def steps(self, per_row: int) -> tuple[dict[int, dict[str, float]], list[tuple[int, str]]]:
+        """Update step -> tag -> value; and the lines before which rows are missing, as progress bars show."""
+        at, missing = [0], list[tuple[int, str]]()
+        for row in self.rows:
+            at.append(max(at[-1] + 1, math.ceil(((row.shown or 0) - self.start) / per_row)))
+            if at[-1] > at[-2] + 1:
+                missing.append((row.line, "rows before this one are missing; it is placed by the progress bar"))
         found: dict[int, dict[str, float]] = {}
-        rows = [*enumerate(self.rows, start=1), *self.evaluations]
-        for row, values in rows:
-            found.setdefault(self.start + row * per_row, {}).update(values)
-        return {step: {k: v for k, v in values.items() if k != "epoch"} for step, values in found.items()}
+        for place, row in zip(at[1:], self.rows, strict=True):
+            found.setdefault(self.start + place * per_row, {}).update(row.values)
+        for i, row in self.evaluations:
+            # Where the row before it is missing, its bar is ahead.
+            place = max(at[i], ((row.shown or 0) - self.start) // per_row)
+            found.setdefault(self.start + place * per_row, {}).update(row.values)
+        return {step: {k: v for k, v in values.items() if k != "epoch"} for step, values in found.items()}, missing
+
+
+MIN_EVEN, EVEN_SHARE = 3, 0.75
+"""Stretches between rows, and share of all, that progress bars show alike where they do not lag."""
 
 
 def printed_runs(path: Path) -> list[PrintedRun]:
     """The rows of a Trainer on a console, one entry for each start; empty if there are none."""
     found: list[PrintedRun] = []
     now = PrintedRun()
-    shown: tuple[int, int] | None = None
+    shown: int | None = None
     before: dict[str, float] = {}
-    for line in _lines(path):
+    for number, line in _lines(path):
         if _STARTED in line:
             found.append(now)
             now, shown = PrintedRun(), None
         for bar in _BAR.finditer(line):
             # The bar of an evaluation has another total than that of the training.
             if now.total_steps in (None, int(bar[2])):
-                shown = int(bar[1]), int(bar[2])
+                shown = int(bar[1])
         goes_on = _CONTINUES.search(line)
         now.start = int(goes_on[1]) if goes_on else now.start
         banner = _BANNER.search(line)
         now.total_steps = int(banner[1].replace(",", "")) if banner else now.total_steps
         for row in _ROW.findall(line):
-            values = {name: float(value) for name, value in _PAIR.findall(row)}
+            values, others = printed_numbers(PAIR.findall(row))
             if values and values == before:
                 # Every process printed it.
                 continue
@@ -251,14 +290,15 @@ def printed_runs(path: Path) -> list[PrintedRun]:
             if _ENDED in values:
                 continue
             if any(name.startswith(_EVALUATION) for name in values):
-                now.evaluations.append((len(now.rows), values))
+                now.evaluations.append((len(now.rows), PrintedRow(number, values, shown)))
             elif "epoch" in values or "loss" in values or "reward" in values:
-                if now.rows and now.rows[-1].get("epoch", 0.0) > values.get("epoch", math.inf):
+                if now.rows and now.rows[-1].values.get("epoch", 0.0) > values.get("epoch", math.inf):
                     found.append(now)
-                    now = PrintedRun(total_steps=now.total_steps)
-                now.rows.append(values)
-                if shown is not None:
-                    now.bars.append((len(now.rows), shown[0]))
+                    now, shown = PrintedRun(total_steps=now.total_steps), None
+                now.rows.append(PrintedRow(number, values, shown))
+            now.others += [(number, tag, other) for tag, other in others.items()]
+        if _CUT_ROW.search(line):
+            now.others.append((number, "", "the row here has no end"))
     return [one for one in (*found, now) if one.rows or one.evaluations]
 
 
@@ -287,7 +327,7 @@ def printed_configurations(path: Path) -> tuple[tuple[Path, dict[str, Any]], ...
 def _configurations(path: Path) -> Iterator[dict[str, Any]]:
     """Every one that a console shows, in its order."""
     block, worker, depth = list[str](), "", 0
-    for line in _lines(path, leave_out=_STEP_LINE):
+    for _, line in _lines(path, leave_out=_STEP_LINE):
         text = _PREFIX.sub("", line)
         if block and line[: len(line) - len(text)] != worker:
             # Another worker printed in between.
@@ -309,15 +349,16 @@ _STEP_LINE = re.compile(rb"\bstep:\d+ - \S|\bGlobal step \d+: \{")
 """Lines of steps that hold no configuration: consoles have many of them."""
 
 
-def _lines(path: Path, leave_out: re.Pattern[bytes] | None = None) -> Iterable[str]:
-    """Lines of a console without colours; a carriage return ends one too.
+def _lines(path: Path, leave_out: re.Pattern[bytes] | None = None) -> Iterator[tuple[int, str]]:
+    """Lines of a console, with their numbers, without colours; a carriage return ends one too.
 
-    A last line without an end may be cut inside a number and is left out.
+    Where lines are left out, so is a last one without an end, which may be cut inside a number.
     """
     with open_bytes(path) as file:
-        for raw in file:
-            if raw.endswith(b"\n") and (leave_out is None or not leave_out.search(raw)):
-                yield from _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r")
+        for number, raw in enumerate(file, start=1):
+            if leave_out is None or (raw.endswith(b"\n") and not leave_out.search(raw)):
+                for line in _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r"):
+                    yield number, line
 
 
 _MARKS = (b"{'loss'", b"'reward': ", b"'epoch': ")

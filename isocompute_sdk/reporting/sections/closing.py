@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 from isocompute_sdk import api
@@ -59,7 +59,7 @@ def provenance(material: Material) -> Section:
     """Versions, seeds and hashes."""
     rows: list[tuple[str, str]] = [("Source", material.source or f"{material.name} (in memory)")]
     rows.append(
-        ("Versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {_version(n)}" for n in PACKAGES)]))
+        ("Versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in PACKAGES)]))
     )
     fits, plan = material.fits, material.plan
     if fits is not None:
@@ -84,10 +84,3 @@ def provenance(material: Material) -> Section:
     return Section(
         "provenance", "Where the numbers come from", (Table(("What", "Value"), tuple(rows), text_columns=(0, 1)),)
     )
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed as a package"

@@ -117,7 +117,9 @@ def _first(plan: Plan) -> list[Block]:
     if first is None:
         return []
     what = "" if first.runs else "nothing. "
-    reason = Paragraph(f"What to run first: {what}{say.sentence(first.reason)}")
+    # The first screen has said the verdict.
+    why = "" if first.reason == plan.verdict.sentence else say.sentence(first.reason)
+    reason = Paragraph(f"What to run first: {what}{why}".strip())
     rows = tuple(
         (
             f"continue {run.continues}" if run.continues else "new run",

@@ -75,6 +75,21 @@ def test_a_resume_on_a_console_goes_on_where_it_says(tmp_path: Path) -> None:
     assert runs.runs()[0].rollouts_spent == 8 * 45
 
 
+@pytest.mark.parametrize("damage", ["'reward': '0.0\n5'", "'reward': '0.0x5'", ""])
+@pytest.mark.parametrize("cut", [0, 20])
+def test_a_damaged_row_of_a_trainer_moves_no_other_row(tmp_path: Path, damage: str, cut: int) -> None:
+    text = trainer_console(range(1, 31), 30)
+    lines = [line for line in text.split("\n") if damage or "| 5/30" not in line]
+    whole = "\n".join(lines).replace("'reward': '0.05'", damage, 1)
+    (tmp_path / "train.log").write_text(whole[: len(whole) - cut])
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    runs = RunSet.read(tmp_path)
+    (training,) = runs.series("train_reward")
+    assert training.step_T.tolist() == [step for step in range(1, 31) if step != 5]
+    assert training.value_T.tolist() == [step / 100 for step in range(1, 31) if step != 5]
+    assert "log-damaged" in {note.code for note in runs.notes}
+
+
 def test_the_command_that_a_shell_echoes_is_used(tmp_path: Path) -> None:
     console = tmp_path / "train.log"
     command = (
