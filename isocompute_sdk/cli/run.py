@@ -142,7 +142,7 @@ def _run_sweep(
     path: Path, loaded: Study, executor: ExecutorSpec, only: Sequence[str], *, detach: bool, json: bool
 ) -> None:
     """Train the runs of a sweep, or those of them that are named."""
-    from isocompute_sdk.campaigns.carrying_out import carry_out, health_of, learned_nothing, prepare
+    from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes, health_of, learned_nothing, prepare
     from isocompute_sdk.campaigns.control import update_study
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
@@ -197,10 +197,8 @@ def _run_sweep(
         print_notes(note for note in notes if note.severity != "info")
         say(write_page(folder, loaded)[1])
     if given_up or idle:
-        parts = [
-            *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
-            *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
-        ]
+        parts = [note.message for note in given_up_notes(given_up, len(runs))]
+        parts += [f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle)
         retry = f"Run the command again to retry them, or go on without them: {_fit(folder, runs)}"
         raise RecordError("; ".join(parts), CHECK_REWARD if idle else retry)
     if not json:
