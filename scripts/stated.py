@@ -354,7 +354,8 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
     for (name, metric, *rest), fields in stated.points:
         said.setdefault((name or run, plain(metric), *rest), []).append(fields)
     held: set[Key] = set()
-    alone = run and len({re.sub(r"/\d+$", "", name) for name in runs.run_ids}) == 1
+    nameless = not any(name for (name, *_), _ in stated.points)
+    alone = nameless and len({re.sub(r"/\d+$", "", name) for name in runs.run_ids}) == 1
     for row in runs.to_polars().iter_rows(named=True):
         # The launches that a console shows have numbers; without its first line a log may be named by its file.
         key: Key = (run if alone else row["run_id"], plain(row["metric"]), row["eval_set"], row["step"])
