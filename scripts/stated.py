@@ -44,7 +44,9 @@ def of_text(read: Callable[[str], Stated]) -> Reader:
     """A reader of text, which needs no clean file."""
     # Zeros beside digits hide some of them.
     hidden = r"(?<![\d.])\0+(?![\d.])"
-    return lambda after, clean: read(re.sub(hidden, "", after.decode("utf-8-sig", errors="replace")))
+    return lambda after, clean: read(
+        re.sub(hidden, "", after.decode("utf-8-sig", errors="replace")).replace("\0", "\ufffd")
+    )
 
 
 def number(text: str) -> float | str:
