@@ -178,14 +178,14 @@ class _Question:
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)
         context = common_context(series)
-        seen = [*found.notes, *_health(runs, series, metric, self.eval_set, found.notes)]
-        flat = no_rise([one.value_T for one in series], collapsed=any(note.code == "collapsed-run" for note in seen))
+        flat = no_rise([one.value_T for one in series])
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
             *chosen,
-            *seen,
+            *found.notes,
             *confounded(series, self.pool),
             *_on_logs(runs, series),
+            *_health(runs, series, metric, self.eval_set, found.notes),
         ]
         return replace(
             found,

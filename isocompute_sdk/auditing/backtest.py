@@ -35,7 +35,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
+from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise, no_rise_note
 from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
     if not found and flat:
-        raise RecordError(flat[0].message)
+        raise RecordError(flat[0].message.removesuffix(f". {NO_RISE_ADVICE}"), NO_RISE_ADVICE)
     if not found:
         sizes = sorted({one.group_size for one in series.values()})
         raise RecordError(

@@ -168,8 +168,7 @@ def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
         for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
             mine = [one for one in members if one.metric == metric]
             values = [run.value_T for one in mine for run in _series(one)]
-            collapsed = any(problem.startswith(FALLS["collapsed-run"][0]) for one in mine for problem in one.problems)
-            if no_rise(values, collapsed=collapsed):
+            if no_rise(values):
                 group = f"group {number}: " if len(groups) > 1 else ""
                 found.append(f"{group}{no_rise_note(metric, len(values)).message}")
     return found

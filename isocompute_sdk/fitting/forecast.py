@@ -445,7 +445,7 @@ class _Answer:
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
-            rises=not no_rise([series.value_T], collapsed=any(one.name == "collapsed-run" for one in live.troubles)),
+            rises=not no_rise([series.value_T]),
             notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]

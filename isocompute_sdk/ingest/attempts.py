@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,6 +32,8 @@ from isocompute_sdk.ingest.tables import damaged_values
 from isocompute_sdk.notes import Note
 
 Rows = NDArray[np.intp]
+MANY_FALLS = 100
+"""Places where the step goes down from which the rows between them are counted."""
 MIN_ROWS = 3
 """Rows of each start of a run whose steps begin anew; with fewer on average the rows are in no order."""
 
@@ -94,24 +97,33 @@ def starts(steps: Sequence[float], rows: Sequence[Mapping[str, float]], *, repea
         rows: what each row measured.
         repeats: whether a step that is made again at once begins an attempt too.
     """
-    step_T = np.array(steps, dtype=np.float64)
-    falls = (np.flatnonzero(np.diff(step_T) <= 0 if repeats else np.diff(step_T) < 0) + 1).tolist()
-    parts = pairwise([*falls, len(steps)])
-    return [0, *(begin for begin, end in parts if _made_again(step_T, rows, begin, end))]
+    falls = [i for i in range(1, len(steps)) if steps[i] < steps[i - 1] or (repeats and steps[i] == steps[i - 1])]
+    found = [0]
+    if not falls or (len(falls) >= MANY_FALLS and MIN_ROWS * len(falls) > len(steps)):
+        return found
+    before: dict[float, list[int]] = {}
+    ordered: list[float] = []
 
+    def is_copy(row: int) -> bool:
+        # As text, in which not-a-number equals itself.
+        return any(str(rows[row]) == str(rows[other]) for other in before.get(steps[row], ()))
 
-def _made_again(step_T: Array, rows: Sequence[Mapping[str, float]], begin: int, end: int) -> bool:
-    """Whether rows from `begin` to `end` share most steps with earlier ones, as far as both go, and are no copies."""
-    part_T, before_T = step_T[begin:end], step_T[:begin]
-    last = min(part_T[-1], before_T.max())
-    part, before = ({*one_T[(one_T >= part_T[0]) & (one_T <= last)].tolist()} for one_T in (part_T, before_T))
-    if 2 * len(part & before) <= len(part | before):
-        return False
-    known = {step: i for i, step in enumerate(before_T.tolist())}
-    # As text, in which not-a-number equals itself.
-    return any(
-        step not in known or str(rows[known[step]]) != str(rows[begin + i]) for i, step in enumerate(part_T.tolist())
-    )
+    for begin, end in pairwise([0, *falls, len(steps)]):
+        part = {*steps[begin:end]}
+        if begin:
+            # Both go as far as here.
+            last = min(steps[end - 1], ordered[-1])
+            mine = sum(step <= last for step in part)
+            shared = sum(step in before for step in part)
+            theirs = bisect_right(ordered, last) - bisect_left(ordered, steps[begin])
+            if 2 * shared > mine + theirs - shared and not all(map(is_copy, range(begin, end))):
+                found.append(begin)
+        for step in part:
+            if step not in before:
+                insort(ordered, step)
+        for i in range(begin, end):
+            before.setdefault(steps[i], []).append(i)
+    return found
 
 
 def attempts_from_columns(path: Path, columns: Mapping[str, tuple[Rows, ScalarSeries]]) -> tuple[Attempt, ...]:

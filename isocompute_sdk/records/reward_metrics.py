@@ -189,7 +189,7 @@ USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 
 def likely_range(values: Array) -> tuple[float, float]:
     """The first usual range that holds rewards, else theirs with a tenth of it on each side, in round numbers."""
-    low, high = float(np.min(values)), float(np.max(values))
+    low, high = (float(np.clip(one, -1e300, 1e300)) for one in (np.min(values), np.max(values)))
     for bounds in USUAL_RANGES:
         if bounds[0] <= low and high <= bounds[1]:
             return bounds
@@ -207,8 +207,8 @@ MAX_VALUES = 100
 """Values of a run that are compared; longer runs are averaged down to so many."""
 
 
-def no_rise(curves: Iterable[Array], *, collapsed: bool = False) -> bool:
-    """Whether rewards show no rise, all runs together; where one `collapsed`, that is said instead.
+def no_rise(curves: Iterable[Array]) -> bool:
+    """Whether rewards show no rise, all runs together.
 
     Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
     of the others exceeds what noise does.
@@ -223,7 +223,10 @@ def no_rise(curves: Iterable[Array], *, collapsed: bool = False) -> bool:
         values.append(np.array([piece.mean() for piece in pieces]))
     whole, most = _trend(values)
     half, _ = _trend([value_T[: (len(value_T) + 1) // 2] for value_T in values])
-    return not collapsed and most >= ENOUGH_Z and max(whole, half, _step(values)) < MIN_Z
+    return most >= ENOUGH_Z and max(whole, half, _step(values)) < MIN_Z
+
+
+NO_RISE_ADVICE = "Check the reward, the learning rate, and how hard the problems are."
 
 
 def no_rise_note(metric: str, runs: int) -> Note:
@@ -233,8 +236,7 @@ def no_rise_note(metric: str, runs: int) -> Note:
     )
     if runs == 1:
         seen = f"the run does not rise in {metric} beyond noise: forecasts"
-    advice = "Check the reward, the learning rate, and how hard the problems are."
-    message = f"no rise seen: {seen} mean nothing. {advice}"
+    message = f"no rise seen: {seen} mean nothing. {NO_RISE_ADVICE}"
     return Note("no-rise-seen", "warning", message, {"metric": metric, "runs": runs})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -88,26 +89,29 @@ def _of_run(folder: Path) -> Spending:
 
 
 def seconds_left(statuses: Sequence[RunStatus]) -> float | None:
-    """Until all of these runs are done; None if none that goes on has logged the time of an update.
+    """Until all of these runs are done; None if none goes on, or none has logged the time of an update.
 
-    Updates to come take as long as the newest ones of their run, and evaluations as long as its last one. Runs that
-    wait take as long per rollout as those seen, and as many go on at a time as now.
+    Updates to come take as long as the newest ones of their run, and evaluations as long as its last one. Other runs
+    take as long per rollout as those seen. One that waits begins when the first of those before it ends.
     """
-    left, per_rollout, waiting, going = list[float](), list[float](), 0.0, 0
+    per_rollout, going, waiting = list[float](), list[tuple[float, float | None]](), list[float]()
     for status in statuses:
         rollouts = float((status.update_steps or 0) * (status.group_size or 0) * (status.problems_per_batch or 0))
         seen = _time_of(status) if rollouts else None
         if seen is not None:
             per_rollout.append(sum(seen) / rollouts)
         if status.state == "running":
-            going += 1
-            if seen is not None:
-                left.append(seen[1])
-                continue
-        waiting += rollouts if status.state in ("running", "waiting") else 0.0
-    if not left:
+            going.append((rollouts, None if seen is None else seen[1]))
+        elif status.state == "waiting":
+            waiting.append(rollouts)
+    if not going or not per_rollout:
         return None
-    return max(*left, (sum(left) + waiting * sum(per_rollout) / len(per_rollout)) / going)
+    usual = sum(per_rollout) / len(per_rollout)
+    ends = [rollouts * usual if left is None else left for rollouts, left in going]
+    heapq.heapify(ends)
+    for rollouts in waiting:
+        heapq.heapreplace(ends, ends[0] + rollouts * usual)
+    return max(ends)
 
 
 def seconds_for(rollouts: float, statuses: Sequence[RunStatus]) -> float | None:

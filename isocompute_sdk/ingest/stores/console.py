@@ -268,11 +268,11 @@ def printed_runs(path: Path) -> list[PrintedRun]:
     found: list[PrintedRun] = []
     now = PrintedRun()
     shown: int | None = None
-    before: dict[str, float] = {}
+    before: set[str] = set()
     for number, line in _lines(path):
         if _STARTED in line:
             found.append(now)
-            now, shown = PrintedRun(), None
+            now, shown, before = PrintedRun(), None, set()
         for bar in _BAR.finditer(line):
             # The bar of an evaluation has another total than that of the training.
             if now.total_steps in (None, int(bar[2])):
@@ -283,10 +283,10 @@ def printed_runs(path: Path) -> list[PrintedRun]:
         now.total_steps = int(banner[1].replace(",", "")) if banner else now.total_steps
         for row in _ROW.findall(line):
             values, others = printed_numbers(PAIR.findall(row))
-            if values and values == before:
-                # Every process printed it.
+            if values and str(values) in before:
+                # Every process printed it, or its line was copied.
                 continue
-            before = values
+            before.add(str(values))
             if _ENDED in values:
                 continue
             if any(name.startswith(_EVALUATION) for name in values):

@@ -98,7 +98,7 @@ def how_sure(material: Material) -> Section:
             Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more often.")
         )
     else:
-        text = "On your own runs: " + "; ".join(known.lines()[:2]) + "."
+        text = " ".join(f"{line[0].upper()}{line[1:]}." for line in known.lines()[:2])
         caption = (
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
         )

@@ -85,6 +85,9 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
     assert seconds_left(statuses[:1]) == pytest.approx(own)
     # The other one takes as long per rollout, of which it has twice as many, and begins when this one has ended.
     assert seconds_left(statuses) == pytest.approx(own + 2 * (30 + 40 + 180 + own))
+    # With two places one run that waits still takes its whole time: it cannot be split.
+    both = [statuses[0], replace(statuses[0], run_id="other"), statuses[1]]
+    assert seconds_left(both) == seconds_left(statuses)
     done = replace(statuses[0], rollouts=500)
     assert seconds_for(1000, [done, statuses[1]]) == pytest.approx(2 * (30 + 40 + 180))
     assert seconds_for(1000, [replace(done, state="finished"), statuses[1]]) is None

@@ -90,6 +90,15 @@ def test_a_damaged_row_of_a_trainer_moves_no_other_row(tmp_path: Path, damage: s
     assert "log-damaged" in {note.code for note in runs.notes}
 
 
+def test_a_copied_row_of_a_trainer_moves_no_other_row(tmp_path: Path) -> None:
+    lines = trainer_console(range(1, 31), 30).split("\n")
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    for at in (8, 20):
+        (tmp_path / "train.log").write_text("\n".join([*lines[:at], lines[6].rpartition("\r")[2], *lines[at:]]))
+        (training,) = RunSet.read(tmp_path).series("train_reward")
+        assert training.value_T.tolist() == [step / 100 for step in range(1, 31)]
+
+
 def test_the_command_that_a_shell_echoes_is_used(tmp_path: Path) -> None:
     console = tmp_path / "train.log"
     command = (
