@@ -79,6 +79,9 @@ class Place(killing.Place):
             if (run / store.METRICS_FILE).is_file() and (run / store.METRICS_FILE).stat().st_size
         ]
 
+    def finished(self) -> list[Path]:
+        return [run for run in self.runs() if store.is_finished(run)]
+
     def used(self) -> list[tuple[str, str]]:
         """Run, and node and GPUs, of every training that has begun."""
         lines = (self.folder / "used").read_text().splitlines()
@@ -93,7 +96,8 @@ class Place(killing.Place):
         while code != 0:
             with self.start() as controller:
                 wait_for(lambda: self.controlled_by(controller.pid) or controller.poll() is not None)
-                while controller.poll() is None and (parts := lacking(killed)):
+                # A last run alone would be started over and over.
+                while controller.poll() is None and len(self.finished()) < 3 and (parts := lacking(killed)):
                     time.sleep(rng.uniform(0, 1))
                     running = self.running()
                     rng.shuffle(running)
@@ -103,7 +107,7 @@ class Place(killing.Place):
                     if "controller" in parts and rng.random() < 0.7 and controller.poll() is None:
                         controller.kill()
                         killed["controller"] += controller.wait() == -9
-                if not lacking(killed):
+                if controller.poll() is None:
                     self.take(0.1)
                 code = controller.wait(HANG_SECONDS)
             assert code in (0, -9), self.said()
