@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from tests.studies import make_study
 STUDY = make_study(
     name="kills",
     sweep={"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
-    supervision={"retries": 20, "retry_after_seconds": 0},
+    supervision={"retries": 100, "retry_after_seconds": 0},
 )
 CONTROLLER = """
 from pathlib import Path
@@ -80,43 +79,48 @@ class Place(killing.Place):
             if (run / store.METRICS_FILE).is_file() and (run / store.METRICS_FILE).stat().st_size
         ]
 
+    def finished(self) -> list[Path]:
+        return [run for run in self.runs() if store.is_finished(run)]
+
     def used(self) -> list[tuple[str, str]]:
         """Run, and node and GPUs, of every training that has begun."""
         lines = (self.folder / "used").read_text().splitlines()
         return [(run, device) for run, device in map(str.split, lines)]
 
-    def kill_until_done(self, killed: Counter[str], rng: random.Random) -> None:
-        """Kill each part up to `KILLS` times, often several at one moment, and let the campaign finish."""
-        code = None
+    def kill_until_done(self, killed: Counter[str], rng: random.Random) -> int:
+        """Kill each part often enough, and let the campaign finish; returns how many trainings that has ended at most.
+
+        Controllers get their kills first, so that one of them lives while the last wrappers and trainings are killed.
+        """
+        code, ended = None, 0
         while code != 0:
             with self.start() as controller:
                 wait_for(lambda: self.controlled_by(controller.pid) or controller.poll() is not None)
-                while controller.poll() is None and lacking(killed):
+                # A last run alone would be started over and over.
+                while controller.poll() is None and len(self.finished()) < 3 and (parts := lacking(killed)):
                     time.sleep(rng.uniform(0, 1))
-                    fewest = min(killed[part] for part in PARTS)
-                    chosen = [part for part in lacking(killed) if killed[part] == fewest or rng.random() < 0.5]
-                    # Parts that are killed at one moment are those of one run, if it has both.
                     running = self.running()
                     rng.shuffle(running)
-                    for part in chosen:
-                        killed[part] += kill_one(part, controller, running)
-                if not lacking(killed):
+                    hit = [kill(part, running) for part in parts if part != "controller" and rng.random() < 0.6]
+                    killed.update(part for part, _ in filter(None, hit))
+                    ended += len({run for _, run in filter(None, hit)})
+                    if "controller" in parts and rng.random() < 0.7 and controller.poll() is None:
+                        controller.kill()
+                        killed["controller"] += controller.wait() == -9
+                if controller.poll() is None:
                     self.take(0.1)
                 code = controller.wait(HANG_SECONDS)
             assert code in (0, -9), self.said()
+        return ended
 
     def controlled_by(self, pid: int) -> bool:
         found = controller_of(self.folder / "runs" / "kills")
         return found is not None and found.pid == pid
 
 
-def kill_one(part: str, controller: subprocess.Popen[bytes], running: Sequence[Path]) -> bool:
-    """SIGKILL to the controller, or to the wrapper or the training of the first run that has it; False if none has."""
-    if part == "controller":
-        alive = controller.poll() is None
-        controller.kill()
-        return controller.wait() == -9 and alive
-    return any(killing.kill(run, [part], whole_group=False) for run in running)
+def kill(part: str, running: Sequence[Path]) -> tuple[str, Path] | None:
+    """SIGKILL to the wrapper or the training of the first run that has it; which one, or None if none has."""
+    return next(((part, run) for run in running if killing.kill(run, [part], whole_group=False)), None)
 
 
 def lacking(killed: Counter[str]) -> list[str]:
@@ -131,12 +135,11 @@ def survive(folder: Path, executor: str, expected: dict[str, bytes], gpus: int) 
         killed, rng = Counter[str](), random.Random(seed)
         places: list[Place] = []
         while lacking(killed):
-            place, before = Place(folder / f"kills{seed}-{len(places)}", executor, 2, gpus), killed.copy()
-            place.kill_until_done(killed, rng)
+            place = Place(folder / f"kills{seed}-{len(places)}", executor, 3, gpus)
+            ended = place.kill_until_done(killed, rng)
             killing.check(place, expected)
             # What was not killed was not started again, whatever became of the controller.
-            ended = killed - before
-            assert len(place.used()) <= len(place.runs()) + ended["process"] + ended["command"]
+            assert len(place.used()) <= len(place.runs()) + ended
             places.append(place)
         return killed, places
 
