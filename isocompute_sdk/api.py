@@ -189,7 +189,7 @@ class _Question:
         ]
         return replace(
             found,
-            notes=unique(notes),
+            notes=unique(_worse_falls(notes)),
             eval_set=self.eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -510,6 +510,12 @@ def _health(
     seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
     said = {note.code for note in notes}
     return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
+
+
+def _worse_falls(notes: Sequence[Note]) -> list[Note]:
+    """Notes without that of a decay of runs that have collapsed by another."""
+    gone = {run for note in notes if note.code == "collapsed-run" for run in note.data["runs"]}
+    return [note for note in notes if note.code != "decayed-run" or not gone.issuperset(note.data["runs"])]
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:

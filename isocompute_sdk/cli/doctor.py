@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_notes
+from isocompute_sdk.cli.shared.display import FALLS, print_notes
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
-FALLS = {
-    "collapsed-run": ("the reward collapsed", "use only the data before it"),
-    "decayed-run": ("the reward fell from its peak", "keep the checkpoint there"),
-}
-"""Findings about a reward that fell, in words, and what to do."""
 
 
 @with_option_groups
@@ -134,7 +129,7 @@ def _with_falls(finding: RunFinding) -> RunFinding:
         return finding
     found = findings(finding.runs, finding.metric).values()
     seen = [one for every in found for one in every if one.code in FALLS]
-    problems = tuple(f"{FALLS[one.code][0]}, {one.where}: {one.seen}" for one in seen)
+    problems = tuple(f"{FALLS[one.code][0]}: {one.seen}" for one in seen)
     advice = tuple(f"{FALLS[one.code][1]}; isocompute status --watch names likely causes" for one in seen)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 

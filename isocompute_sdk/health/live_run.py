@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.errors import FitError, RecordError, did_you_mean
-from isocompute_sdk.fitting.forecast import LiveRun, Trouble
+from isocompute_sdk.fitting.live_run import LiveRun, Trouble
 from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
