@@ -20,7 +20,7 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import best_level, check_bounds
+from isocompute_sdk.fitting.measured_runs import check_bounds
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.health.detectors import findings
@@ -257,7 +257,7 @@ def _plain_run(one: RunSeries) -> RunAudit:
         seed=one.seed,
         rollouts=float(one.rollouts_T[-1]),
         evaluations=len(value),
-        reached=best_level(one.rollouts_T, value),
+        reached=float(value.max()),
     )
 
 

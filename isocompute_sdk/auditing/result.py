@@ -60,7 +60,7 @@ class RunAudit:
     """Compute spent, C."""
     evaluations: int
     reached: float
-    """Level of its best checkpoint: the highest mean of a few successive evaluations (`best_level`)."""
+    """Its highest evaluation."""
     standing: Standing = "not-judged"
     expected: float | None = None
     """Fitted reward of its configuration at its compute, or before its fault if it collapsed."""

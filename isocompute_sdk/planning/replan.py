@@ -290,7 +290,7 @@ def _options(
     keep_D, on_DQ = reward_DQ[:, 0], reward_DQ[:, 1:]
     if forecast.lost:
         # No curve follows such a fall: what is ahead starts from what was measured last.
-        on_DQ = on_DQ + float(series.value_T[-1]) - on_DQ[:, 0].mean()
+        on_DQ = float(series.value_T[-1]) + on_DQ - on_DQ[:, :1]
     if keep.reward is not None:
         keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
 

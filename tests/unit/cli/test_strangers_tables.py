@@ -295,6 +295,7 @@ def test_what_needs_neither_n_nor_problems_works_without(isocompute: Command, tm
     watched = ok(isocompute("status", "t.csv", "--once", "--json", "--watch"))
     assert '"rollouts": null' in watched.stdout
     assert "collapsed-run" in watched.stdout
+    assert ok(isocompute("status", "t.csv")).stdout.count("0.600 (step 100)") == 8
     ok(isocompute("doctor", "t.csv", "--output", "runs.csv"))
     written = pd.read_csv(tmp_path / "runs.csv")
     assert "group_size" not in written

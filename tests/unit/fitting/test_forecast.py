@@ -134,6 +134,26 @@ def test_a_collapse_of_entropy_asks_for_a_change() -> None:
     assert found.card.keep.rollouts <= found.rollouts
 
 
+def test_a_run_that_rose_and_lost_it_all_stops_with_what_was_measured() -> None:
+    steps = np.array([0, 20, 37, 79, 146, 315, 583, 1256.0])
+    runs = run_of(np.array([0.427, 0.55, 0.6, 0.66, 0.7, 0.4, 0.08, 0.02]), steps)
+    found = iso.forecast(runs)
+    assert found.card.action == "stop-here"
+    assert (found.card.keep.step, found.card.keep.reward) == (146, 0.7)
+    assert no_rise_note(found.metric, 1).message not in found.summary()
+    rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, "1M")
+    assert rest.follow == "stop"
+    assert rest.option("stop").reward == pytest.approx(0.02)
+    assert rest.option("go-on").reward < 0.1
+
+
+def test_a_fit_notes_a_fall_once_by_the_worse_of_its_findings() -> None:
+    steps = np.array([0, 10, 20, 37, 79, 146, 220, 315, 420, 583, 800, 1256.0])
+    reward = np.array([0.427, 0.5, 0.55, 0.6, 0.66, 0.7, 0.71, 0.4, 0.2, 0.08, 0.03, 0.02])
+    notes = iso.fit(run_of(reward, steps), draws=10).notes
+    assert [note.code for note in notes if "live" in note.data.get("runs", ())] == ["collapsed-run"]
+
+
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_a_run_that_never_moves_stays_within_its_interval(level: float) -> None:
     found = iso.forecast(run_of(np.full(len(STEPS), level), STEPS))
