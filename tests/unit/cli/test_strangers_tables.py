@@ -230,8 +230,10 @@ def test_a_reward_without_a_name_is_what_stands_beside_it_says(
     document = json.loads(isocompute("fit", "t.csv", "--draws", 20, "--json").stdout)
     (fits,) = document["fits"].values()
     assert fits["metric"] == metric
-    codes = [note["code"] for note in fits["notes"]]
-    assert code in codes
+    messages = {note["code"]: note["message"] for note in fits["notes"]}
+    codes = list(messages)
+    # The remedy is for the other case.
+    assert ("--rename reward=avg@4" in messages[code]) == (metric == "train_reward")
     assert ("training-reward-only" in codes) == (metric == "train_reward")
     named = json.loads(isocompute("audit", "t.csv", "--metric", "avg@8", "--json").stdout)
     assert (named["metric"], named["eval_set"]) == ("avg@8", "validation")
