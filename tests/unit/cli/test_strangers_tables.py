@@ -244,7 +244,8 @@ def test_a_training_reward_under_any_name_is_no_evaluation(isocompute: Command, 
     eight_runs(name).assign(gpu_util=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
     document = json.loads(isocompute("audit", "t.csv", "--json").stdout)
     assert (document["metric"], document["eval_set"]) == (name, "train")
-    assert "training-reward-only" in [note["code"] for note in document["notes"]]
+    (note,) = (one for one in document["notes"] if one["code"] == "training-reward-only")
+    assert not note["data"]["asked"]
 
 
 def test_among_columns_whose_names_say_nothing_the_command_asks(isocompute: Command, tmp_path: Path) -> None:

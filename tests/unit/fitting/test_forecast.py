@@ -120,6 +120,7 @@ def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -
     assert found.onset is not None
     assert found.onset.step is not None
     assert 480 <= found.onset.step <= 720
+    assert f"step {found.onset.step:,.0f} " in found.card.reason
     assert found.card.keep.path in ("run/checkpoint-400", "run/checkpoint-600")
     assert found.at(2).best > found.at(2).reward
 

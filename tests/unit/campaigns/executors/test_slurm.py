@@ -83,7 +83,15 @@ def test_attempts_and_runs_of_other_studies_have_other_names() -> None:
 
 @pytest.mark.parametrize(
     ("time", "minutes"),
-    [(90, 90), ("90", 90), ("90:30", 90.5), ("4:00:00", 240), ("2-12", 3600), ("1-0:30", 1470), ("1-00:00:30", 1440.5)],
+    [
+        (90, 90),
+        ("90", 90),
+        ("90:30", 90.5),
+        ("4:03:30", 243.5),
+        ("2-12", 3600),
+        ("1-0:30", 1470),
+        ("1-00:00:30", 1440.5),
+    ],
 )
 def test_time_limits_as_slurm_writes_them(time: str | int, minutes: float) -> None:
     assert minutes_of(SlurmSpec(time=time).time or 0) == minutes

@@ -107,6 +107,27 @@ RELEASES: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {
         {**EVERY, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "generation_batch_size": 32},
         {"problems_per_batch": 4, "updates_per_batch": 2},
     ),
+    "a generation of several updates, used twice": (
+        {
+            **EVERY,
+            "gradient_accumulation_steps": 2,
+            "steps_per_generation": 4,
+            "generation_batch_size": 32,
+            "num_iterations": 2,
+        },
+        {"problems_per_batch": 4, "updates_per_batch": 4},
+    ),
+    "no batch of a device": (
+        {
+            **EVERY,
+            "per_device_train_batch_size": None,
+            "gradient_accumulation_steps": 2,
+            "steps_per_generation": 4,
+            "generation_batch_size": 32,
+            "num_iterations": 2,
+        },
+        {"problems_per_batch": 4, "updates_per_batch": 4},
+    ),
     "12 steps over 8": (
         {**EVERY, "gradient_accumulation_steps": 8, "steps_per_generation": 12, "generation_batch_size": 48},
         {"problems_per_batch": 6, "updates_per_batch": None, STEPS_PER_BATCH: 1.5},
