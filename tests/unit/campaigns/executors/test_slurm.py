@@ -251,6 +251,11 @@ def test_runs_that_can_train_on_a_cpu_ask_for_a_gpu_where_there_is_one(answers: 
     answers("sinfo", "cpu*|1:00|(null)\ngpu|infinite|gpu:2(S:0)")
     assert not [flag for flag in flags(SlurmSpec(), optional) if flag.startswith("--gpus")]
     assert "--gpus-per-node=2" in flags(SlurmSpec(gpus_per_node=2), optional)
+    answers("sbatch", "")
+    none = SlurmEngine(SlurmSpec(gpus_per_node=0))
+    none.check([optional])
+    with pytest.raises(BackendError):
+        none.check([Needs(1)])
 
 
 def test_a_machine_without_slurm_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: P
     assert asked["metrics"] == {"eval/score", "eval/hard_score"}
     assert "rollouts" in asked["step_unit"]
     answers = {"group_size": 8, "problems_per_batch": 32, "step_unit": "rollout_batches", "eval_samples": 4}
+    proposed = target.read_text()
+    answered(target, {**answers, "step_unit": "batches", "metrics": "eval/score"})
+    with pytest.raises(RecordError, match=r"'batches'.*rollout_batches"):
+        read_mapped(target)
+    target.write_text(proposed)
     answered(target, {**answers, "metrics": "eval/score"})
     runs = read_mapped(target)
     assert runs.metrics == ("avg@4",)

@@ -18,10 +18,16 @@ DATA = Path(__file__).parents[1] / "data" / "trl"
 
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output"):
+    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output") as caught:
         RunSet.read(tmp_path)
+    assert any(option.startswith("--set group_size") for option in caught.value.options)
     with pytest.raises(RecordError, match=r"'b' of runs=.* a"):
         RunSet.read(tmp_path, runs={"b": {"n": 8, "bp": 32}})
+    # One n for two runs may be wrong for one of them.
+    write_events(tmp_path / "b", range(1, 31), OPENRLHF)
+    with pytest.raises(RecordError) as caught:
+        RunSet.read(tmp_path)
+    assert caught.value.options == ()
 
 
 def test_after_a_resume_both_the_curve_and_what_was_paid_are_kept(tmp_path: Path) -> None:
