@@ -52,6 +52,17 @@ def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: P
     assert runs.runs()[0].rollouts == 30 * 256
 
 
+def test_of_many_tags_those_that_may_be_a_reward_are_the_candidates(tmp_path: Path) -> None:
+    tags = {f"part{i}/kl": lambda step: 0.1 for i in range(12)}
+    tags |= {"zeta": lambda step: step / 10, "zeta/solve_rate": lambda step: 3 + step}
+    write_events(tmp_path, range(1, 6), tags)
+    questions = propose(tmp_path, set={"eval_samples": 4}).questions.values()
+    assert "eval_samples" not in {one.field for one in questions}
+    (asked,) = (one for one in questions if one.field == "metrics")
+    shown = {tag: [float(one) for one in re.findall(r"[\d.]+", asked.candidates[tag])] for tag in list(tags)[12:]}
+    assert shown == {"zeta": [5, 0.1, 0.5], "zeta/solve_rate": [5, 4, 8]}
+
+
 def test_an_entry_that_is_filled_in_answers_its_question(tmp_path: Path) -> None:
     write_events(tmp_path / "sun", range(1, 31), OPENRLHF)
     mapping = propose(tmp_path)

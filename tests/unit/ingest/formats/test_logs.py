@@ -213,6 +213,14 @@ def test_an_unknown_log_asks_for_the_evaluation_and_what_its_steps_count(tmp_pat
     assert RunSet.read(tmp_path, step_unit="rollouts", **read).runs()[0].rollouts == 30
 
 
+def test_what_an_update_measured_is_no_evaluation_under_another_name(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    rename = {"train/reward": "right", "eval/eval_math_pass1": "solved"}
+    table = RunSet.read(tmp_path, n=8, bp=32, rename=rename).to_polars()
+    sets = {one["metric"]: one["eval_set"] for one in table.select("metric", "eval_set").unique().to_dicts()}
+    assert (sets["right"] == "train", sets["solved"] == "train") == (True, False)
+
+
 def test_counted_rollouts_survive_saving_and_reading_again(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), {**OPENRLHF, "train/dynamic_filtering_pass_rate": lambda step: 400.0})
     runs = RunSet.read(tmp_path / "a", n=8, bp=32)
