@@ -124,6 +124,9 @@ def test_every_command_takes_the_same_words_for_columns(isocompute: Command, tmp
     for command in ("doctor", "doctor --output x.csv", "status", "audit", "fit", "status --watch --once"):
         name, *more = command.split()
         done = ok(isocompute(name, "t.csv", *more, *words))
+        if command == "status":
+            assert done.stdout.count(" step     220 ") == 6
+            assert done.stdout.count(" step     210 ") == 2
     done = ok(isocompute("allocate", "t.csv", *words, "--budget", "100k", "--json"))
     wrong = [word.replace("iteration", "iteratoin") for word in words]
     for command in ("doctor", "doctor --output x.csv", "status", "audit", "fit", "status --watch --once"):
