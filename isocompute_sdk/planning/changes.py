@@ -186,10 +186,9 @@ def _value(name: str, value: object) -> Any:
             return value
         if name in RECIPE:
             return value
-    except (SpecError, TypeError, ValueError, OverflowError) as error:
-        hint = error.hint if isinstance(error, SpecError) else None
+    except SpecError as error:
         complaint = str(error.args[0]).removeprefix("Recipe.learning_rate_anchor: ")
-        raise PlanError(f"{name}: {complaint}", hint or "Correct it.") from None
+        raise PlanError(f"{name}: {complaint}", error.hint or "Correct it.") from None
     raise PlanError(f"{name} = {show(value)}; accepted: a hub name or a local folder", "Correct it.")
 
 

@@ -58,9 +58,22 @@ def test_where_nothing_rises_no_forecast_is_shown() -> None:
 
 def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
     shares = saturating(STEPS, 100.0)
-    with pytest.raises(iso.FitError):
+    with pytest.raises(iso.FitError) as caught:
         iso.forecast(run_of(shares, STEPS), bounds=(0, 100))
+    assert caught.value.options == ("--bounds 0 1",)
     assert iso.forecast(run_of(100 * shares, STEPS), bounds=(0, 100)).reward > 10
+
+
+@pytest.mark.parametrize("usual", [(0, 1), (-1, 1), (0, 100), (-50, 100), (0, 300)])
+def test_bounds_that_are_proposed_hold_all_rewards_and_usual_ones_are_taken_first(usual: tuple[float, float]) -> None:
+    low, high = usual
+    rewards = low + (high - low) * np.linspace(0.0, 1.0, len(STEPS))
+    with pytest.raises(iso.FitError) as caught:
+        iso.forecast(run_of(rewards, STEPS), bounds=(0.2, 0.4))
+    (option,) = caught.value.options
+    lowest, highest = map(float, option.removeprefix("--bounds ").split())
+    assert lowest <= low < high <= highest
+    assert (lowest, highest) == usual or usual not in ((0, 1), (-1, 1), (0, 100))
 
 
 def test_a_doubling_gains_more_than_a_tie_until_the_run_is_flat() -> None:
@@ -107,6 +120,7 @@ def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -
     assert found.onset is not None
     assert found.onset.step is not None
     assert 480 <= found.onset.step <= 720
+    assert f"step {found.onset.step:,.0f} " in found.card.reason
     assert found.card.keep.path in ("run/checkpoint-400", "run/checkpoint-600")
     assert found.at(2).best > found.at(2).reward
 
