@@ -19,7 +19,6 @@ from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
-    USUAL_RANGES,
     choose,
     headline,
     likely_range,
@@ -216,16 +215,6 @@ def choose_measure(
         notes.append(training_reward_note(name, asked=metric is not None))
     if bounds is None:
         bounds = likely_range(runs.filter(metric=name, eval_set=where).to_polars()["value"].to_numpy())
-        if bounds != USUAL_RANGES[0]:
-            notes.append(
-                Note(
-                    "range-guessed",
-                    "warning",
-                    f"{name} has values outside 0 to 1; a range of {bounds[0]:g} to {bounds[1]:g} is assumed. It "
-                    "determines the possible gain and what counts as a tie. Give the true range (--bounds).",
-                    {"bounds": list(bounds)},
-                )
-            )
     return Measure(name, where, bounds, tuple(notes))
 
 
