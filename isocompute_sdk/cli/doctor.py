@@ -109,7 +109,8 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    found = replace(found, runs=tuple(map(_with_falls, found.runs)))
+    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
+    found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
@@ -126,8 +127,8 @@ def doctor(
         )
 
 
-def _with_falls(finding: RunFinding) -> RunFinding:
-    """The finding, with where the reward of its run fell."""
+def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
+    """The finding, with where the reward of its run fell, and the command that names causes."""
     from isocompute_sdk.health.detectors import findings
 
     if finding.runs is None or finding.metric is None:
@@ -135,7 +136,7 @@ def _with_falls(finding: RunFinding) -> RunFinding:
     found = findings(finding.runs, finding.metric).values()
     seen = [one for every in found for one in every if one.code in FALLS]
     problems = tuple(f"{FALLS[one.code][0]}, {one.where}: {one.seen}" for one in seen)
-    advice = tuple(f"{FALLS[one.code][1]}; isocompute status --watch names likely causes" for one in seen)
+    advice = tuple(f"{FALLS[one.code][1]}; {watch} names likely causes" for one in seen)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
@@ -256,8 +257,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     say(f"wrote {output}")
     unsized = runs_without_sizes(runs)
     if len(unsized) > 1:
-        read = [f"--map {quote(str(reading.map))}"] if reading.map is not None else [quote(str(path)) for path in paths]
-        again = " ".join(["isocompute doctor", *read, *reading.words()])
+        again = " ".join(["isocompute doctor", *reading.sources(paths)])
         say(f"n and B_p are unknown: collect what the files say, {again} --output map.yaml")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
