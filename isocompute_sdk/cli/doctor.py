@@ -18,7 +18,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.auditing.grouping import Group
@@ -307,15 +307,14 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
         return
-    say(
-        f"wrote {target}: " + (f"{len(mapping.runs)} runs" if mapping.runs else "the files state n and B_p of all runs")
-    )
+    states = counted(len(mapping.runs), "run") if mapping.runs else "the files state n and B_p of all runs"
+    say(f"wrote {target}: {states}")
     for name, run in mapping.runs.items():
         if run.skip:
             say(printable(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}"))
     for question in mapping.open_questions():
         candidates = " | ".join(question.candidates) or "a number"
-        say(printable(f"question ({len(question.runs)} runs): {question.asks} [{candidates}]"))
+        say(printable(f"question ({counted(len(question.runs), 'run')}): {question.asks} [{candidates}]"))
     if mapping.open_questions():
         say(f"look at {target} and answer its questions")
     say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")
