@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.comparable import (
     check_pool,
@@ -531,7 +532,7 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
         first, *others = same
         if others:
             more = [str(note.data.get("run_id", "?")) for note in others]
-            message = f"{first.message} The same in {len(more)} more run(s): {', '.join(more[:5])}."
+            message = f"{first.message} The same in {counted(len(more), 'more run')}: {', '.join(more[:5])}."
             first = replace(first, message=message, data={**first.data, "also": more})
         found.append(first)
     return found

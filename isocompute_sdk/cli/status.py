@@ -16,7 +16,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -128,7 +128,7 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         for line in lines:
             say(line)
     for name, error in unreadable.items():
-        raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
+        raise RecordError(f"cannot read {counted(len(unreadable), 'run')}, such as {name}: {error.message}", error.hint)
 
 
 def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:

@@ -17,6 +17,7 @@ from isocompute_sdk.fitting.live_run import NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
@@ -198,8 +199,9 @@ class Forecast(Saved):
         )
         if flat.now >= 0.5:
             return words
-        when = f"only beyond {flat.reach:,.0f}" if flat.rollouts is None else f"from {flat.rollouts:,.0f}"
-        return f"{words}, and more likely than not {when} rollouts on"
+        if flat.rollouts is None:
+            return f"{words}; this becomes more likely than not only beyond {flat.reach:,.0f} rollouts"
+        return f"{words}; this becomes more likely than not from {flat.rollouts:,.0f} rollouts on"
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
@@ -222,8 +224,8 @@ def forecast_run(
     after = int(np.count_nonzero(series.rollouts_T > 0))
     if after < MIN_EVALUATIONS:
         raise FitError(
-            f"run {series.run_id!r} has {after} evaluation(s) of {live.metric!r} after step 0; a forecast needs "
-            f"{MIN_EVALUATIONS} or more",
+            f"run {series.run_id!r} has {counted(after, 'evaluation')} of {live.metric!r} after step 0; a forecast "
+            f"needs {MIN_EVALUATIONS} or more",
             "Wait for more, or evaluate more often.",
         )
     surface = live.surface(bounds, known=known, rng=rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,7 +138,9 @@ def _picked(runs: RunSet, run_id: str | None) -> str:
         if len(names) == 1:
             return names[0]
         raise RecordError(
-            f"{len(names)} runs: {listed}; accepted: one of them", f"Name it with --run (run_id={names[0]!r})."
+            f"{len(names)} runs: {listed}; accepted: one of them",
+            f"Name it with --run (run_id={names[0]!r}).",
+            options=(f"--run {quote(names[0])}",),
         )
     if run_id not in names:
         raise RecordError(

@@ -43,7 +43,7 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message, doubts), False
     if len(fits.group_sizes) == 1:
-        only = f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it"
+        only = f"only n = {fits.group_sizes[0]} was run, so the plan uses it"
         return Verdict("undecided", only, doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):

@@ -130,9 +130,12 @@ def test_ranges_and_evaluation_sets_are_chosen_and_said() -> None:
         },
         problems_per_batch=32,
     )
-    found = audit(percent)
+    with pytest.raises(FitError, match="outside bounds") as asked:
+        audit(percent)
+    assert asked.value.options == ("--bounds 0 100",)
+    found = audit(percent, bounds=(0.0, 100.0))
     assert found.eval_set == "validation"
-    assert {"metric-chosen", "range-guessed"} <= {note.code for note in found.notes}
+    assert {note.code for note in found.notes} == {"metric-chosen"}
     assert audit(percent, eval_set="aime", bounds=(0.0, 100.0)).notes == ()
     with pytest.raises(RecordError, match="avg@4"):
         audit(percent, metric="best@4")

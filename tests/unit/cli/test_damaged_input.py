@@ -134,7 +134,7 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
     (tmp_path / "study" / "b" / "spec.json").write_text("{")
     said = isocompute("status", "study")
     assert [line.split()[0] for line in said.stdout.splitlines()] == ["a", "c"]
-    assert "1 run(s) cannot be read, such as study/b" in refused(said)
+    assert "1 run, such as study/b" in refused(said)
     assert list(json.loads(isocompute("status", "study", "--json").stdout)["unreadable"]) == ["study/b"]
 
 
