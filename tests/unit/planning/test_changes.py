@@ -144,7 +144,7 @@ def test_a_changed_recipe_is_said_to_be_unknown_to_the_fits(plans: Plans) -> Non
         {"group_size": None},
         {"group_size": []},
         {"learning_rate": [1e-6]},
-        {"budget": object()},
+        {"budget": {1}},
         {"group_size": 8.5},
         {"problems_per_batch": 0},
         {"update_steps": -5},
