@@ -113,7 +113,7 @@ def test_one_batch_or_near_ones_give_no_knee(pairs: Sequence[tuple[int, int]]) -
 
 def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
     plain = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
-    with pytest.raises(FitError, match="isocompute run --probe"):
+    with pytest.raises(FitError, match="isocompute run STUDY --probe"):
         Throughput.measure(RunSet.from_columns(plain))
     with pytest.raises(FitError, match=r"'pace'.*avg@4"):
         Throughput.measure(RunSet.from_columns(plain), seconds="pace")
