@@ -163,7 +163,8 @@ def _print_first_notes(plan: Plan) -> None:
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
-    relevant.sort(key=lambda note: (note.code not in plan.verdict.doubts, note in of_fits))
+    apart, doubts = "context-taken-for-granted", plan.verdict.doubts
+    relevant.sort(key=lambda note: (note.code != apart, note.code not in doubts, note in of_fits))
     shown = used = 0
     ordered = by_severity(relevant)
     for note in ordered:
