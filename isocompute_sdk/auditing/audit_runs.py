@@ -222,9 +222,7 @@ def _decided(fits: Fits) -> Plan | None:
 def _sentence(fits: Fits, plan: Plan | None) -> str:
     for note in fits.no_rise:
         return note.message
-    if len(fits.group_sizes) == 1:
-        return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
-    return (
+    return fits.only_size or (
         "no n can be compared" if plan is None else f"at {short(plan.budget.amount)} rollouts: {plan.verdict.sentence}"
     )
 
