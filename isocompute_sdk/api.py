@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.comparable import (
     check_pool,
@@ -192,7 +193,7 @@ class _Question:
         ]
         return replace(
             found,
-            notes=unique(notes),
+            notes=unique(_worse_falls(notes)),
             eval_set=self.eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -515,6 +516,12 @@ def _health(
     return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
 
 
+def _worse_falls(notes: Sequence[Note]) -> list[Note]:
+    """Notes without that of a decay of runs that have collapsed by another."""
+    gone = {run for note in notes if note.code == "collapsed-run" for run in note.data["runs"]}
+    return [note for note in notes if note.code != "decayed-run" or not gone.issuperset(note.data["runs"])]
+
+
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
     """Notes of the readers on the logs of these runs, one per code."""
     used = {one.run_id for one in series}
@@ -528,7 +535,7 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
         first, *others = same
         if others:
             more = [str(note.data.get("run_id", "?")) for note in others]
-            message = f"{first.message} The same in {len(more)} more run(s): {', '.join(more[:5])}."
+            message = f"{first.message} The same in {counted(len(more), 'more run')}: {', '.join(more[:5])}."
             first = replace(first, message=message, data={**first.data, "also": more})
         found.append(first)
     return found

@@ -38,6 +38,11 @@ def off(error: float, digits: int = 3) -> str:
     return f"{abs(error):.{digits}f} too {'high' if error > 0 else 'low'}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `1,200 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in a unit that people read."""
     for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):

@@ -20,7 +20,7 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import best_level, check_bounds, start_rewards
+from isocompute_sdk.fitting.measured_runs import check_bounds, start_rewards
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.health.detectors import findings
@@ -65,7 +65,7 @@ def audit(
     *,
     pool: Collection[str] = (),
     level: float = 0.8,
-    bounds: tuple[float, float] | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
     rng: np.random.Generator | int | None = None,
     draws: int = 200,
     left_out: Mapping[str, str] | None = None,
@@ -81,7 +81,7 @@ def audit(
         eval_set: evaluation set. None: `validation`, else the one that most runs have.
         pool: context fields that may differ within a group.
         level: coverage of intervals.
-        bounds: range of the metric. None: guessed from the values.
+        bounds: range of the metric; a value outside is an error.
         rng: generator or seed. None: a fixed seed.
         draws: draws from each group's posterior.
         left_out: files and columns that could not be read -> reason; shown beside the runs without the metric.
@@ -93,13 +93,12 @@ def audit(
     check_runs(runs)
     level = check_level(level)
     pool = check_pool(pool)
-    bounds = None if bounds is None else metric_range(bounds)
+    bounds = metric_range(bounds)
     draws = whole_number("draws", draws)
     rng = rng if rng is None or isinstance(rng, np.random.Generator) else whole_number("rng", rng)
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
-    if bounds is not None:
-        check_bounds(series.values(), measure.metric, bounds)
+    check_bounds(series.values(), measure.metric, bounds)
     infos = [info for info in runs.runs() if info.run_id in series]
     absent = dict(left_out or {})
     for info in runs.runs():
@@ -247,7 +246,7 @@ def _plain_run(one: RunSeries) -> RunAudit:
         seed=one.seed,
         rollouts=float(one.rollouts_T[-1]),
         evaluations=len(value),
-        reached=best_level(one.rollouts_T, value),
+        reached=float(value.max()),
     )
 
 

@@ -32,7 +32,7 @@ from isocompute_sdk.fitting.surface.surface import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import off
+from isocompute_sdk.phrases import counted, off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise, no_rise_note
@@ -257,8 +257,8 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
     if not found:
         sizes = sorted({one.group_size for one in series.values()})
         raise RecordError(
-            f"no two group sizes that may be compared: {len(series)} run(s) with {measure.metric}, n = {sizes}; "
-            "accepted: runs of at least two n that agree in model, data and recipe",
+            f"no two group sizes that may be compared: {counted(len(series), 'run')} with {measure.metric}, "
+            f"n = {sizes}; accepted: runs of at least two n that agree in model, data and recipe",
             "isocompute audit RUNS says which runs may be compared, and why.",
         )
     return tuple(found)

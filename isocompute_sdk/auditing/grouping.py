@@ -12,13 +12,12 @@ import numpy as np
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
-    USUAL_RANGES,
     choose,
     headline,
     likely_range,
@@ -144,8 +143,8 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
             Note(
                 "context-taken-for-granted",
                 "warning",
-                f"{len(silent)} run(s) do not state {_and(guessed)} ({listed(silent, 4)}); the values of the others "
-                "in their group are assumed. If they differ, add the columns or leave these runs out.",
+                f"{_and(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of the "
+                "others in their group are assumed. If they differ, add the columns or leave these runs out.",
                 {"fields": guessed, "runs": silent},
             )
         )
@@ -206,16 +205,6 @@ def choose_measure(
         notes.append(training_reward_note(name, asked=metric is not None))
     if bounds is None:
         bounds = likely_range(runs.filter(metric=name, eval_set=where).to_polars()["value"].to_numpy())
-        if bounds != USUAL_RANGES[0]:
-            notes.append(
-                Note(
-                    "range-guessed",
-                    "warning",
-                    f"{name} has values outside 0 to 1; a range of {bounds[0]:g} to {bounds[1]:g} is assumed. It "
-                    "determines the possible gain and what counts as a tie. Give the true range (--bounds).",
-                    {"bounds": list(bounds)},
-                )
-            )
     return Measure(name, where, bounds, tuple(notes))
 
 

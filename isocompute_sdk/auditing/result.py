@@ -14,7 +14,7 @@ from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import listed, short
+from isocompute_sdk.phrases import counted, listed, short
 from isocompute_sdk.planning.plan import Alternative, Verdict
 
 _SAVED_INTERVAL = {
@@ -60,7 +60,7 @@ class RunAudit:
     """Compute spent, C."""
     evaluations: int
     reached: float
-    """Level of its best checkpoint: the highest mean of a few successive evaluations (`best_level`)."""
+    """Its highest evaluation."""
     standing: Standing = "not-judged"
     expected: float | None = None
     """Fitted reward of its configuration at its compute, or before its fault if it collapsed."""
@@ -194,7 +194,7 @@ class Audit(Saved):
         """How many runs and groups were audited, on which metric."""
         runs = sum(len(group.runs) for group in self.groups)
         groups = f"{len(self.groups)} group(s) of comparable runs"
-        return f"{runs} run(s) in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
+        return f"{counted(runs, 'run')} in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
 
     def __repr__(self) -> str:
         return f"Audit({self.headline()}; summary() has the findings)"
@@ -219,7 +219,7 @@ class Audit(Saved):
         sizes = sorted({run.group_size for run in group.runs})
         problems = sorted({run.problems_per_batch for run in group.runs if run.problems_per_batch is not None})
         extent = f"n = {_listed(sizes)}; B_p = {_listed(problems) or 'not stated'}"
-        return f"Group {group.name}: {len(group.runs)} run(s), {extent}" + (f"; {context}" if context else "")
+        return f"Group {group.name}: {counted(len(group.runs), 'run')}, {extent}" + (f"; {context}" if context else "")
 
     def closing(self) -> list[str]:
         """Lines after the groups: which are not compared, what was left out, and how to read the table."""

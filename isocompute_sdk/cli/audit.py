@@ -25,7 +25,7 @@ def audit(
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
-    bounds: Annotated[tuple[float, float] | None, opt.option("Range of the metric; guessed from its values.")] = None,
+    bounds: opt.Bounds = (0.0, 1.0),
     level: opt.Level = 0.8,
     seed: opt.Seed = 0,
     output: opt.Save = None,

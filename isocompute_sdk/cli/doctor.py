@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_notes
+from isocompute_sdk.cli.shared.display import FALLS, print_notes
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.auditing.grouping import Group
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
-FALLS = {
-    "collapsed-run": ("the reward collapsed", "use only the data before it"),
-    "decayed-run": ("the reward fell from its peak", "keep the checkpoint there"),
-}
-"""Findings about a reward that fell, in words, and what to do."""
 
 
 @with_option_groups
@@ -109,7 +104,8 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    found = replace(found, runs=tuple(map(_with_falls, found.runs)))
+    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
+    found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
@@ -126,16 +122,16 @@ def doctor(
         )
 
 
-def _with_falls(finding: RunFinding) -> RunFinding:
-    """The finding, with where the reward of its run fell."""
+def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
+    """The finding, with where the reward of its run fell, and the command that names causes."""
     from isocompute_sdk.health.detectors import findings
 
     if finding.runs is None or finding.metric is None:
         return finding
     found = findings(finding.runs, finding.metric).values()
     seen = [one for every in found for one in every if one.code in FALLS]
-    problems = tuple(f"{FALLS[one.code][0]}, {one.where}: {one.seen}" for one in seen)
-    advice = tuple(f"{FALLS[one.code][1]}; isocompute status --watch names likely causes" for one in seen)
+    problems = tuple(f"{FALLS[one.code][0]}: {one.seen}" for one in seen)
+    advice = tuple(f"{FALLS[one.code][1]}; {watch} names likely causes" for one in seen)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
@@ -256,8 +252,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     say(f"wrote {output}")
     unsized = runs_without_sizes(runs)
     if len(unsized) > 1:
-        read = [f"--map {quote(str(reading.map))}"] if reading.map is not None else [quote(str(path)) for path in paths]
-        again = " ".join(["isocompute doctor", *read, *reading.words()])
+        again = " ".join(["isocompute doctor", *reading.sources(paths)])
         say(f"n and B_p are unknown: collect what the files say, {again} --output map.yaml")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
@@ -309,15 +304,14 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
         return
-    say(
-        f"wrote {target}: " + (f"{len(mapping.runs)} runs" if mapping.runs else "the files state n and B_p of all runs")
-    )
+    states = counted(len(mapping.runs), "run") if mapping.runs else "the files state n and B_p of all runs"
+    say(f"wrote {target}: {states}")
     for name, run in mapping.runs.items():
         if run.skip:
             say(printable(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}"))
     for question in mapping.open_questions():
         candidates = " | ".join(question.candidates) or "a number"
-        say(printable(f"question ({len(question.runs)} runs): {question.asks} [{candidates}]"))
+        say(printable(f"question ({counted(len(question.runs), 'run')}): {question.asks} [{candidates}]"))
     if mapping.open_questions():
         say(f"look at {target} and answer its questions")
     say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")

@@ -203,7 +203,8 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
     if kind in AUDITED:
         runs = fitting.read(source, metric)
         pool = tuple(fitting.pool or ())
-        return plots.plot(audit(runs, metric, fitting.eval_set, pool=pool, rng=fitting.seed), kind)
+        found = audit(runs, metric, fitting.eval_set, pool=pool, bounds=fitting.bounds, rng=fitting.seed)
+        return plots.plot(found, kind)
     if kind in MEASURED:
         named = {} if kind == "coverage" else {"metric": metric}
         return plots.plot(fitting.read(source, metric), kind, eval_set=fitting.eval_set, **named)

@@ -19,6 +19,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, RecordError, SpecError
+from isocompute_sdk.phrases import counted
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
@@ -246,7 +247,7 @@ def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
 def _slots(slots: Slots) -> str:
     """How many runs go on at a time, and on what."""
     if not slots.gpus_each:
-        return f"up to {slots.count} run(s) at a time on the CPU"
+        return f"up to {counted(slots.count, 'run')} at a time on the CPU"
     names = ", ".join(gpu.token for gpu in slots.gpus)
     return f"{slots.count} slot(s) of {slots.gpus_each} GPU(s); visible GPUs: {names}"
 

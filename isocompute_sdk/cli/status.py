@@ -10,12 +10,13 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
+from isocompute_sdk.cli.shared.display import FALLS
 from isocompute_sdk.cli.shared.following import described, follow_study, on_file, or_unknown, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -127,7 +128,7 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         for line in lines:
             say(line)
     for name, error in unreadable.items():
-        raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
+        raise RecordError(f"cannot read {counted(len(unreadable), 'run')}, such as {name}: {error.message}", error.hint)
 
 
 def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:
@@ -148,6 +149,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             raise nothing from error
         raise
     rows = _rows(runs, reading.metric)
+    falls = _falls(runs, reading.metric)
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
@@ -162,6 +164,18 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
                 f"{row['run_id']:<{width}} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"
             )
         )
+        for text in falls.get(row["run_id"], ()):
+            say(printable(f"    {text}"))
+
+
+def _falls(runs: RunSet, metric: str | None) -> dict[str, list[str]]:
+    """Where the reward of each run fell, in words."""
+    from isocompute_sdk.health.detectors import findings
+
+    found = findings(runs, metric)
+    return {
+        run: [f"{FALLS[one.code][0]}: {one.seen}" for one in some if one.code in FALLS] for run, some in found.items()
+    }
 
 
 def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:

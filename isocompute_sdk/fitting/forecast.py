@@ -1,15 +1,10 @@
-"""`Forecast`: where one run that is going on will be, whether it has begun to fall, and what to do about it.
-
-Its surface is that of the sweep seen by this run: a run has its own gain and its own midpoint. Given a draw of the
-surface both are linear in the run's residuals, so that their posterior is a normal distribution with two dimensions. A
-run that fell keeps its own onset.
-"""
+"""`Forecast`: where one run that is going on will be, whether it has begun to fall, and what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,118 +13,13 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
-from isocompute_sdk.fitting.measured_runs import best_level
-from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, BestAtK, PreparedRun, SurfaceRun, prepare, smoothed
-from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
-from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
-from isocompute_sdk.fitting.surface.surface import (
-    Declines,
-    Surface,
-    curve_and_slopes,
-    logistic,
-    mean_and_interval,
-    with_departure,
-)
+from isocompute_sdk.fitting.live_run import NEAR, LiveRun, RunSurface
+from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
+from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
-
-if TYPE_CHECKING:
-    from isocompute_sdk.records import RunSeries
-
-
-@dataclass(frozen=True)
-class RunSurface:
-    """One run and the surface that predicts it."""
-
-    surface: Surface
-    run: PreparedRun
-
-    @classmethod
-    def fit(
-        cls,
-        one: SurfaceRun,
-        others: Sequence[SurfaceRun],
-        bounds: tuple[float, float],
-        rng: np.random.Generator,
-        known: Surface | None = None,
-    ) -> RunSurface:
-        """Fit the run together with the others of its sweep.
-
-        Args:
-            one: the run.
-            others: runs of the same recipe.
-            bounds: range of the metric.
-            rng: randomness of the draws.
-            known: the surface of all of these runs, if it was fitted before.
-
-        Raises:
-            FitError: no evaluation of the run is left, since it fell from its first one on.
-        """
-        runs = sorted([one, *others], key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
-        prepared = prepare(runs, bounds[1] - bounds[0])
-        mine = prepared[runs.index(one)]
-        if not len(mine.log_compute_J):
-            raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
-        surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
-        return cls(_for_run(surface, mine, rng), mine)
-
-    def draws(self, compute: Array, *, at: bool = True) -> Array:
-        """Noise-free rewards of the run at each compute, or of its best checkpoint: shape (draws, Q)."""
-        return self.surface.draws(compute, self.run.group_size, self.run.problems_per_batch, self.run.n_problems, at=at)
-
-    def without_fall(self) -> RunSurface:
-        """The same if rewards did not begin to fall."""
-        return replace(self, surface=replace(self.surface, declines=None))
-
-
-def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Surface:
-    """The surface with each draw moved by what the run's own gain and midpoint add."""
-    layout, nan = surface.layout, float("nan")
-    place = (np.array([float(value or nan)]) for value in (run.problems_per_batch, run.n_problems))
-    design = layout.design(np.log2([float(run.group_size)]), *place)[0]
-    curve_D4 = surface.parameters_DP @ design.T
-    residual_DJ = np.empty((len(curve_D4), len(run.log_compute_J)))
-    effect_DJ2 = np.empty((*residual_DJ.shape, 2))
-    won_D = logistic(curve_D4[:, 1])
-    share_D = run_share(surface.run_share, won_D)
-    for name in dict.fromkeys(surface.shape_D):
-        chosen = np.array(surface.shape_D) == name
-        value, slopes = curve_and_slopes(name, curve_D4[chosen][:, None, :], run.log_compute_J, layout.top)
-        residual_DJ[chosen] = run.reward_J - value
-        effect_DJ2[chosen, :, 0] = share_D[chosen, None] * (value - curve_D4[chosen, :1])
-        effect_DJ2[chosen, :, 1] = surface.run_midpoint * slopes[:, 2, :]
-    inverse = np.linalg.inv(bin_covariance(run))
-    weighted_D2J = effect_DJ2.transpose(0, 2, 1) @ inverse
-    precision_D22 = np.eye(2) + weighted_D2J @ effect_DJ2
-    mean_D2 = np.linalg.solve(precision_D22, weighted_D2J @ residual_DJ[..., None])[..., 0]
-    factor = np.linalg.cholesky(np.linalg.inv(precision_D22))
-    drawn_D2 = mean_D2 + (factor @ rng.standard_normal((*mean_D2.shape, 1)))[..., 0]
-    moved_D = np.clip(won_D * (1.0 + share_D * drawn_D2[:, 0]), 1e-9, 1.0 - 1e-9)
-    knots = len(layout.knots_K)
-    parameters_DP = surface.parameters_DP.copy()
-    parameters_DP[:, 1 : 1 + knots] += (np.log(moved_D / (1.0 - moved_D)) - curve_D4[:, 1])[:, None]
-    parameters_DP[:, 1 + knots : 1 + 2 * knots] += (surface.run_midpoint * drawn_D2[:, 1])[:, None]
-    declines = _own_fall(run, len(parameters_DP), rng) if run.fault else _not_yet(surface, run)
-    return replace(surface, parameters_DP=parameters_DP, declines=declines)
-
-
-def _own_fall(run: PreparedRun, draws: int, rng: np.random.Generator) -> Declines:
-    """The fall that the run shows, at all n."""
-    assert run.fault_compute is not None, "set with the fault"
-    rate_D = (run.decline or 0.0) * np.exp(OF_A_RATE * rng.standard_normal(draws))
-    onset_D = np.full(draws, float(np.log(run.fault_compute)))
-    return Declines(onset_D, np.zeros(draws), rate_D, 1.0)
-
-
-def _not_yet(surface: Surface, run: PreparedRun) -> Declines | None:
-    """The surface's declines, none of which began long before the end of a run that did not fall."""
-    if surface.declines is None:
-        return None
-    at_D = np.log(surface.onset(run.group_size, run.problems_per_batch))
-    late_D = np.maximum(float(np.log(run.last_compute)) - UNNOTICED - at_D, 0.0)
-    return replace(surface.declines, onset_D=surface.declines.onset_D + np.where(np.isfinite(at_D), late_D, 0.0))
-
 
 Action = Literal["go-on", "stop-here", "change-something"]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -148,8 +38,8 @@ PER_DOUBLING = 5
 """Points of the forecast per doubling of compute."""
 DOUBLINGS = 6
 """Doublings that are looked ahead for the point from which the run is flat."""
-NEAR, TOO_FAR = 3, 3.0
-"""Evaluations up to a checkpoint whose mean replaces the curve's reward there, if they differ by so many errors."""
+TOO_FAR = 3.0
+"""Errors by which a mean of `NEAR` evaluations must differ from the curve's reward there to replace it."""
 PAST = 40
 """Points of the curve before the last evaluation."""
 
@@ -256,6 +146,8 @@ class Forecast(Saved):
     curve: ForecastCurve
     rises: bool = True
     """False where the reward does not rise beyond noise: then the numbers ahead are those of the prior."""
+    lost: bool = False
+    """True where a fall left little of the gain: then no curve says what is ahead."""
     notes: tuple[Note, ...] = ()
 
     def at(self, factor: float) -> RewardAhead:
@@ -276,16 +168,20 @@ class Forecast(Saved):
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        best = best_level(np.asarray(self.evaluated), np.asarray(self.measured))
-        title = f"{self.run_id} ({where}): fitted {self.metric} {self.reward:.3f} at {_place(self.rollouts, self.step)}"
-        title += f", best measured {best:.3f}"
+        best, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
+        step = None if self.step is None else round(self.step * at / self.rollouts)
+        fitted = f"measured {self.metric} {self.measured[-1]:.3f}"
+        fitted = fitted if self.lost else f"fitted {self.metric} {self.reward:.3f}"
+        title = f"{self.run_id} ({where}): {fitted} at {_place(self.rollouts, self.step)}"
+        title += f", best measured {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = "to this run alone, so it knows no other n and no later rise or fall; --fits FILE adds its sweep"
         if self.borrowed:
             basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
-        if not self.rises:
+        if self.rises or self.lost:
+            lines.append(f"  keep: {_kept(self.card.keep, 'measured' if self.lost else 'by its curve')}")
+        if self.lost or not self.rises:
             return "\n".join(lines)
-        lines.append(f"  keep: {_kept(self.card.keep)}")
         for one in self.ahead:
             lines.append(
                 f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
@@ -298,71 +194,17 @@ class Forecast(Saved):
 
     def _flat_words(self) -> str:
         flat = self.flat
-        words = f"the next doubling adds less than {flat.worth:g} with probability {flat.now:.2f}"
+        words = (
+            f"the next doubling adds less than {flat.worth:g} to the best checkpoint with probability {flat.now:.2f}"
+        )
         if flat.now >= 0.5:
             return words
-        when = f"only beyond {flat.reach:,.0f}" if flat.rollouts is None else f"from {flat.rollouts:,.0f}"
-        return f"{words}, and more likely than not {when} rollouts on"
+        if flat.rollouts is None:
+            return f"{words}; this becomes more likely than not only beyond {flat.reach:,.0f} rollouts"
+        return f"{words}; this becomes more likely than not from {flat.rollouts:,.0f} rollouts on"
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """What is wrong with a run, and since when."""
-
-    name: str
-    """Code of the note about it."""
-    kind: Literal["sick", "falling"]
-    """`sick`: a change of the recipe answers it; `falling`: its reward falls, and the best checkpoint is kept."""
-    rollouts: float | None
-    """Compute at which it began; None for a setting."""
-
-
-@dataclass(frozen=True)
-class LiveRun:
-    """A run that is going on, as `forecast_run` takes it."""
-
-    series: tuple[RunSeries, ...]
-    """The run and, behind it, the others of its sweep; alone without one."""
-    metric: str
-    eval_set: str | None = None
-    troubles: tuple[Trouble, ...] = ()
-    """What the health detectors found wrong, without what is only worth knowing."""
-    findings: tuple[Note, ...] = ()
-    """Their notes, to be shown."""
-    saved: tuple[tuple[int, str], ...] = ()
-    """(step, folder) of the checkpoints on disk."""
-    notes: tuple[Note, ...] = ()
-    best: RunSeries | None = None
-    """best@k of the run on the same evaluation set; None if not recorded."""
-    best_metric: str = ""
-    """Its name."""
-
-    @property
-    def one(self) -> RunSeries:
-        """The run itself."""
-        return self.series[0]
-
-    def surface(
-        self,
-        bounds: tuple[float, float],
-        *,
-        known: Surface | None = None,
-        until: float | None = None,
-        rng: np.random.Generator | int | None = None,
-    ) -> RunSurface:
-        """The surface that predicts the run."""
-        best = None
-        if self.best is not None:
-            best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
-        run = SurfaceRun.of(self.one, best=best)
-        if until is not None:
-            kept = run.compute_T <= until * 1.0001
-            run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-        others = [SurfaceRun.of(one) for one in self.series[1:]]
-        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
 
 
 def forecast_run(
@@ -382,8 +224,8 @@ def forecast_run(
     after = int(np.count_nonzero(series.rollouts_T > 0))
     if after < MIN_EVALUATIONS:
         raise FitError(
-            f"run {series.run_id!r} has {after} evaluation(s) of {live.metric!r} after step 0; a forecast needs "
-            f"{MIN_EVALUATIONS} or more",
+            f"run {series.run_id!r} has {counted(after, 'evaluation')} of {live.metric!r} after step 0; a forecast "
+            f"needs {MIN_EVALUATIONS} or more",
             "Wait for more, or evaluate more often.",
         )
     surface = live.surface(bounds, known=known, rng=rng)
@@ -446,6 +288,7 @@ class _Answer:
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
             rises=not no_rise([series.value_T]),
+            lost=live.lost,
             notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
@@ -538,6 +381,12 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
+        if self.live.lost:
+            # Its curve follows the fall, not the peak.
+            series = self.live.one
+            best = int(np.argmax(np.where(series.rollouts_T <= limit * 1.001, series.value_T, -np.inf)))
+            at = float(series.rollouts_T[best])
+            return Checkpoint(at, self._step(at), float(series.value_T[best]))
         known = np.flatnonzero(self.last * np.exp(self.at_Q[: now + 1]) <= limit * 1.001)
         best = int(known[np.argmax(mean_Q[known])]) if known.size else 0
         return self._checkpoint(float(self.last * np.exp(self.at_Q[best])), mean_Q, now)
@@ -551,8 +400,12 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        if not found.rises:
-            return Card("stop-here", no_rise_note(found.metric, 1).message, keep)
+        began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
+        if found.lost or not found.rises:
+            gone = (
+                f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
+            )
+            return Card("stop-here", gone if found.lost else no_rise_note(found.metric, 1).message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
@@ -562,7 +415,6 @@ class _Answer:
             )
             return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
-            began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
             return Card("stop-here", f"the reward falls{began}; {chance}", keep)
         expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
@@ -579,9 +431,9 @@ def _place(rollouts: float, step: float | None) -> str:
     return f"{rollouts:,.0f} rollouts" if step is None else f"step {step:,.0f} ({rollouts:,.0f} rollouts)"
 
 
-def _kept(keep: Checkpoint) -> str:
+def _kept(keep: Checkpoint, basis: str) -> str:
     where = _place(keep.rollouts, keep.step)
-    reward = "" if keep.reward is None else f", {keep.reward:.3f} by its curve"
+    reward = "" if keep.reward is None else f", {keep.reward:.3f} {basis}"
     return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
 
 

@@ -82,23 +82,6 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def best_level(rollouts_T: Array, value_T: Array) -> float:
-    """A run's best level: the largest mean of a few successive evaluations after step 0; a single one is noisy.
-
-    A mean covers a tenth of the evaluations, 3 to 15, within one octave of compute, over which the policy changes
-    little. Means of fewer evaluations than the median are ignored.
-    """
-    trained = rollouts_T > 0
-    if not np.any(trained):
-        return float(np.max(value_T))
-    rollouts, value = rollouts_T[trained], value_T[trained]
-    longest = min(max(len(value) // 10, 3), 15)
-    start = np.maximum(np.searchsorted(rollouts, rollouts / 2), np.arange(len(value)) - longest + 1)
-    means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
-    averaged = np.arange(len(value)) - start + 1
-    return float(np.max(means[averaged >= np.median(averaged)]))
-
-
 def start_rewards(
     series: Mapping[str, RunSeries], bounds: tuple[float, float] | None = None
 ) -> tuple[dict[str, float], float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, listed
 
 LISTED = 5
 """Runs that a message lists by name."""
@@ -246,7 +246,7 @@ def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Se
     first = next(iter(sick))
     names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
     message = (
-        f"{len(sick)} of {len(runs)} run(s): {advice.title}: {names}. Seen in your data, {first}: "
+        f"{len(sick)} of {counted(len(runs), 'run')}: {advice.title}: {names}. Seen in your data, {first}: "
         f"{sick[first].seen}. To try: {_joined(advice.tries)}."
     )
     return Note(

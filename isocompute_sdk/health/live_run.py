@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError, RecordError, did_you_mean
-from isocompute_sdk.fitting.forecast import LiveRun, Trouble
+from isocompute_sdk.fitting.live_run import LiveRun, Trouble
 from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
@@ -137,7 +138,9 @@ def _picked(runs: RunSet, run_id: str | None) -> str:
         if len(names) == 1:
             return names[0]
         raise RecordError(
-            f"{len(names)} runs: {listed}; accepted: one of them", f"Name it with --run (run_id={names[0]!r})."
+            f"{len(names)} runs: {listed}; accepted: one of them",
+            f"Name it with --run (run_id={names[0]!r}).",
+            options=(f"--run {quote(names[0])}",),
         )
     if run_id not in names:
         raise RecordError(

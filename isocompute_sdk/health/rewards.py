@@ -101,13 +101,13 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     gone_T = (gain_T > certain_T) & (gain_T - lost_T < COLLAPSE_LEFT * gain_T) | (level_T < COLLAPSE_LEFT * start)
     gone_T &= fallen_T
     collapsed = first_lasting(gone_T, LASTING_FALL)
-    best = int(np.nanargmax(level_T[: place - scale + 1]))
     noticed = place + LASTING_FALL - 1
+    best = int(np.nanargmax(level_T[: noticed - scale + 1]))
     return Fall(
         best=best,
         noticed=noticed,
         start=start,
-        top=float(best_T[place]),
+        top=float(level_T[best]),
         level=float(level_T[noticed]),
         collapsed=None if collapsed is None else collapsed + LASTING_FALL - 1,
         scale=scale,

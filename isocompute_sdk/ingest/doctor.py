@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
@@ -218,8 +220,23 @@ def _next(
         question = f"which is the reward: {' or '.join(names[:8])}? The next command takes {names[0]}."
         return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
     if ready:
-        return "ready", None, _command(paths, [*words, "--output runs.parquet"])
+        fit = _fit_as_it_is(found, findings, paths, words)
+        return "ready", None, fit or _command(paths, [*words, "--output runs.parquet"])
     return "unusable", None, "nothing here can be read: see what each line says"
+
+
+def _fit_as_it_is(
+    found: Collection, findings: Sequence[RunFinding], paths: Sequence[str], words: Sequence[str]
+) -> str | None:
+    """The command that fits plain tables of comparable runs; None for anything else."""
+    used = [(one, one.runs.filter(metric=one.metric)) for one in findings if one.runs is not None and one.metric]
+    if found.logs or found.errors or "?" in (sizes := {one.group_size for one, _ in used}) or len(sizes) < 2:
+        return None
+    if len({(one.metric, where, repr(one.context)) for one, runs in used for where in runs.eval_sets}) > 1:
+        return None
+    low, high = likely_range(np.concatenate([runs.to_polars()["value"].to_numpy() for _, runs in used]))
+    bounds = [] if (low, high) == (0.0, 1.0) else [f"--bounds {low:g} {high:g}"]
+    return " ".join(["isocompute fit", shlex.join(paths), *words, *bounds])
 
 
 def _command(paths: Sequence[str], words: Sequence[str]) -> str:

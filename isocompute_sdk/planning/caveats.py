@@ -310,7 +310,7 @@ def speed(
             "throughput-extrapolated",
             "warning" if one_batch or outside else "info",
             f"The plan's hours lie beyond what was timed: {'; '.join(unseen)}. "
-            "isocompute run --probe times three batches.",
+            "isocompute run STUDY --probe times three batches.",
             {"rollouts_per_batch": batch, "measured": list(seen.rollouts_per_batch), "lengths": growing},
         )
 

@@ -139,7 +139,7 @@ def _budget(plan: Plan, given: Mapping[str, Any], batch: int) -> Budget:
     budget: Budget = given.get("budget", plan.budget)
     guess = plan.throughput.refusal(batch) if plan.throughput is not None and budget.timed else None
     if guess is not None:
-        raise PlanError(guess, "Choose a batch near those, or measure others: isocompute run --probe.")
+        raise PlanError(guess, "Choose a batch near those, or measure others: isocompute run STUDY --probe.")
     if budget.unit != plan.budget.unit:
         return budget
     deadline = plan.budget.deadline_hours if budget.deadline_hours is None else budget.deadline_hours
@@ -186,10 +186,9 @@ def _value(name: str, value: object) -> Any:
             return value
         if name in RECIPE:
             return value
-    except (SpecError, TypeError, ValueError, OverflowError) as error:
-        hint = error.hint if isinstance(error, SpecError) else None
+    except SpecError as error:
         complaint = str(error.args[0]).removeprefix("Recipe.learning_rate_anchor: ")
-        raise PlanError(f"{name}: {complaint}", hint or "Correct it.") from None
+        raise PlanError(f"{name}: {complaint}", error.hint or "Correct it.") from None
     raise PlanError(f"{name} = {show(value)}; accepted: a hub name or a local folder", "Correct it.")
 
 
@@ -206,7 +205,7 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     if plan.throughput is None and (budget.unit != "rollouts" or budget.deadline_hours is not None):
         raise PlanError(
             f"budget = {budget.amount:g} {budget.unit}: this plan has no throughput; accepted: a number of rollouts",
-            "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (made by isocompute run --probe).",
+            "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (from isocompute run STUDY --probe).",
         )
     unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
     share = max(EVALUATION_SHARE, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])

@@ -221,9 +221,10 @@ def _first_round(
     reason = f"no runs yet: published laws say n = {now[0]}, which we expect to lose {regret:.3f} against the best n"
     if runs:
         cost = sum(run.cost for run in runs)
+        saves = f"; together expected to save {small(saving)}" if saving else ""
         reason += (
             f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
-            f"{cost / available:.1%} of the budget; together expected to save {small(saving)}), fit, and ask again"
+            f"{cost / available:.1%} of the budget{saves}), fit, and ask again"
         )
     else:
         reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"

@@ -13,7 +13,8 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, LiveRun, forecast_run
+from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, forecast_run
+from isocompute_sdk.fitting.live_run import LiveRun
 from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
@@ -286,7 +287,10 @@ def _options(
     left, reached = float(steps * n * problems), float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
     reward_DQ = live.surface(bounds).draws(np.array([kept, *np.geomspace(reached, reached + left, POINTS_AHEAD)]))
-    keep_D, now_D = reward_DQ[:, 0], reward_DQ[:, 1]
+    keep_D, on_DQ = reward_DQ[:, 0], reward_DQ[:, 1:]
+    if forecast.lost:
+        # No curve follows such a fall: what is ahead starts from what was measured last.
+        on_DQ = float(series.value_T[-1]) + on_DQ - on_DQ[:, :1]
     if keep.reward is not None:
         keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
 
@@ -296,12 +300,15 @@ def _options(
         start = None if name == "go-on" or keep.path is None else keep
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
-    why = f"The run's own curve; probability that it falls {forecast.falling:.2f}."
-    on_D = np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D)
+    curve = f"The run's curve by the fit of its {len(live.series)} runs" if live.series[1:] else "The run's own curve"
+    why = f"{curve}; probability that it falls {forecast.falling:.2f}."
+    on_D = on_DQ.max(axis=1)
+    if keep.path is not None or not forecast.lost:
+        on_D = np.maximum(on_D, keep_D)
     going_on = option("go-on", f"n = {n} for {steps:,} more updates", "seen-in-your-data", why, on_D, {})
     if keep.path is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
-        return [going_on, option("stop", title, "seen-in-your-data", why, now_D, {})]
+        return [going_on, option("stop", title, "seen-in-your-data", why, on_DQ[:, 0], {})]
     title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
     stop = option("stop", title, "seen-in-your-data", why, keep_D, {})
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)

@@ -185,12 +185,14 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
 Array = NDArray[np.float64]
 USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 """Usual ranges of rewards, narrowest first."""
+LOOKS_PERCENT = 10.0
+"""The largest reward of a metric is above it if the metric is a percentage."""
 
 
 def likely_range(values: Array) -> tuple[float, float]:
     """The first usual range that holds rewards, else theirs with a tenth of it on each side, in round numbers."""
     low, high = (float(np.clip(one, -1e300, 1e300)) for one in (np.min(values), np.max(values)))
-    for bounds in USUAL_RANGES:
+    for bounds in USUAL_RANGES if high <= 1 or high > LOOKS_PERCENT else ():
         if bounds[0] <= low and high <= bounds[1]:
             return bounds
     room = 0.1 * (high - low or abs(high))

@@ -530,7 +530,7 @@ def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl
     if repeated.any():
         if on_duplicate == "error":
             _refuse_duplicate(frame, repeated, source)
-        frame = frame.sort(ROW).with_columns(_place()).unique([*KEY, _PLACE], keep="last", maintain_order=True)
+        frame = frame.sort(ROW).with_columns(_place()).unique([*KEY, _PLACE], keep="last")
     order = pl.col(ROW).min().over("run_id").alias("_order")
     keys = ["_order", "rollouts", "step", "metric", "eval_set"]
     return frame.with_columns(order).sort(keys).select(column.name for column in schema.COLUMNS)

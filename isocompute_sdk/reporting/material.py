@@ -131,6 +131,11 @@ class Material:
         mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
         return self.source or ("" if mapped else "RUNS")
 
+    def saving(self, budget: Budget) -> str:
+        """The command that saves this page's plan of a budget as plan.json."""
+        words = ["isocompute allocate", self.typed, budget_option(budget), *self.asked.words, "--output plan.json"]
+        return " ".join(word for word in words if word)
+
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.
 

@@ -227,8 +227,10 @@ def test_what_is_no_run_set_is_refused_with_how_to_make_one(runs: RunSet, refere
 
 
 def test_a_metric_or_evaluation_set_that_is_not_there_is_refused(runs: RunSet) -> None:
-    with pytest.raises(RecordError, match=r"'best@4'.*avg@4"):
+    with pytest.raises(RecordError, match=r"'best@4'.*avg@4") as caught:
         iso.fit(runs, "best@4")
+    assert caught.value.options == ("--metric avg@4",)
+    assert "metric='avg@4'" in str(caught.value.hint)
     with pytest.raises(RecordError, match=r"'aime24'.*validation"):
         iso.fit(runs, eval_set="aime24")
 

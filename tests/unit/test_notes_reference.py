@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from isocompute_sdk.cli.listing import notes
+
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)*")
 MAKERS = ("Note", "Watch", "Finding", "Finding.at")
 
@@ -52,7 +54,9 @@ def sources(repository: Path) -> list[Path]:
 
 def test_every_code_is_documented_and_every_documented_code_exists(repository: Path) -> None:
     given = set[str]().union(*map(codes_in, sources(repository)))
-    listed = {code for codes, _ in documented(repository) for code in codes}
+    rows = {code: tuple(cells) for codes, cells in documented(repository) for code in codes}
+    listed = set(rows)
+    assert notes() == rows, "what the command shows"
     assert given - listed == set(), "codes without documentation"
     assert listed - given == set(), "documented codes that nothing gives"
 

@@ -21,7 +21,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
-from isocompute_sdk.phrases import duration, printable
+from isocompute_sdk.phrases import counted, duration, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
@@ -119,11 +119,17 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
         watcher.look()
         _close(watcher, json=json)
         # Silence alone could also mean that nothing was found to look at.
-        seen = f"looked at {watcher.runs:,} run{'' if watcher.runs == 1 else 's'}"
+        seen = f"looked at {counted(watcher.runs, 'run')}"
         print(f"{seen}; alerts already reported are not repeated ({watcher.book.path})", file=sys.stderr)
         return
     try:
-        while (quiet := watcher.look_again()) < max(STILL_SECONDS, STILL_LOOKS * watcher.interval):
+        longest, told = max(STILL_SECONDS, STILL_LOOKS * watcher.interval), False
+        while (quiet := watcher.look_again()) < longest:
+            if watcher.runs and not told:
+                watched = f"watching {counted(watcher.runs, 'run')} every {watcher.interval:g} s"
+                ends = f"the last log grew {duration(quiet)} ago; ends when none has grown for {duration(longest)}"
+                print(f"{watched}: {ends}", file=sys.stderr, flush=True)
+                told = True
             time.sleep(watcher.interval)
         print(f"no log has grown for {duration(quiet)}: the runs have ended or hang. Stopped watching", file=sys.stderr)
         _close(watcher, json=json)

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 NOTE_LINES = 4
 """Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
+FALLS = {
+    "collapsed-run": ("the reward collapsed", "use only the data before it"),
+    "decayed-run": ("the reward fell from its peak", "keep the checkpoint there"),
+}
+"""Findings about a reward that fell, in words, and what to do; of notes the first to be shown."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
@@ -188,7 +193,7 @@ def _about_unused(note: Note, fits: Fits | None) -> bool:
 
 
 def _print_first_notes(plan: Plan) -> None:
-    """The notes that matter most: the gravest first, of those what casts doubt on n, then what is about this plan."""
+    """The notes that matter most: the gravest first, of those falls, what casts doubt on n, what is about this plan."""
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
@@ -196,8 +201,8 @@ def _print_first_notes(plan: Plan) -> None:
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
-    apart, doubts = "context-taken-for-granted", plan.verdict.doubts
-    relevant.sort(key=lambda note: (note.code != apart, note.code not in doubts, note in of_fits))
+    grave, doubts = {*FALLS, "context-taken-for-granted"}, plan.verdict.doubts
+    relevant.sort(key=lambda note: (note.code not in grave, note.code not in doubts, note in of_fits))
     shown = used = 0
     ordered = by_severity(relevant)
     for note in ordered:

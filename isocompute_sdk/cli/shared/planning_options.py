@@ -214,8 +214,9 @@ class PlanningOptions(BudgetOptions):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} {value}; accepted: with --compare", "Add --compare n=16,bp=32.")
         if (self.budget is None) == (self.for_reward is None):
+            received = "neither --budget nor" if self.budget is None else "both --budget and"
             raise SpecError(
-                "accepted: either --budget, or --for-reward without it",
+                f"received {received} --for-reward; accepted: one of the two",
                 "For example --budget 3M, or --for-reward 0.65.",
             )
         # Questions decide themselves how much of a budget is spent.

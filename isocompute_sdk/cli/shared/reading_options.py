@@ -56,6 +56,11 @@ class TableOptions:
         typed = (("--set", self.set_), ("--rename", self.rename), ("--ignore", self.ignore))
         return [f"{flag} {quote(value)}" for flag, values in typed for value in values or ()]
 
+    def sources(self, paths: Sequence[Path] | None) -> list[str]:
+        """What is read, as it is typed: the paths or `--map`, and these options."""
+        read = [quote(str(path)) for path in paths or ()]
+        return [*([f"--map {quote(str(self.map))}"] if self.map is not None else read), *self.words()]
+
     def refuse_both(self, paths: Sequence[Path] | None, example: str) -> None:
         """Raise unless either paths or a mapping were given.
 

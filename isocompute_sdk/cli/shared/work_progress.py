@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.interrupts import INTERRUPTED
+from isocompute_sdk.phrases import counted
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Leaving
@@ -42,12 +43,13 @@ def _farewell(left: Leaving) -> str:
     """What became of the runs after a signal."""
     names = ", ".join(left.runs) or "none"
     waiting = f"; not started: {', '.join(left.not_started)}" if left.not_started else ""
+    runs = counted(len(left.runs), "run")
     if left.detached:
         return (
-            f"{left.signal.name}: detached, {len(left.runs)} run(s) keep running: {names}{waiting}; the same command "
+            f"{left.signal.name}: detached, {runs} left running: {names}{waiting}; the same command "
             f"reattaches, isocompute stop ends them"
         )
-    return f"{left.signal.name}: stopped {len(left.runs)} run(s): {names}{waiting}; the same command resumes from here"
+    return f"{left.signal.name}: stopped {runs}: {names}{waiting}; the same command resumes from here"
 
 
 class WorkProgress:

@@ -104,7 +104,7 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     if decayed:
         text = (
             f"{len(decayed)} run(s) fell again after a peak: {_faults(decayed)}. The fit keeps the peak, as the best "
-            "checkpoint is kept. On a small problem set this is overfitting: compare training and validation reward."
+            "checkpoint is kept. On a small problem set it may overfit: compare training and validation reward."
         )
         notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
     if odd := known.outlying_runs:

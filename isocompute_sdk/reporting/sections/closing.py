@@ -29,12 +29,12 @@ def launch_script(material: Material) -> Section:
         )
     backend, options = _options(material)
     file = material.source if material.plan_file and material.source else "plan.json"
-    saved = "" if file == material.source else "save the plan (isocompute allocate ... --output plan.json), then "
+    saved = "" if file == material.source else f"{material.saving(plan.budget)} && "
     try:
         script = api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
         model = "" if plan.model is not None else " --model NAME_OR_FOLDER"
-        missing = Missing(f"No script: {error.message}.", f"isocompute launch {file} --backend {backend}{model}")
+        missing = Missing(f"No script: {error.message}.", f"{saved}isocompute launch {file} --backend {backend}{model}")
         return Section(name, title, (missing,))
     told = Paragraph(
         "Run it with bash in the folder of the files that it names; it then starts training. For another framework "

@@ -94,6 +94,22 @@ def test_a_bad_problem_file_and_a_prompt_that_openrlhf_would_change_are_refused(
         prepare('{"prompt": "see <image>", "answer": "b"}\n')
 
 
+@pytest.mark.parametrize("problem", ["p0", "v0"])
+def test_a_reward_that_fails_on_every_response_to_a_problem_is_refused(prepare: Prepare, problem: str) -> None:
+    fails = f"    if {problem!r} in prompt: raise ValueError('odd')\n    return 0.0\n"
+    with pytest.raises(problem_rows.reward_calls.RewardFileError, match=f"'{problem}'"):
+        prepare(reward="def reward(prompt, response, answer):\n" + fails)
+
+
+@pytest.mark.parametrize("planned", [None, 5, 6, 7])
+def test_another_number_of_problems_than_planned_is_a_warning(
+    prepare: Prepare, capsys: pytest.CaptureFixture[str], planned: int | None
+) -> None:
+    prepare(data={"n_problems": planned})
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("prepare_rows: ")]
+    assert len(warned) == (planned in (5, 7))
+
+
 supervise = load("supervise", payload)
 
 
@@ -143,7 +159,8 @@ def test_a_folder_without_a_complete_checkpoint_is_moved_aside(checkpoints: Path
     assert {path.name for path in checkpoints.iterdir()} == {"_actor.incomplete1", "_actor.incomplete2"}
 
 
-def test_every_start_notes_the_step_it_goes_on_from(checkpoints: Path) -> None:
+def test_every_start_notes_the_step_it_goes_on_from(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(checkpoints / "_actor", "global_step20")
     supervise.resume(checkpoints.parent, ["_actor"])
+    assert "20" in capsys.readouterr().err
     assert read(checkpoints.parent / "resumed.jsonl") == [{"attempt": 3, "step": 20}]

@@ -13,7 +13,6 @@ import pytest
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.errors import FitError, IsoComputeError
-from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.plots import plot_group
 
 END = 4e6
@@ -43,18 +42,6 @@ def found() -> Audit:
 def only(found: Audit) -> GroupAudit:
     (group,) = found.groups
     return group
-
-
-def test_a_runs_own_level_is_never_averaged_with_what_it_was_long_before() -> None:
-    ends_only = best_level(np.array([0.0, 410e3]), np.array([0.45, 0.88]))
-    assert ends_only == 0.88
-    octaves = 2.0 ** np.arange(6, 18)
-    risen = level(8, octaves)
-    assert best_level(octaves, risen) == pytest.approx(np.mean(risen[-2:]))
-    further = np.concatenate([octaves, octaves[-1] + 100.0 * np.arange(1, 5)])
-    assert best_level(further, np.concatenate([risen, np.zeros(4)])) == pytest.approx(np.mean(risen[-2:]))
-    flat = 0.5 + 0.02 * np.random.default_rng(0).standard_normal(200)
-    assert best_level(np.linspace(0, 1e6, 200), flat) < 0.5 + 4 * 0.02 / np.sqrt(15) < flat.max()
 
 
 def test_each_run_is_held_against_the_best_n_and_priced(found: Audit) -> None:
@@ -143,9 +130,12 @@ def test_ranges_and_evaluation_sets_are_chosen_and_said() -> None:
         },
         problems_per_batch=32,
     )
-    found = audit(percent)
+    with pytest.raises(FitError, match="outside bounds") as asked:
+        audit(percent)
+    assert asked.value.options == ("--bounds 0 100",)
+    found = audit(percent, bounds=(0.0, 100.0))
     assert found.eval_set == "validation"
-    assert {"metric-chosen", "range-guessed"} <= {note.code for note in found.notes}
+    assert {note.code for note in found.notes} == {"metric-chosen"}
     assert audit(percent, eval_set="aime", bounds=(0.0, 100.0)).notes == ()
     with pytest.raises(RecordError, match="avg@4"):
         audit(percent, metric="best@4")

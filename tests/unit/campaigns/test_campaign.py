@@ -14,7 +14,7 @@ import pytest
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.scorecard import compare
-from isocompute_sdk.errors import BackendError, PlanError, RecordError
+from isocompute_sdk.errors import PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
@@ -160,14 +160,6 @@ def test_a_kill_loses_nothing_that_was_measured(
     outcome = make(out, study=make_study(options={"seconds": 0.05})).run()
     assert all(path.read_text().startswith(text) for path, text in measured.items())
     assert same(outcome, whole[1])
-
-
-def test_a_failed_run_is_named_with_its_last_words_and_the_others_are_kept(plugins: Path, tmp_path: Path) -> None:
-    study = make_study(options={"fail_at": 10})  # only n = 64 has an evaluation at step 10
-    with pytest.raises(BackendError, match=r"1 of 3 .*\n  n64-bp4-seed0 .*1.*the curve broke"):
-        make(tmp_path / "out", study=study).run()
-    states = {path.name: store.RunWatch(path).status().state for path in store.find_runs(tmp_path / "out")}
-    assert states == {"n4-bp4-seed0": "finished", "n16-bp4-seed0": "finished", "n64-bp4-seed0": "failed"}
 
 
 def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:

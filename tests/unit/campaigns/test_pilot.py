@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,6 +145,9 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
         assert status.message.startswith("stopped early")
         assert one.update_steps < taken[0].named[name].final_steps
     assert all(run.update_steps == taken[0].named[run.run_id].final_steps for run in taken[-1].runs if not run.stopped)
+    # It ends after its largest number of rounds, and has cost less than it may.
+    named = [float(one) / 100 for one in re.findall(r"(\d+)%", taken[-1].reason)]
+    assert named == [round(sum(run.rollouts for run in taken[-1].runs) / BUDGET, 2)]
     fitted = campaign.fit().runs
     assert fitted is not None
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}

@@ -118,6 +118,15 @@ def test_what_was_logged_is_not_replaced_by_what_was_read_from_it(isocompute: Co
         ok(isocompute("doctor", "runs.csv", "-o", "other.csv"))
 
 
+def test_status_of_a_folder_names_what_its_only_table_lacks(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "bad.csv").write_text("step,step\n1,2\n")
+    assert "bad.csv" in refused(isocompute("status", "logs"))
+    # An empty one is a folder without runs.
+    (tmp_path / "empty").mkdir()
+    assert "isocompute run STUDY" in refused(isocompute("status", "empty"))
+
+
 def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / "study" / name).mkdir(parents=True)
@@ -125,7 +134,7 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
     (tmp_path / "study" / "b" / "spec.json").write_text("{")
     said = isocompute("status", "study")
     assert [line.split()[0] for line in said.stdout.splitlines()] == ["a", "c"]
-    assert "1 run(s) cannot be read, such as study/b" in refused(said)
+    assert "1 run, such as study/b" in refused(said)
     assert list(json.loads(isocompute("status", "study", "--json").stdout)["unreadable"]) == ["study/b"]
 
 

@@ -58,9 +58,22 @@ def test_where_nothing_rises_no_forecast_is_shown() -> None:
 
 def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
     shares = saturating(STEPS, 100.0)
-    with pytest.raises(iso.FitError):
+    with pytest.raises(iso.FitError) as caught:
         iso.forecast(run_of(shares, STEPS), bounds=(0, 100))
+    assert caught.value.options == ("--bounds 0 1",)
     assert iso.forecast(run_of(100 * shares, STEPS), bounds=(0, 100)).reward > 10
+
+
+@pytest.mark.parametrize("usual", [(0, 1), (-1, 1), (0, 100), (-50, 100), (0, 300)])
+def test_bounds_that_are_proposed_hold_all_rewards_and_usual_ones_are_taken_first(usual: tuple[float, float]) -> None:
+    low, high = usual
+    rewards = low + (high - low) * np.linspace(0.0, 1.0, len(STEPS))
+    with pytest.raises(iso.FitError) as caught:
+        iso.forecast(run_of(rewards, STEPS), bounds=(0.2, 0.4))
+    (option,) = caught.value.options
+    lowest, highest = map(float, option.removeprefix("--bounds ").split())
+    assert lowest <= low < high <= highest
+    assert (lowest, highest) == usual or usual not in ((0, 1), (-1, 1), (0, 100))
 
 
 def test_a_doubling_gains_more_than_a_tie_until_the_run_is_flat() -> None:
@@ -107,6 +120,7 @@ def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -
     assert found.onset is not None
     assert found.onset.step is not None
     assert 480 <= found.onset.step <= 720
+    assert f"step {found.onset.step:,.0f} " in found.card.reason
     assert found.card.keep.path in ("run/checkpoint-400", "run/checkpoint-600")
     assert found.at(2).best > found.at(2).reward
 
@@ -132,6 +146,26 @@ def test_a_collapse_of_entropy_asks_for_a_change() -> None:
     assert "entropy-collapse" in codes
     assert found.card.action == "change-something"
     assert found.card.keep.rollouts <= found.rollouts
+
+
+def test_a_run_that_rose_and_lost_it_all_stops_with_what_was_measured() -> None:
+    steps = np.array([0, 20, 37, 79, 146, 315, 583, 1256.0])
+    runs = run_of(np.array([0.427, 0.55, 0.6, 0.66, 0.7, 0.4, 0.08, 0.02]), steps)
+    found = iso.forecast(runs)
+    assert found.card.action == "stop-here"
+    assert (found.card.keep.step, found.card.keep.reward) == (146, 0.7)
+    assert no_rise_note(found.metric, 1).message not in found.summary()
+    rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, "1M")
+    assert rest.follow == "stop"
+    assert rest.option("stop").reward == pytest.approx(0.02)
+    assert rest.option("go-on").reward < 0.1
+
+
+def test_a_fit_notes_a_fall_once_by_the_worse_of_its_findings() -> None:
+    steps = np.array([0, 10, 20, 37, 79, 146, 220, 315, 420, 583, 800, 1256.0])
+    reward = np.array([0.427, 0.5, 0.55, 0.6, 0.66, 0.7, 0.71, 0.4, 0.2, 0.08, 0.03, 0.02])
+    notes = iso.fit(run_of(reward, steps), draws=10).notes
+    assert [note.code for note in notes if "live" in note.data.get("runs", ())] == ["collapsed-run"]
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])

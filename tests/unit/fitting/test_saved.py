@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def test_saved_fits_are_read_to_the_last_bit_and_answer_alike(
     jsonschema.validate(json.loads(path.read_text()), FITS.json_schema())
     for law, one in fits.laws.items():
         assert again.laws[law].predict(AT).tolist() == one.predict(AT).tolist()
+    # No runs with different numbers of training problems: predictions are the same for any.
+    assert again.for_problem_set(100) is again
     if name in ("paper", "surface"):
         assert again.handovers() == fits.handovers()
         for ours, theirs in zip(again.predict(AT, 32), fits.predict(AT, 32), strict=True):
@@ -95,6 +98,14 @@ def test_values_that_contradict_each_other_are_refused_by_name(
         Fits.from_dict(damaged(saved[name], path, value))
     assert caught.value.field
     assert caught.value.hint
+
+
+def test_of_many_wrong_values_the_first_are_named_and_the_rest_are_counted(saved: dict[str, Fits]) -> None:
+    with pytest.raises(DocumentError) as caught:
+        Fits.from_dict(damaged(saved["paper"], ("notes",), ["wrong"] * 20))
+    named = caught.value.message.count("received 'wrong'")
+    assert 0 < named < 20
+    assert re.findall(r"\d+", caught.value.message.splitlines()[-1]) == [str(20 - named)]
 
 
 @pytest.mark.parametrize(

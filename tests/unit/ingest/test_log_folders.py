@@ -119,12 +119,6 @@ def test_a_folder_that_says_it_is_read_right_and_no_other_silently_wrong(name: s
 
 
 @here
-def test_tables_that_say_no_sizes_are_asked_about_also_where_a_run_was_started_twice() -> None:
-    found = diagnose(FOLDERS / "rasbt-csv")
-    assert (found.verdict, sorted(one.attempts for one in found.runs)) == ("question", [1, 1, 1, 1, 1, 2])
-
-
-@here
 def test_run_files_that_no_reader_knows_are_named() -> None:
     with pytest.raises(RecordError, match=r"6 \.json"):
         diagnose(FOLDERS / "pods-json")

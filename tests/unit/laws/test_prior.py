@@ -37,6 +37,7 @@ def test_the_prior_names_no_model_and_says_that_it_holds_no_data() -> None:
     [
         ("Qwen/Qwen2.5-7B-Instruct", "", "guru-math-easy", None),
         ("models/qwen2.5-7b-instruct", "--recipe hard", "guru-math-hard", None),
+        ("models/qwen2.5-7b-instruct", "--recipe mixture", "guru-math-hard", None),
         ("Qwen/Qwen3-4B-Instruct-2507", "", "prior", [32, 64]),
         ("some/other", "", "prior", [16, 32, 64, 128, 512]),
     ],

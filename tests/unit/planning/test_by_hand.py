@@ -104,16 +104,21 @@ def test_a_plateau_under_a_recipe_that_probably_declines_is_none(flat: Fits, pro
     assert (plan.verdict.kind == "stop-spending") is stops
 
 
-@pytest.mark.parametrize(("share", "seen"), [(0.75, False), (0.85, True)])
-def test_rewards_that_were_seen_to_fall_end_a_run(flat: Fits, share: float, seen: bool) -> None:
+@pytest.mark.parametrize(
+    ("share", "seen", "later_at"), [(0.75, False, "smaller n"), (0.85, True, "larger n"), (0.85, True, "")]
+)
+def test_rewards_that_were_seen_to_fall_end_a_run(flat: Fits, share: float, seen: bool, later_at: str) -> None:
     assert flat.surface is not None
     assert flat.surface.declines is not None
     draws = len(flat.surface.shape_D)
     onset_D = np.where(np.arange(draws) < round(share * draws), np.log(3e6), 1e3)
-    declines = replace(flat.surface.declines, probability=0.9, onset_D=onset_D, step_D=np.zeros(draws))
+    step = {"smaller n": -1e-9, "larger n": 1e-9, "": 0.0}[later_at]
+    declines = replace(flat.surface.declines, probability=0.9, onset_D=onset_D, step_D=np.full(draws, step))
     plan = Planner(replace(flat, surface=replace(flat.surface, declines=declines))).allocate("6M", slots=0)
     assert plan.stopping is not None
     assert plan.stopping.end_seen is seen
+    (note,) = (one for one in plan.notes if one.code == "decline-within-budget")
+    assert [n for n in ("smaller n", "larger n") if n in note.message] == [later_at] * bool(later_at)
 
 
 def test_the_regret_of_a_prior_is_read_off_the_loss_by_octaves() -> None:

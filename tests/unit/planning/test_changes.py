@@ -122,6 +122,7 @@ def test_a_plan_without_its_fits_gets_costs_and_no_prediction(plans: Plans) -> N
         full = change_plan(plan, {"update_steps": plan.update_steps // 2})
         assert (new.costs, new.breakdown, new.learning_rate) == (full.costs, full.breakdown, full.learning_rate)
         assert (new.predicted_reward, new.reward_interval) == (None, None)
+        assert new.extrapolation == pytest.approx(full.extrapolation)
         assert new.verdict.kind == "undecided"
         assert Plan.from_dict(new.to_dict()) == new
         assert change_plan(bare, {"kl_coef": 0.002}).predicted_reward == plan.predicted_reward
@@ -140,6 +141,10 @@ def test_a_changed_recipe_is_said_to_be_unknown_to_the_fits(plans: Plans) -> Non
         {"grup_size": 8},
         {"group_size": 1},
         {"group_size": "many"},
+        {"group_size": None},
+        {"group_size": []},
+        {"learning_rate": [1e-6]},
+        {"budget": {1}},
         {"group_size": 8.5},
         {"problems_per_batch": 0},
         {"update_steps": -5},

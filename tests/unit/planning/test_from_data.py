@@ -204,3 +204,10 @@ def test_fixed_steps_and_batch_of_b_p_buy_the_largest_useful_group(fitted: Fits)
         "100M", problems_per_batch=32, update_steps=500
     )
     assert limited.binding == ("max_rollouts_per_batch", "update_steps")
+    # A law that tends to 400 would use 512 and not 256; one that tends to 300 would not.
+    for saturation, better in ((400, True), (300, False)):
+        law = replace(fitted.law(), L=0.0, b=float(np.log2(saturation)))
+        levelling = replace(fitted, laws={**fitted.laws, "group_size": law}, law_draws={})
+        planner = Planner(levelling, Hardware(max_rollouts_per_batch=32 * 256))
+        plan = planner.allocate("100M", problems_per_batch=32, update_steps=500)
+        assert (plan.group_size, "max_rollouts_per_batch" in plan.binding) == (256, better)

@@ -212,13 +212,25 @@ def test_names_and_values_can_be_given() -> None:
     assert set(refused.value.options) == {"--rename G=group_size", "--set problems_per_batch=BP"}
 
 
-@pytest.mark.parametrize("step", ["it", "global_it", "x"])
-def test_an_odd_table_is_read_with_the_one_command_that_its_error_names(step: str) -> None:
-    odd = pl.DataFrame({"num_gens": [8] * 4, "P": [16] * 4, step: [0, 10, 20, 30], "acc@4": [0.1, 0.3, 0.4, 0.45]})
+@pytest.mark.parametrize(
+    ("step", "count", "counter"),
+    [
+        ("it", [0, 10, 20, 30], True),
+        ("global_it", [0, 10, 20, 30], True),
+        ("x", [0, 10, 20, 30], True),
+        ("x", [0, 1, 2, 3], True),
+        ("x", [0, 10, 20, 0], True),
+        ("x", [0, 1, 0, 1], False),
+    ],
+)
+def test_an_odd_table_is_read_with_the_one_command_that_its_error_names(
+    step: str, count: list[int], counter: bool
+) -> None:
+    odd = pl.DataFrame({"num_gens": [8] * 4, "P": [16] * 4, step: count, "acc@4": [0.1, 0.3, 0.4, 0.45]})
     with pytest.raises(RecordError) as refused:
         iso.RunSet.from_frame(odd)
-    options = {"--rename num_gens=group_size", f"--rename {step}=step", "--rename P=problems_per_batch"}
-    assert set(refused.value.options) == options
+    options = {"--rename num_gens=group_size", "--rename P=problems_per_batch"}
+    assert set(refused.value.options) == (options | {f"--rename {step}=step"} if counter else options)
 
 
 @pytest.mark.parametrize(

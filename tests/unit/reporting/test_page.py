@@ -18,6 +18,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.traces import REWARD
 from isocompute_sdk.health.traces import gather as traces_of
+from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
@@ -187,6 +188,9 @@ def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet]
     loaded = page_of(found.save(tmp_path / "audit.json"))
     assert loaded.pictures() == ()
     assert page_of(found).answer.sentence == loaded.answer.sentence
+    (group,) = found.groups
+    assert group.equal_reward is not None
+    assert short(group.equal_reward.mean) in loaded.answer.sentence
 
 
 def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..., RunSet]) -> None:

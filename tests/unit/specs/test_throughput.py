@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,10 @@ def test_batches_less_than_four_times_apart_are_converted_near_them_only(
     )
     assert (model.refusal(16 * batches[-1]) is None) == separates
     assert (model.refusal(2) is None) == separates
+    # Every batch that was timed is named once.
+    assert re.findall(r"\d+", (model.refusal(2) or "").replace(",", "")) == (
+        [] if separates else [*map(str, batches), "2"]
+    )
     assert all(model.refusal(b) is None for b in batches)
     assert (model.system_batch_size is not None) == separates
 

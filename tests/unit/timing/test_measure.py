@@ -236,6 +236,9 @@ def test_batches_of_a_probe_grow_fourfold_or_are_the_ends_of_the_sweep(
     if kept[-1] >= 16 * kept[0]:
         assert (batches[0], batches[2]) == (kept[0], kept[-1])
         assert batches[1] in kept
+        middle = (kept[0] * kept[-1]) ** 0.5
+        inner = sorted(n * bp for n in sizes for bp in problems if n * bp <= kept[-1])[1:-1]
+        assert all(abs(batches[1] - middle) <= abs(batch - middle) for batch in inner)
     else:
         assert [batch // batches[0] for batch in batches] == [1, 4, 16]
 

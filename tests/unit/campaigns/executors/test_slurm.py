@@ -83,7 +83,15 @@ def test_attempts_and_runs_of_other_studies_have_other_names() -> None:
 
 @pytest.mark.parametrize(
     ("time", "minutes"),
-    [(90, 90), ("90", 90), ("90:30", 90.5), ("4:00:00", 240), ("2-12", 3600), ("1-0:30", 1470), ("1-00:00:30", 1440.5)],
+    [
+        (90, 90),
+        ("90", 90),
+        ("90:30", 90.5),
+        ("4:03:30", 243.5),
+        ("2-12", 3600),
+        ("1-0:30", 1470),
+        ("1-00:00:30", 1440.5),
+    ],
 )
 def test_time_limits_as_slurm_writes_them(time: str | int, minutes: float) -> None:
     assert minutes_of(SlurmSpec(time=time).time or 0) == minutes
@@ -243,6 +251,11 @@ def test_runs_that_can_train_on_a_cpu_ask_for_a_gpu_where_there_is_one(answers: 
     answers("sinfo", "cpu*|1:00|(null)\ngpu|infinite|gpu:2(S:0)")
     assert not [flag for flag in flags(SlurmSpec(), optional) if flag.startswith("--gpus")]
     assert "--gpus-per-node=2" in flags(SlurmSpec(gpus_per_node=2), optional)
+    answers("sbatch", "")
+    none = SlurmEngine(SlurmSpec(gpus_per_node=0))
+    none.check([optional])
+    with pytest.raises(BackendError):
+        none.check([Needs(1)])
 
 
 def test_a_machine_without_slurm_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

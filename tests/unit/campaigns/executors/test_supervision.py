@@ -80,16 +80,19 @@ def run(
 def test_a_run_that_hangs_is_retried_and_given_up_by_name_while_the_others_go_on(
     job: Callable[..., Job], clock: Clock
 ) -> None:
-    hangs, works = job("hangs", "steps 1 2 3; sleep 600"), job("works", "steps 1 2 3")
+    saves = """trap 'sleep 0.2; echo x >> "$folder/saved"; exit 143' TERM; """
+    hangs, works = job("hangs", saves + "steps 1 2 3; sleep 600 & wait"), job("works", "steps 1 2 3")
 
     def watch() -> None:
         if store.is_finished(works.launch.folder) and lines(hangs) == 3 * attempts(hangs):
-            clock.pass_minutes(31)
+            # Once in each attempt: a run that is asked to end has time to.
+            clock.pass_minutes(31 * (clock.ahead < 60 * 31 * attempts(hangs)))
 
     given_up, finished = run([hangs, works], watch=watch, retries=1)
     assert (given_up.exit_code, finished.exit_code, finished.reason) == (None, 0, "")
     assert "hung" in given_up.reason
     assert (starts(hangs), starts(works)) == (2, 1)
+    assert lines(hangs, "saved") == 2
     assert not locks.is_running(hangs.launch.folder)
     status = store.RunWatch(hangs.launch.folder).status()
     assert (status.state, status.message) == ("stopped", given_up.reason)

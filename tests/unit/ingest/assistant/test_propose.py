@@ -41,10 +41,26 @@ def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: P
     assert asked["metrics"] == {"eval/score", "eval/hard_score"}
     assert "rollouts" in asked["step_unit"]
     answers = {"group_size": 8, "problems_per_batch": 32, "step_unit": "rollout_batches", "eval_samples": 4}
+    proposed = target.read_text()
+    answered(target, {**answers, "step_unit": "batches", "metrics": "eval/score"})
+    with pytest.raises(RecordError, match=r"'batches'.*rollout_batches"):
+        read_mapped(target)
+    target.write_text(proposed)
     answered(target, {**answers, "metrics": "eval/score"})
     runs = read_mapped(target)
     assert runs.metrics == ("avg@4",)
     assert runs.runs()[0].rollouts == 30 * 256
+
+
+def test_of_many_tags_those_that_may_be_a_reward_are_the_candidates(tmp_path: Path) -> None:
+    tags = {f"part{i}/kl": lambda step: 0.1 for i in range(12)}
+    tags |= {"zeta": lambda step: step / 10, "zeta/solve_rate": lambda step: 3 + step}
+    write_events(tmp_path, range(1, 6), tags)
+    questions = propose(tmp_path, set={"eval_samples": 4}).questions.values()
+    assert "eval_samples" not in {one.field for one in questions}
+    (asked,) = (one for one in questions if one.field == "metrics")
+    shown = {tag: [float(one) for one in re.findall(r"[\d.]+", asked.candidates[tag])] for tag in list(tags)[12:]}
+    assert shown == {"zeta": [5, 0.1, 0.5], "zeta/solve_rate": [5, 4, 8]}
 
 
 def test_an_entry_that_is_filled_in_answers_its_question(tmp_path: Path) -> None:

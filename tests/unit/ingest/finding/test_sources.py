@@ -20,7 +20,9 @@ from tests.unit.ingest.stores.test_console_logs import HISTORY, trainer_console
 def test_a_dict_that_every_process_prints_over_many_lines(tmp_path: Path) -> None:
     console = tmp_path / "nohup.out"
     printed = "{'num_generations': 4,\n 'generation_batch_size': 8,\n 'none': None}\n"
-    console.write_text(f"starting\n{printed}" * 4 + trainer_console(range(1, 11), 10))
+    # One of the dicts holds nothing of the sizes.
+    other = "{'offload': {'device': 'cpu',\n  'pin': True}}\n"
+    console.write_text(other + f"starting\n{printed}" * 4 + trainer_console(range(1, 11), 10))
     (found,) = diagnose(tmp_path).runs
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
 

@@ -75,6 +75,9 @@ def test_a_console_that_was_appended_to_holds_launches_of_their_own(tmp_path: Pa
     words = "+ python grpo.py --num_generations {n} --generation_batch_size 32 --gradient_accumulation_steps 1\n"
     parts = [words.format(n=n) + trainer_console(range(1, last + 1), 40) for n, last in ((4, 10), (8, 20))]
     (tmp_path / "nohup.out").write_text("".join(parts))
+    # The folder's configuration is of neither.
+    arguments = {"num_generations": 16, "generation_batch_size": 32, "gradient_accumulation_steps": 1}
+    (tmp_path / "args.json").write_text(json.dumps({**arguments, "learning_rate": 1e-5}))
     assert sizes(tmp_path) == [("4", "8", 320.0), ("8", "4", 640.0)]
     assert {info.rollouts_spent for info in RunSet.read(tmp_path).runs()} == {320, 640}
 

@@ -40,6 +40,20 @@ def test_what_is_spent_is_every_update_that_was_ever_made(plan: list[tuple[float
     assert ends[-1] == np.inf
 
 
+@given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 5), st.lists(st.integers(1, 50), min_size=1, max_size=5))
+def test_rates_that_were_logged_count_as_far_back_as_the_one_before_them(
+    rate: int, first: int, every: int, logged: list[int]
+) -> None:
+    step_T = first + every * np.arange(len(logged), dtype=np.float64)
+    counter = constant(rate).refined(step_T, np.array(logged, dtype=np.float64))
+    usual = every if len(logged) > 1 else 1
+    generated = [0]
+    for update in range(1, int(step_T[-1]) + 4):
+        covered = first - usual < update <= step_T[-1]
+        generated.append(generated[-1] + (logged[max(-(-(update - first) // every), 0)] if covered else rate))
+    assert counter.at(np.arange(len(generated), dtype=np.float64)).tolist() == generated
+
+
 def test_what_is_lost_is_counted_once_where_a_resume_logs_nothing() -> None:
     """Ten updates, two resumes from update 6 of which the first dies at once, then two starts from the beginning."""
     counter = constant(8)

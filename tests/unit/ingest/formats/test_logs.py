@@ -18,10 +18,16 @@ DATA = Path(__file__).parents[1] / "data" / "trl"
 
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output"):
+    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output") as caught:
         RunSet.read(tmp_path)
+    assert any(option.startswith("--set group_size") for option in caught.value.options)
     with pytest.raises(RecordError, match=r"'b' of runs=.* a"):
         RunSet.read(tmp_path, runs={"b": {"n": 8, "bp": 32}})
+    # One n for two runs may be wrong for one of them.
+    write_events(tmp_path / "b", range(1, 31), OPENRLHF)
+    with pytest.raises(RecordError) as caught:
+        RunSet.read(tmp_path)
+    assert caught.value.options == ()
 
 
 def test_after_a_resume_both_the_curve_and_what_was_paid_are_kept(tmp_path: Path) -> None:
@@ -205,6 +211,14 @@ def test_an_unknown_log_asks_for_the_evaluation_and_what_its_steps_count(tmp_pat
     read = {"n": 8, "bp": 32, "rename": {"my/accuracy": "avg@4"}}
     assert RunSet.read(tmp_path, step_unit="rollout_batches", **read).runs()[0].rollouts == 30 * 256
     assert RunSet.read(tmp_path, step_unit="rollouts", **read).runs()[0].rollouts == 30
+
+
+def test_what_an_update_measured_is_no_evaluation_under_another_name(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    rename = {"train/reward": "right", "eval/eval_math_pass1": "solved"}
+    table = RunSet.read(tmp_path, n=8, bp=32, rename=rename).to_polars()
+    sets = {one["metric"]: one["eval_set"] for one in table.select("metric", "eval_set").unique().to_dicts()}
+    assert (sets["right"] == "train", sets["solved"] == "train") == (True, False)
 
 
 def test_counted_rollouts_survive_saving_and_reading_again(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ ARGUMENTS = {
 def row(step: int, text: bool) -> str:
     values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.5, "learning_rate": 1e-6, "completions/mean_length": 8.0}
     values |= {"rewards/accuracy_reward/mean": 1.0, "reward": step / 100, "reward_std": 0.1, "epoch": step / 1000}
+    if step % 2:
+        # A row without a loss is one of an update too.
+        del values["loss"]
     return str({key: f"{value:.4g}" if text else value for key, value in values.items()})
 
 

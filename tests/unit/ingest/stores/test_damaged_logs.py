@@ -121,6 +121,7 @@ def test_a_key_that_is_there_twice_has_no_value(tmp_path: Path, name: str) -> No
     points, runs = read(tmp_path, name, text.replace("0.25,", '0.25, "x": 1, "x": 2,', 1))
     assert points == [point for point in clean if point[1] != clean_step(clean, 0.25)]
     assert codes(runs) == {"log-damaged"}
+    assert "'x'" in next(note.message for note in runs.notes if note.code == "log-damaged")
 
 
 @pytest.mark.parametrize("name", ["exp.jsonl", "metrics.jsonl"])

@@ -107,6 +107,27 @@ RELEASES: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {
         {**EVERY, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "generation_batch_size": 32},
         {"problems_per_batch": 4, "updates_per_batch": 2},
     ),
+    "a generation of several updates, used twice": (
+        {
+            **EVERY,
+            "gradient_accumulation_steps": 2,
+            "steps_per_generation": 4,
+            "generation_batch_size": 32,
+            "num_iterations": 2,
+        },
+        {"problems_per_batch": 4, "updates_per_batch": 4},
+    ),
+    "no batch of a device": (
+        {
+            **EVERY,
+            "per_device_train_batch_size": None,
+            "gradient_accumulation_steps": 2,
+            "steps_per_generation": 4,
+            "generation_batch_size": 32,
+            "num_iterations": 2,
+        },
+        {"problems_per_batch": 4, "updates_per_batch": 4},
+    ),
     "12 steps over 8": (
         {**EVERY, "gradient_accumulation_steps": 8, "steps_per_generation": 12, "generation_batch_size": 48},
         {"problems_per_batch": 6, "updates_per_batch": None, STEPS_PER_BATCH: 1.5},
@@ -195,11 +216,12 @@ def state(folder: Path, steps: range, **more: Any) -> Path:
 def test_sources_that_disagree_are_asked_about(tmp_path: Path) -> None:
     checkpoint = tmp_path / "run" / "checkpoint-30"
     state(checkpoint, range(1, 31))
-    sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "generation_batch_size": 8}
+    sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "generation_batch_size": 8_000_008}
     save(checkpoint / "training_args.bin", **EVERY, num_generations=8, steps_per_generation=1, **sizes)
     (tmp_path / "run" / "args.json").write_text(json.dumps({"num_generations": 4, "steps_per_generation": 1, **sizes}))
-    (question, *_) = [one for one in propose(tmp_path).questions.values() if one.field == "group_size"]
-    assert set(question.candidates) == {"4", "8"}
+    candidates = {one.field: set(one.candidates) for one in propose(tmp_path).questions.values()}
+    assert candidates["group_size"] == {"4", "8"}
+    assert candidates["problems_per_batch"] == {"1000001", "2000002"}
     with pytest.raises(RecordError):
         RunSet.read(tmp_path)
     runs = RunSet.read(tmp_path, group_size=8, problems_per_batch=1)

@@ -61,6 +61,12 @@ def test_a_line_that_was_cut_off_is_left_out_with_a_note(tmp_path: Path, cut: st
     assert whole.series("avg@4")[0].value_T.tolist() == [0.5, 0.55]
 
 
+def test_a_last_line_as_long_as_the_one_before_it_is_whole(tmp_path: Path):
+    rows = [f"8,{compute},{0.5 if compute > 8 else 0.512}" for compute in range(1, 11)]
+    runs = RunSet.read(write(tmp_path, "\n".join(["n,C,avg@4", *rows])))
+    assert (len(runs), [note.code for note in runs.notes]) == (10, [])
+
+
 @pytest.mark.parametrize("broken", ["8,1,0.5,9\n8,2,0.5\n", "8,1\n8,2,0.5\n"])
 def test_rows_with_other_cells_than_the_header_are_left_out_with_a_warning(tmp_path: Path, broken: str):
     runs = RunSet.read(write(tmp_path, f"n,C,avg@4\n{broken}"))

@@ -1,0 +1,187 @@
+"""`LiveRun`: a run that is going on, what is wrong with it, and the surface that predicts it.
+
+Its surface is that of the sweep seen by this run: a run has its own gain and its own midpoint. Given a draw of the
+surface both are linear in the run's residuals, so that their posterior is a normal distribution with two dimensions. A
+run that fell keeps its own onset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, BestAtK, PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
+from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
+from isocompute_sdk.fitting.surface.surface import Declines, Surface, curve_and_slopes, logistic
+from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSeries
+
+NEAR = 3
+"""Evaluations averaged to the level at a place of a run."""
+
+
+@dataclass(frozen=True)
+class RunSurface:
+    """One run and the surface that predicts it."""
+
+    surface: Surface
+    run: PreparedRun
+
+    @classmethod
+    def fit(
+        cls,
+        one: SurfaceRun,
+        others: Sequence[SurfaceRun],
+        bounds: tuple[float, float],
+        rng: np.random.Generator,
+        known: Surface | None = None,
+    ) -> RunSurface:
+        """Fit the run together with the others of its sweep.
+
+        Args:
+            one: the run.
+            others: runs of the same recipe.
+            bounds: range of the metric.
+            rng: randomness of the draws.
+            known: the surface of all of these runs, if it was fitted before.
+
+        Raises:
+            FitError: no evaluation of the run is left, since it fell from its first one on.
+        """
+        runs = sorted([one, *others], key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
+        prepared = prepare(runs, bounds[1] - bounds[0])
+        mine = prepared[runs.index(one)]
+        if not len(mine.log_compute_J):
+            raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
+        surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
+        return cls(_for_run(surface, mine, rng), mine)
+
+    def draws(self, compute: Array, *, at: bool = True) -> Array:
+        """Noise-free rewards of the run at each compute, or of its best checkpoint: shape (draws, Q)."""
+        return self.surface.draws(compute, self.run.group_size, self.run.problems_per_batch, self.run.n_problems, at=at)
+
+    def without_fall(self) -> RunSurface:
+        """The same if rewards did not begin to fall."""
+        return replace(self, surface=replace(self.surface, declines=None))
+
+
+def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Surface:
+    """The surface with each draw moved by what the run's own gain and midpoint add."""
+    layout, nan = surface.layout, float("nan")
+    place = (np.array([float(value or nan)]) for value in (run.problems_per_batch, run.n_problems))
+    design = layout.design(np.log2([float(run.group_size)]), *place)[0]
+    curve_D4 = surface.parameters_DP @ design.T
+    residual_DJ = np.empty((len(curve_D4), len(run.log_compute_J)))
+    effect_DJ2 = np.empty((*residual_DJ.shape, 2))
+    won_D = logistic(curve_D4[:, 1])
+    share_D = run_share(surface.run_share, won_D)
+    for name in dict.fromkeys(surface.shape_D):
+        chosen = np.array(surface.shape_D) == name
+        value, slopes = curve_and_slopes(name, curve_D4[chosen][:, None, :], run.log_compute_J, layout.top)
+        residual_DJ[chosen] = run.reward_J - value
+        effect_DJ2[chosen, :, 0] = share_D[chosen, None] * (value - curve_D4[chosen, :1])
+        effect_DJ2[chosen, :, 1] = surface.run_midpoint * slopes[:, 2, :]
+    inverse = np.linalg.inv(bin_covariance(run))
+    weighted_D2J = effect_DJ2.transpose(0, 2, 1) @ inverse
+    precision_D22 = np.eye(2) + weighted_D2J @ effect_DJ2
+    mean_D2 = np.linalg.solve(precision_D22, weighted_D2J @ residual_DJ[..., None])[..., 0]
+    factor = np.linalg.cholesky(np.linalg.inv(precision_D22))
+    drawn_D2 = mean_D2 + (factor @ rng.standard_normal((*mean_D2.shape, 1)))[..., 0]
+    moved_D = np.clip(won_D * (1.0 + share_D * drawn_D2[:, 0]), 1e-9, 1.0 - 1e-9)
+    knots = len(layout.knots_K)
+    parameters_DP = surface.parameters_DP.copy()
+    parameters_DP[:, 1 : 1 + knots] += (np.log(moved_D / (1.0 - moved_D)) - curve_D4[:, 1])[:, None]
+    parameters_DP[:, 1 + knots : 1 + 2 * knots] += (surface.run_midpoint * drawn_D2[:, 1])[:, None]
+    declines = _own_fall(run, len(parameters_DP), rng) if run.fault else _not_yet(surface, run)
+    return replace(surface, parameters_DP=parameters_DP, declines=declines)
+
+
+def _own_fall(run: PreparedRun, draws: int, rng: np.random.Generator) -> Declines:
+    """The fall that the run shows, at all n."""
+    assert run.fault_compute is not None, "set with the fault"
+    rate_D = (run.decline or 0.0) * np.exp(OF_A_RATE * rng.standard_normal(draws))
+    onset_D = np.full(draws, float(np.log(run.fault_compute)))
+    return Declines(onset_D, np.zeros(draws), rate_D, 1.0)
+
+
+def _not_yet(surface: Surface, run: PreparedRun) -> Declines | None:
+    """The surface's declines, none of which began long before the end of a run that did not fall."""
+    if surface.declines is None:
+        return None
+    at_D = np.log(surface.onset(run.group_size, run.problems_per_batch))
+    late_D = np.maximum(float(np.log(run.last_compute)) - UNNOTICED - at_D, 0.0)
+    return replace(surface.declines, onset_D=surface.declines.onset_D + np.where(np.isfinite(at_D), late_D, 0.0))
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a run, and since when."""
+
+    name: str
+    """Code of the note about it."""
+    kind: Literal["sick", "falling"]
+    """`sick`: a change of the recipe answers it; `falling`: its reward falls, and the best checkpoint is kept."""
+    rollouts: float | None
+    """Compute at which it began; None for a setting."""
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run that is going on, as `forecast_run` takes it."""
+
+    series: tuple[RunSeries, ...]
+    """The run and, behind it, the others of its sweep; alone without one."""
+    metric: str
+    eval_set: str | None = None
+    troubles: tuple[Trouble, ...] = ()
+    """What the health detectors found wrong, without what is only worth knowing."""
+    findings: tuple[Note, ...] = ()
+    """Their notes, to be shown."""
+    saved: tuple[tuple[int, str], ...] = ()
+    """(step, folder) of the checkpoints on disk."""
+    notes: tuple[Note, ...] = ()
+    best: RunSeries | None = None
+    """best@k of the run on the same evaluation set; None if not recorded."""
+    best_metric: str = ""
+    """Its name."""
+
+    @property
+    def one(self) -> RunSeries:
+        """The run itself."""
+        return self.series[0]
+
+    @property
+    def lost(self) -> bool:
+        """Whether the reward fell, by a finding, and its last values keep little of the gain, or of the start."""
+        if not any(one.kind == "falling" or one.name == "collapsed-run" for one in self.troubles):
+            return False
+        start, top = float(self.one.value_T[0]), float(self.one.value_T.max())
+        left = float(np.mean(self.one.value_T[-NEAR:]))
+        return left - start < COLLAPSE_LEFT * (top - start) or left < COLLAPSE_LEFT * start
+
+    def surface(
+        self,
+        bounds: tuple[float, float],
+        *,
+        known: Surface | None = None,
+        until: float | None = None,
+        rng: np.random.Generator | int | None = None,
+    ) -> RunSurface:
+        """The surface that predicts the run."""
+        best = None
+        if self.best is not None:
+            best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
+        run = SurfaceRun.of(self.one, best=best)
+        if until is not None:
+            kept = run.compute_T <= until * 1.0001
+            run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
+        others = [SurfaceRun.of(one) for one in self.series[1:]]
+        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
