@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.live_run import in_sweep, live_run
@@ -31,6 +31,7 @@ from isocompute_sdk.records.comparable import (
     one_rule,
     refuse_mixed_contexts,
     settings_of,
+    unlike_at_start,
     varied_sets,
 )
 from isocompute_sdk.records.reward_metrics import (
@@ -180,8 +181,10 @@ class _Question:
         found = self._fit(measured)
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
+        by_run = {one.run_id: one for one in series}
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
+            *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
             *chosen,
             *found.notes,
             *confounded(series, self.pool),

@@ -20,9 +20,9 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds
+from isocompute_sdk.fitting.measured_runs import check_bounds, start_rewards
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
-from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.notes import Note, unique
@@ -30,7 +30,6 @@ from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
-from isocompute_sdk.records.reward_metrics import likely_range
 from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
 from isocompute_sdk.tolerances import Tolerances
 
@@ -138,14 +137,7 @@ def grouped(
     """
     if not series:
         return group_runs(infos, pool)
-    trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
-    bases = {
-        run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
-    }
-    values = [one.value_T for one in series.values()]
-    low, high = likely_range(np.concatenate(values)) if bounds is None else bounds
-    scale = noise_scale(values, high - low)
-    return group_runs(infos, pool, bases, pooled_noise(trained, scale)[0])
+    return group_runs(infos, pool, *start_rewards(series, bounds))
 
 
 def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:
@@ -229,9 +221,7 @@ def _decided(fits: Fits) -> Plan | None:
 def _sentence(fits: Fits, plan: Plan | None) -> str:
     for note in fits.no_rise:
         return note.message
-    if len(fits.group_sizes) == 1:
-        return f"only n = {fits.group_sizes[0]} was run, so it cannot be compared with another n"
-    return (
+    return fits.only_size or (
         "no n can be compared" if plan is None else f"at {short(plan.budget.amount)} rollouts: {plan.verdict.sentence}"
     )
 

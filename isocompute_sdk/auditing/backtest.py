@@ -14,7 +14,7 @@ import math
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -75,6 +75,8 @@ class Pilot:
     """Reward that regret is measured against: that of the best n."""
     scale: float = 1.0
     """Reward that counts as a regret of 1."""
+    ends: Mapping[int, float] = field(default_factory=dict[int, float])
+    """n -> rollouts at which its runs end before the target, where its truth was measured."""
 
     @property
     def sizes(self) -> list[int]:
@@ -152,10 +154,11 @@ def pilots(
             if len(shown) < 2:
                 continue
             apart = leave_seed_out and all(len(curves[n]) > 1 for n in shown)
-            truth: dict[int, float] = {}
+            truth, ends = dict[int, float](), dict[int, float]()
             for n in shown:
                 judging = [curve for other, (_, curve) in curves[n].items() if other != seed or not apart]
                 truth[n] = float(np.mean([best_smoothed(curve, target) for curve in judging]))
+                ends[n] = min(target, max(float(curve[0][-1]) for curve in judging))
             yield Pilot(
                 sweep=sweep,
                 metric=metric,
@@ -168,6 +171,7 @@ def pilots(
                 same_run=not apart,
                 problems_per_batch=bp,
                 best=max(truth.values()),
+                ends=ends,
             )
 
 
@@ -288,9 +292,10 @@ Method = Callable[[Pilot], Answer]
 
 
 def planner(pilot: Pilot) -> Answer:
-    """The n of the plan among those that were run, with its predictions."""
+    """The n of the plan among those that were run, with predictions for the ends of the runs that are the truth."""
     odds = pilot.fits.group_size_odds(pilot.target, pilot.sizes, pilot.problems_per_batch)
-    found = pilot.fits.predict(pilot.target, pilot.sizes, pilot.problems_per_batch, level=LEVEL)
+    ends = [pilot.ends.get(n, pilot.target) for n in pilot.sizes]
+    found = pilot.fits.predict(ends, pilot.sizes, pilot.problems_per_batch, level=LEVEL)
     plan = Planner(pilot.fits).allocate(pilot.target, problems_per_batch=pilot.problems_per_batch)
     return Answer(int(odds.group_size[odds.best()]), *found, plan.verdict.kind)
 
@@ -552,7 +557,7 @@ class Backtest:
 
     def to_frame(self) -> Frame:
         """Every row as a polars frame."""
-        return frame_of({field.name: [getattr(row, field.name) for row in self.rows] for field in fields(Row)})
+        return frame_of({one.name: [getattr(row, one.name) for row in self.rows] for one in fields(Row)})
 
 
 def _heading(titles: Sequence[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from shlex import quote
 from typing import Any
 
@@ -16,7 +15,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
-from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     choose,
@@ -27,8 +26,6 @@ from isocompute_sdk.records.reward_metrics import (
 )
 from isocompute_sdk.records.runset import RunInfo
 
-BASE_GAP = 5.0
-"""Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
 _FREE = ("learning_rate", "eval_samples")
 """Fields with rules of their own. More samples per problem estimate the same mean with less noise."""
 
@@ -72,7 +69,7 @@ def group_runs(
         cells = [part for cell, one_rule in ruled for part in ([cell] if one_rule else _split(cell, "learning_rate"))]
     stated = [name for name in CONTEXT_FIELDS if name not in pool and name != "eval_samples"]
     bases = base_rewards or {}
-    cells = [part for cell in cells for part in _by_base(cell, bases, noise)]
+    cells = [part for cell in cells for part in ([cell] if "model" in pool else _by_start(cell, bases, noise))]
     groups = [_describe(cell, stated, bases) for cell in cells]
     return sorted(groups, key=lambda g: (-len(g.runs), g.runs[0].run_id))
 
@@ -118,20 +115,13 @@ def _agree(key: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a is None or b is None or a == b for a, b in zip(key, other, strict=True))
 
 
-def _by_base(cell: list[RunInfo], bases: Mapping[str, float], noise: float) -> list[list[RunInfo]]:
-    """Split at gaps between rewards at step 0 that exceed noise; runs without one join if there is a single group."""
-    measured = sorted((run for run in cell if run.run_id in bases), key=lambda run: (bases[run.run_id], run.run_id))
-    if not measured:
+def _by_start(cell: list[RunInfo], bases: Mapping[str, float], noise: float) -> list[list[RunInfo]]:
+    """Runs by their reward at step 0; runs without one join if there is a single group."""
+    parts = split_by_start({run.run_id: bases[run.run_id] for run in cell if run.run_id in bases}, noise)
+    if len(parts) < 2:
         return [cell]
-    parts = [[measured[0]]]
-    for before, run in pairwise(measured):
-        if bases[run.run_id] - bases[before.run_id] > BASE_GAP * noise:
-            parts.append([])
-        parts[-1].append(run)
-    silent = [run for run in cell if run.run_id not in bases]
-    if len(parts) == 1:
-        return [cell]
-    return [*parts, *([silent] if silent else [])]
+    members = [*parts, [run.run_id for run in cell if run.run_id not in bases]]
+    return [[run for name in part for run in cell if run.run_id == name] for part in members if part]
 
 
 def _split(cell: list[RunInfo], name: str) -> list[list[RunInfo]]:

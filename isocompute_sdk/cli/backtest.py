@@ -49,6 +49,7 @@ def backtest(
     from isocompute_sdk.auditing.backtest import backtest as conduct
     from isocompute_sdk.laws.sweeps import holds_sweeps
     from isocompute_sdk.laws.sweeps import sweeps as corpus
+    from isocompute_sdk.records import RunSet
 
     begun = said = time.monotonic()
 
@@ -80,5 +81,10 @@ def backtest(
         emit_json(found.to_dict())
         return
     say(found.table())
+    if isinstance(source, RunSet):
+        say(
+            "\nOf each n the best checkpoint is predicted, and a pilot does not know that a run falls later. The "
+            "backtest that fit prints is about the last evaluations, without what follows a fall."
+        )
     if csv is not None:
         say(f"wrote {csv}")

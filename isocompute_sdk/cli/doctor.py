@@ -50,7 +50,7 @@ def doctor(
         list[str] | None,
         opt.option(
             "With --output, keep only runs with this value, e.g. --where train_data=math; null means unknown; "
-            "repeatable."
+            "repeatable, also with several values of one column."
         ),
     ] = None,
     reading: ReadingOptions,
@@ -264,13 +264,15 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
     """The runs with the values that were asked for."""
     from isocompute_sdk.records.columns import BY_NAME, canonical
 
-    wanted: dict[str, object] = {}
-    for name, value in opt.assignments(where, "--where").items():
+    wanted: dict[str, list[object]] = {}
+    for name, value in (one for text in where or [] for one in opt.assignments([text], "--where").items()):
         column = canonical(name) or name
         # A data set may be called 2024.
         text = column in BY_NAME and BY_NAME[column].kind == "text"
-        wanted[column] = None if value in (None, "null", "none", "None") else str(value) if text else value
-    return runs.filter(**wanted) if wanted else runs
+        asked = None if value in (None, "null", "none", "None") else str(value) if text else value
+        wanted.setdefault(column, []).append(asked)
+    one_or_more = {column: values[0] if len(values) == 1 else values for column, values in wanted.items()}
+    return runs.filter(**one_or_more) if wanted else runs
 
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:

@@ -67,7 +67,7 @@ def fit(
     for path in [output, *pictures]:
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))
-    if output is not None:
+    if output is not None and not first.no_rise:
         say(f"next: isocompute plan --fits {quote(str(output))} --budget 3M")
 
 

@@ -90,6 +90,8 @@ def check_laws(laws: Mapping[str, AllocationLaw], law_draws: Mapping[str, Array]
 
 HANDOVER_POINTS_PER_DECADE = 400
 """Grid on which handovers are looked for before they are located."""
+FRONTIER_BEGINS = 0.25
+"""Share of the compute axis within which better curves may only begin; a picture's frontier starts after them."""
 
 
 @dataclass(frozen=True)

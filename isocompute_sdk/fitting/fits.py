@@ -27,6 +27,7 @@ from isocompute_sdk.fitting.arguments import (
 )
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Matrix, Number
 from isocompute_sdk.fitting.fit_parts import (
+    FRONTIER_BEGINS,
     Configuration,
     Frontier,
     Handover,
@@ -40,6 +41,7 @@ from isocompute_sdk.fitting.fit_parts import (
     fitted_curves,
     frontier,
     handovers,
+    span,
 )
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
@@ -374,6 +376,12 @@ class Fits(Saved):
         """That no run rises, for every view that shows an answer; empty if one does."""
         return () if self.flat_runs is None else (no_rise_note(self.metric, self.flat_runs),)
 
+    @property
+    def only_size(self) -> str:
+        """That one n alone was run, so that nothing is known about another; empty if several were."""
+        sizes = self.group_sizes
+        return f"only n = {sizes[0]} was run, so it cannot be compared with another n" if len(sizes) == 1 else ""
+
     def group_size_odds(
         self,
         compute: float,
@@ -456,6 +464,8 @@ class Fits(Saved):
         """The fit as text: passport, laws, hand-overs, curves and notes, one line each."""
         origin = self.source or f"{len(self.curves)} configurations"
         lines = [f"{self.metric}, method {self.method}, {origin}" + (f", {self.model}" if self.model else "")]
+        if self.no_rise:
+            return "\n".join([*lines, *(f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes)])
         lines += [] if self.passport is None else [f"  {line}" for line in self.passport.lines()]
         lines += [f"  {name}: {law.describe()}" for name, law in self.laws.items()]
         lines += [f"  no law {name}: {reason}" for name, reason in self.unsupported.items()]
@@ -471,11 +481,15 @@ class Fits(Saved):
         return "\n".join(lines)
 
     def describe_handovers(self) -> str:
-        """Budgets at which the best configuration changes, in one line."""
+        """Budgets at which the best configuration changes, in one line, without first evaluations of better curves."""
         many = len(self.problems_per_batch) > 1
-
+        low, high = span(self.select())
+        begins = {(c.group_size, c.problems_per_batch): c.first_compute for c in self.select()}
         listed: list[str] = []
         for h in self.handovers():
+            begun = begins[h.to_group_size, h.to_problems_per_batch]
+            if h.compute <= min(begun * (1 + 1e-5), low * (high / low) ** FRONTIER_BEGINS):
+                continue
             ends = (h.from_group_size, h.from_problems_per_batch), (h.to_group_size, h.to_problems_per_batch)
             first, last = (f"{n} (B_p {bp})" if many else str(n) for n, bp in ends)
             listed.append(f"{first} -> {last} at {short(h.compute)}")
@@ -512,6 +526,8 @@ class Fits(Saved):
         ]
         rows += [(name, law.describe()) for name, law in self.laws.items()]
         rows += [(f"no law {name}", reason) for name, reason in self.unsupported.items()]
+        if self.no_rise:
+            return notebook.pairs(rows[:3]) + notebook.notes(self.notes)
         text = notebook.pairs(rows)
         if self.curves:
             header = ("n", "B_p", "plateau", "half at C", "rms")

@@ -10,7 +10,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
+from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.reward_metrics import likely_range
@@ -80,6 +80,24 @@ class MeasuredRuns:
         if series is None or (compute == "log10_tokens" and series.tokens_T is None):
             return None
         return BestAtK(name, _compute(series, compute), series.value_T)
+
+
+def start_rewards(
+    series: Mapping[str, RunSeries], bounds: tuple[float, float] | None = None
+) -> tuple[dict[str, float], float]:
+    """Reward at step 0 by run id, of runs that measured it, and the standard deviation of one evaluation.
+
+    Args:
+        series: rewards by run id, of one run at least.
+        bounds: range of the rewards; None: guessed from their values.
+    """
+    values = [one.value_T for one in series.values()]
+    low, high = likely_range(np.concatenate(values)) if bounds is None else bounds
+    trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
+    start = {
+        run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
+    }
+    return start, pooled_noise(trained, noise_scale(values, high - low))[0]
 
 
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:

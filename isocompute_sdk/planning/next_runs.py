@@ -237,7 +237,8 @@ def ask(question: Question, search: Search) -> NextRuns:
     ]
     picks = _chosen(outlook, asked, search, made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
-    now = f"the current plan is n = {question.plan[0]}; we expect it to lose {regret:.3f} against the best n"
+    lost = fits.only_size or f"we expect it to lose {regret:.3f} against the best n"
+    now = f"the current plan is n = {question.plan[0]}; {lost}"
     tolerances = Tolerances(choices.span)
     # Beside runs that go on anyway nothing waits for these.
     if min(total, regret) < (tolerances.nothing if going else tolerances.small):

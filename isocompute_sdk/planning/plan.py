@@ -509,7 +509,7 @@ def _cost(plan: Plan) -> str:
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
-    if plan.stopping is not None:
+    if plan.stopping is not None and not (plan.fits is not None and plan.fits.no_rise):
         return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
     return f"{text}, {share:.1%} of the budget" + (
         "; the deadline allows no more" if "deadline" in plan.binding else ""

@@ -24,6 +24,14 @@ STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
 CHECK_BEYOND = 2.0
 """Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
+DOUBTS = {
+    "outlying-evaluations": "many evaluations lie far from their neighbours",
+    "outlying-run": "runs disagree",
+    "backtest-missed": "the ends of these runs were predicted wrongly",
+    "plateau-unidentified": "the runs end early",
+    "extrapolation-beyond-3x": f"the budget lies more than {FAR:g} x beyond the runs",
+}
+"""Codes of notes that leave n undecided, in words."""
 NO_RUN_FIRST = "no run before it is worth its cost"
 PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
@@ -42,9 +50,8 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message, doubts), False
-    if len(fits.group_sizes) == 1:
-        only = f"only n = {fits.group_sizes[0]} was run, so the plan uses it"
-        return Verdict("undecided", only, doubts), True
+    if fits.only_size:
+        return Verdict("undecided", fits.only_size, doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
         chance = plan.stopping.chance_of_more
@@ -94,7 +101,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
     if spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
         ends = f"from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by {spread:.3f}"
-        return Verdict("hardly-matters", f"{ends}; take the one that suits the hardware", doubts), False
+        sentence = f"{ends}; take the one that suits the hardware{_against_it(doubts)}"
+        return Verdict("hardly-matters", sentence, doubts), False
     largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
     lost = f"we expect n = {n} to lose {float(odds.expected_regret[here]):.3f} against the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
@@ -105,8 +113,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
             sentence = f"n = {2 * largest}, which was not run, is better than n = {best} and the others {more}"
         return Verdict(kind, f"{sentence}; {lost}", doubts), True
     if near < DECIDED or doubts:
-        against = f"; doubts: {', '.join(doubts)}" if doubts else ""
-        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}{against}", doubts), True
+        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}{_against_it(doubts)}", doubts), True
     if (tie := _tie(plan, equal)) is not None:
         return tie, False
     chance = float(odds.probability_best[here])
@@ -118,6 +125,11 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
     return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
+
+
+def _against_it(doubts: Sequence[str]) -> str:
+    """The doubts in words, as the end of a sentence."""
+    return f"; doubtful, since {' and '.join(DOUBTS[code] for code in doubts)}" if doubts else ""
 
 
 def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:

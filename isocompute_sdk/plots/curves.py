@@ -12,6 +12,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.forecast import Forecast
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.records import RunSeries
@@ -90,6 +91,8 @@ def reward_curves(
 ) -> Axes:
     """Evaluations, the fitted curve of every n, their frontier, and the plan with its 80 % interval.
 
+    Where no run rises a line is the mean of its evaluations, and there is no frontier.
+
     Curves are dashed beyond the runs. A plan is drawn at its own B_p: the curves of a surface are those of exactly
     that B_p, points are of the nearest one that was run.
 
@@ -121,6 +124,18 @@ def reward_curves(
     return axes[0]
 
 
+CURVES = "Reward curves and frontier"
+
+
+def _values(fits: Fits, curve: RewardCurve, grid: Array, problems_per_batch: int | None) -> Array:
+    """What is drawn of a curve, at another B_p if one is given; the mean of its evaluations where no run rises."""
+    if fits.no_rise:
+        return np.full(len(grid), curve.reward_T.mean())
+    if problems_per_batch is None:
+        return curve.predict(grid)
+    return fits.expected_reward(grid, curve.group_size, problems_per_batch)
+
+
 def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, trained: RunSeries | None) -> None:
     curves = fits.select(level)
     # The plan's own B_p, if the surface reaches it; another level that was asked for is drawn without the plan.
@@ -140,15 +155,15 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         seen = curve.compute_T > 0
         drawn.append((curve.compute_T[seen], curve.reward_T[seen], colour))
         style.points(ax, *drawn[-1], mark, many=many)
-        values = fits.expected_reward(grid, curve.group_size, exact) if exact != level else curve.predict(grid)
+        values = _values(fits, curve, grid, None if exact == level else exact)
         inside = (grid >= curve.first_compute * 0.999) & (grid <= curve.last_compute * 1.02)
         beyond = grid >= curve.last_compute
         ax.plot(grid[inside], values[inside], color=colour, linewidth=1.9, label=f"n = {curve.group_size}", zorder=3)
         ax.plot(grid[beyond], values[beyond], color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
         every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf))
         ends[curve.group_size] = float(values[-1])
-    best = np.max(every, axis=0)
-    frontier_line(ax, grid, best)
+    if not fits.no_rise:
+        frontier_line(ax, grid, np.max(every, axis=0))
     if plan is not None and at_plan and plan.group_size not in ends:
         colour, _ = style.look(plan.group_size)
         values = fits.expected_reward(grid, plan.group_size, exact)
@@ -157,7 +172,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         )
         ends[plan.group_size] = float(values[-1])
     marked = plan.group_size if plan is not None and at_plan else max(ends, key=lambda n: ends[n])
-    if fits.surface is not None:
+    if fits.surface is not None and not fits.no_rise:
         begun = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
         _, under, above = fits.predict(begun, marked, exact)
         ax.fill_between(
@@ -169,7 +184,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     ax.autoscale_view(scalex=False)
     style.clip_falls(ax, drawn)
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
-    ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
+    ax.set_title(f"{'No rise: evaluations and means' if fits.no_rise else CURVES}{where}{whose(fits)}")
     if plan is not None and plan.predicted_reward is not None:
         text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
         if plan.reward_interval is not None:

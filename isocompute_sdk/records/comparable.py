@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from shlex import quote
 from typing import Any, cast
 
@@ -17,9 +18,14 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, LENIENT
 from isocompute_sdk.records.runset import RunInfo, RunSeries
 
+BASE_GAP = 5.0
+"""Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
+MOST_NAMED = 6
+"""Runs that a command names one by one."""
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
@@ -110,6 +116,42 @@ def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
                 )
             )
     return notes
+
+
+def split_by_start(start: Mapping[str, float], noise: float) -> list[list[str]]:
+    """Run ids by reward at step 0, split at gaps beyond noise, by increasing reward."""
+    ordered = sorted(start, key=lambda run: (start[run], run))
+    parts = [ordered[:1]] if ordered else []
+    for before, run in pairwise(ordered):
+        if start[run] - start[before] > BASE_GAP * noise:
+            parts.append([])
+        parts[-1].append(run)
+    return parts
+
+
+def unlike_at_start(start: Mapping[str, float], noise: float) -> list[Note]:
+    """That runs on one frontier differ at step 0, with the command that keeps those that belong together.
+
+    Args:
+        start: reward at step 0 by run id.
+        noise: standard deviation of one evaluation.
+    """
+    parts = sorted(split_by_start(start, noise), key=len, reverse=True)
+    if len(parts) < 2:
+        return []
+    shown = "; ".join(f"{listed(part, 4)} at {float(np.mean([start[run] for run in part])):.3g}" for part in parts[:5])
+    kept = " ".join(f"--where {quote(f'run_id={run}')}" for run in parts[0][:MOST_NAMED])
+    return [
+        Note(
+            "context-taken-for-granted",
+            "warning",
+            f"rewards at step 0 differ by more than noise ({shown}): these runs began from different models or were "
+            "evaluated otherwise, and their curves do not belong on one frontier. Fit them apart: isocompute doctor "
+            f"RUNS {kept}{' ...' if len(parts[0]) > MOST_NAMED else ''} --output part.parquet (isocompute audit RUNS "
+            "does so for every group), or say that it does not matter: --pool model.",
+            {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts},
+        )
+    ]
 
 
 RULE_TOLERANCE = 0.03

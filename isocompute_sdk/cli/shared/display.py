@@ -29,10 +29,12 @@ FALLS = {
 """Findings about a reward that fell, in words, and what to do; of notes the first to be shown."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
+OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
+"""Codes of notes about fitted curves, which mean nothing where no run rises."""
+
 
 def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) -> None:
     """Passport, laws, hand-overs, one row per curve, notes; laws in steps only if `verbose`."""
-    from rich.table import Table
     from rich.text import Text
 
     console = terminal()
@@ -40,9 +42,42 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
         console.print(note.message)
     model = f", {fits.model}" if fits.model else ""
     console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
+    if fits.no_rise:
+        _print_runs(fits)
+    else:
+        _print_answer(fits, verbose=verbose)
+    if with_notes:
+        print_notes(one for one in fits.notes if _shown(one, fits, verbose=verbose))
+
+
+def _shown(note: Note, fits: Fits, *, verbose: bool) -> bool:
+    """Whether a note is printed: without a rise none about laws and plateaus, otherwise none about unused laws."""
+    if fits.no_rise:
+        return note not in fits.no_rise and (verbose or note.code not in OF_CURVES)
+    return verbose or not _about_unused(note, fits)
+
+
+def _print_runs(fits: Fits) -> None:
+    """What was measured, where the curves mean nothing."""
+    from rich.table import Table
+
+    table = Table("n", "B_p", "evaluations", "mean", "lowest", "highest", box=None, pad_edge=False)
+    for curve in fits.select() if fits.curves else ():
+        seen = curve.reward_T
+        problems = "?" if curve.problems_per_batch is None else str(curve.problems_per_batch)
+        values = (f"{value:.3f}" for value in (seen.mean(), seen.min(), seen.max()))
+        table.add_row(str(curve.group_size), problems, str(len(seen)), *values)
+    terminal().print(table)
+
+
+def _print_answer(fits: Fits, *, verbose: bool) -> None:
+    """Passport, laws, hand-overs and curves."""
+    from rich.table import Table
+
+    console = terminal()
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
-    if fits.surface is not None and "group_size" in fits.laws and not fits.no_rise:
+    if fits.surface is not None and "group_size" in fits.laws:
         console.print(f"best n, as plans choose it: {_best_sizes(fits)}")
     # Plans from a surface ask the surface and no law.
     unused = () if verbose else STEP_LAWS if fits.surface is None else {*fits.laws, *fits.unsupported}
@@ -68,8 +103,6 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
                 curve.status.value,
             )
         console.print(table)
-    if with_notes:
-        print_notes(one for one in fits.notes if one not in fits.no_rise and (verbose or not _about_unused(one, fits)))
 
 
 def _best_sizes(fits: Fits) -> str:
@@ -168,7 +201,8 @@ def _print_first_notes(plan: Plan) -> None:
     console = terminal()
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
-    relevant.sort(key=lambda note: (note.code not in FALLS, note.code not in plan.verdict.doubts, note in of_fits))
+    grave, doubts = {*FALLS, "context-taken-for-granted"}, plan.verdict.doubts
+    relevant.sort(key=lambda note: (note.code not in grave, note.code not in doubts, note in of_fits))
     shown = used = 0
     ordered = by_severity(relevant)
     for note in ordered:

@@ -145,11 +145,12 @@ class Passport:
     def lines(self) -> list[str]:
         """The passport as text; the first line is the backtest."""
         test = self.backtest
+        known = " and collapses known" if self.collapsed_runs else ""
         first = (
             "backtest: not possible, too few evaluations would remain"
             if test is None
-            else f"backtest: with everything beyond C = {short(test.hidden_beyond)} hidden, the ends of runs (up to "
-            f"{test.factor:.1f}x further) are predicted {off(-test.mean_error)} on average (rms error "
+            else f"backtest: with everything beyond C = {short(test.hidden_beyond)} hidden{known}, the ends of runs "
+            f"(up to {test.factor:.1f}x further) are predicted {off(-test.mean_error)} on average (rms error "
             f"{test.rms_error:.3f}); {round(test.coverage * test.runs)} of {test.runs} lie in their 80 % interval"
         )
         low, high = self.rise_seen

@@ -87,7 +87,9 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.learning_rate:.3g}" + (", assumed" if "learning_rate" in plan.assumed else ""),
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
-        "" if plan.odds is None else say.chance(plan.odds.probability_best),
+        ""
+        if plan.odds is None or (plan.fits is not None and plan.fits.only_size)
+        else say.chance(plan.odds.probability_best),
     )
 
 

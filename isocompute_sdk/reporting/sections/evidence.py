@@ -21,6 +21,8 @@ def why(material: Material) -> Section:
     if fits is not None and fits.curves:
         trained = _trained(material)
         text = "Points are evaluations, lines the fitted curves (dashed beyond the runs), the broad line their frontier"
+        if material.flat:
+            text = "Points are evaluations, lines their means"
         text += "." if trained is None else ", the thin line the run that was trained."
         source = fits if plan is None or plan.fits is None or material.flat else plan
         drawn = plots.reward_curves(source, trained=trained, ax=panel())
@@ -48,7 +50,7 @@ def _trained(material: Material) -> RunSeries | None:
 def _every_n(plan: Plan) -> Table:
     """Each n at the same budget with its reward and odds."""
     every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
-    whole = plan.odds is not None
+    whole = plan.odds is not None and not (plan.fits is not None and plan.fits.only_size)
     header = ["n", "B_p", "M", f"Expected {plan.metric}", "Difference"]
     header += ["Best with probability", "As good as the best", "Expected loss"] * whole + [""]
     rows: list[tuple[str, ...]] = []

@@ -242,6 +242,8 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
 
 def _lost(plan: Plan) -> list[Fact]:
     """What is lost if n is wrong."""
+    if plan.fits is not None and plan.fits.only_size:
+        return [Fact("Lost if n is wrong", UNKNOWN, plan.fits.only_size)]
     if plan.odds is None:
         return []
     wrong = say.chance(1.0 - plan.odds.near_best)

@@ -54,7 +54,7 @@ def runs(material: Material) -> Section:
     if health.notes:
         said = {note.code for note in noted}
         blocks.append(Notes(tuple(note for note in health.notes if note.code not in said)))
-    else:
+    elif not material.flat:
         blocks.append(Paragraph(f"No problem was found in {say.plural(health.runs, 'run')}."))
     if not logged:
         text = "No entropy, KL, length or gradient norm was logged, so most problems could not be looked for."

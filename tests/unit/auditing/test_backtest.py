@@ -75,6 +75,17 @@ def test_the_best_checkpoint_is_smoothed_over_a_factor_of_compute() -> None:
     assert best_smoothed(curve, 1.0) == -math.inf
 
 
+def test_a_run_that_ends_early_is_predicted_where_it_ends() -> None:
+    table = runs_of(1, noise=0.0).to_polars()
+    short = table.filter(~((table["group_size"] == 128) & (table["rollouts"] > 40_000)))
+    (pilot,) = pilots(back.own_sweeps(iso.RunSet.from_frame(short))[0], cuts=(0.25,))
+    end = float(short.filter(short["group_size"] == 128)["rollouts"].max())  # pyright: ignore[reportArgumentType]
+    said = back.planner(pilot).mean_N
+    assert said is not None
+    assert said[2] == pytest.approx(float(pilot.fits.predict(end, 128, 4).mean))
+    assert said[0] == pytest.approx(float(pilot.fits.predict(pilot.target, 8, 4).mean))
+
+
 def test_drawn_curves_get_the_noise_of_an_evaluation_and_truths_do_not() -> None:
     (sweep,) = back.own_sweeps(runs_of(1, noise=0.0))
     noisy = sweep._replace(provenance=sweep.provenance.replace(evaluation_sd=0.01))

@@ -130,7 +130,7 @@ def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
     fits = replace(clear.fits, passport=replace(clear.fits.passport, backtest=backtest))
     missed = Planner(fits).allocate("5M", spend="all")
     assert missed.verdict.kind == "likely"
-    assert "backtest-missed" in missed.verdict.sentence
+    assert "backtest-missed" in missed.verdict.doubts
 
 
 def test_one_group_size_cannot_decide() -> None:
