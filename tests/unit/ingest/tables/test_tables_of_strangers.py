@@ -126,7 +126,7 @@ def test_a_run_that_was_exported_three_times_counts_once(tmp_path: Path, header:
     assert len(RunSet.read(folder, left_out={}).run_ids) == 2
     found = diagnose(folder)
     assert sum(bool(one.problems) for one in found.runs) == 4
-    assert found.next.startswith("isocompute doctor")
+    assert str(folder) in found.next
 
 
 def test_exports_with_other_columns_are_one_run(tmp_path: Path) -> None:
