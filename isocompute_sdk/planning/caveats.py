@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import multiple, small
+from isocompute_sdk.phrases import multiple, short, small
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
@@ -200,7 +200,7 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int) -> I
     yield Note(
         "decline-within-budget",
         "warning",
-        f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the "
+        f"At n = {n} rewards begin to fall at about C = {short(onset)} (with probability {chance:.0%} before the "
         "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
         f"best checkpoint. {other}, more training problems or a KL penalty can delay this; keep checkpoints and "
         "watch training against validation reward.",

@@ -213,11 +213,11 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
 
 
 def amounts(spent: Cost) -> str:
-    """Rollouts, and hours and money where known; hours from three minutes on."""
+    """Rollouts, and hours and money where known; hours from three minutes on, money from a cent on."""
     parts = [f"{spent.rollouts:,.0f} rollouts"]
     if spent.gpu_hours is not None and spent.gpu_hours >= 0.05:
         parts.append(f"{spent.gpu_hours:.3g} GPU-hours")
-    if spent.usd is not None:
+    if spent.usd is not None and spent.usd >= 0.005:
         parts.append(f"${spent.usd:,.2f}")
     return " / ".join(parts)
 
