@@ -159,8 +159,8 @@ def _metric_lines(path: Path) -> tuple[_Lines, int]:
     for line in whole.split("\n"):
         parts = line.split()
         try:
-            row = int(parts[2]) if len(parts) > 2 else 0, float(parts[0]), float(parts[1])
-        except (ValueError, IndexError):
+            row = float(int(parts[2])) if len(parts) > 2 else 0.0, float(parts[0]), float(parts[1])
+        except (ValueError, IndexError, OverflowError):
             broken += bool(line.strip())
             continue
         for column, cell in zip(found, row, strict=True):

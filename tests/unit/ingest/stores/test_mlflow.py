@@ -44,13 +44,15 @@ def test_a_folder_store_is_read(folder_store: Path) -> None:
     check(folder_store)
 
 
-def test_a_metric_line_that_is_cut_is_left_out_with_a_note(folder_store: Path, tmp_path: Path) -> None:
+def test_metric_lines_that_are_cut_or_beyond_all_numbers_are_left_out_with_a_note(
+    folder_store: Path, tmp_path: Path
+) -> None:
     (meta,) = [path for path in folder_store.rglob("meta.yaml") if "verl-n4" in path.read_text()]
     run = tmp_path / meta.parent.name
     meta.parent.rename(run)
     try:
         metric = run / "metrics" / "critic" / "score" / "mean"
-        metric.write_bytes(metric.read_bytes()[:-9])
+        metric.write_bytes(b"1 0.5 " + b"9" * 400 + b"\n" + metric.read_bytes()[:-9])
         log = MLFLOW.read([run], "run")
         assert log.series("critic/score/mean").step_T.tolist() == list(range(1, 10))
         assert [note.code for note in log.notes] == ["log-damaged"]
