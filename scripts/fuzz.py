@@ -130,7 +130,7 @@ class Kind(NamedTuple):
     """The file below `path` to damage; empty for `path` itself."""
     read: Callable[[Path], Any]
     stated: naive.Reader | None = None
-    """What a damaged file states; None where nobody judges."""
+    """What a damaged file states; None for a kind whose values are not compared."""
     sealed: bool = False
     """Whether a changed one must be refused."""
 

@@ -18,7 +18,7 @@ from isocompute_sdk.ingest.log_runs import resolve, rows_of
 from isocompute_sdk.ingest.mapping import RunMap, asked, collect_mapped, draft
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
@@ -260,7 +260,7 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
         measured = (one for one in findings if one.runs is not None and one.metric is not None)
         counts = Counter(str(one.context[field_]) for one in measured if one.context.get(field_) is not None)
         if len(counts) > 1:
-            listed_ = ", ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in counts.items())
+            listed_ = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
             found.append(
                 f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute doctor --where "
                 f"{field_}=... keeps its runs."
