@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.auditing.grouping import Group, Measure, choose_measure, differences, group_runs, kin
 from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit, Standing
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_number
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds, start_rewards
+from isocompute_sdk.fitting.measured_runs import check_bounds, grouped
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, Finding
@@ -29,7 +28,8 @@ from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
-from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
+from isocompute_sdk.records.grouping import Group, Measure, choose_measure, differences, kin
+from isocompute_sdk.records.runset import RunSeries, check_runs
 from isocompute_sdk.tolerances import Tolerances
 
 SURE = 2.0
@@ -115,25 +115,6 @@ def audit(
         apart=tuple(_apart(found)),
         notes=unique([*measure.notes, *(note for note in runs.notes if note.code in OF_READING)]),
     )
-
-
-def grouped(
-    infos: Sequence[RunInfo],
-    series: Mapping[str, RunSeries],
-    bounds: tuple[float, float] | None = None,
-    pool: Collection[str] = (),
-) -> list[Group]:
-    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`.
-
-    Args:
-        infos: the runs.
-        series: their rewards by run id.
-        bounds: range of the rewards; None: guessed from their values.
-        pool: context fields that may differ within a group.
-    """
-    if not series:
-        return group_runs(infos, pool)
-    return group_runs(infos, pool, *start_rewards(series, bounds))
 
 
 def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:

@@ -181,6 +181,11 @@ class Finding:
         )
 
     @property
+    def fall(self) -> str:
+        """What the reward did and where, of a finding in `FALLS`."""
+        return f"the reward {FELL[FALLS[self.code]]}: {self.seen}"
+
+    @property
     def where(self) -> str:
         """When it began, in words."""
         if self.rollouts is None:
