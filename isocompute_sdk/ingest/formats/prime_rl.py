@@ -15,7 +15,7 @@ from typing import Any
 from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunLog, Tag, validation
-from isocompute_sdk.ingest.tables import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_objects, read_objects
 
 _OF_TINKER = ("env/", "test/env/", "progress/done_frac", "progress/batch")
 """tinker-cookbook writes a file of the same name."""
@@ -25,9 +25,8 @@ _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "
 def _is_metrics(path: Path) -> bool:
     if path.name != "metrics.jsonl":
         return False
-    first = first_object(path)
-    tinkers = any(key.startswith(_OF_TINKER) for key in first)
-    return "step" in first and not tinkers and any(key.startswith(_MARKS) for key in first)
+    keys = [key for row in first_objects(path) if "step" in row for key in row]
+    return any(key.startswith(_MARKS) for key in keys) and not any(key.startswith(_OF_TINKER) for key in keys)
 
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:
