@@ -19,6 +19,8 @@ Key = tuple[str, str, str, float]
 """Run, metric, evaluation set, step; of a log without run names the run is empty."""
 Fields = dict[str, Any]
 """Column -> what the file states: a number, or a text."""
+SPACE = " \t\n\r\v\f\x85\xa0"
+"""What may stand around a cell; `str.strip` takes the separators of ASCII for space too."""
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
@@ -51,7 +53,7 @@ def of_text(read: Callable[[str], Stated]) -> Reader:
 
 def number(text: str) -> float | str:
     """A number in plain digits, not-a-number for the words that mean no finite one, any other text as it stands."""
-    text = text.strip(" ")
+    text = text.strip(SPACE)
     if PLAIN.fullmatch(text):
         return float(text)
     return math.nan if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
@@ -61,7 +63,7 @@ def of_csv(text: str) -> Stated:
     """A wide table with columns run, n, B_p and step; all others are metrics."""
     found = Stated()
     rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    header = [name.strip() for name in rows[0]] if rows else []
+    header = [name.strip(SPACE) for name in rows[0]] if rows else []
     if len({*header}) < len(header) or not {"run", "n", "B_p", "step"} <= {*header}:
         return Stated(understood=False)
     for row in rows[1:]:
@@ -69,7 +71,7 @@ def of_csv(text: str) -> Stated:
             found.unread.append(",".join(row))
             continue
         cells = dict(zip(header, row, strict=True))
-        run, n, problems, step = cells.pop("run").strip(), *(number(cells.pop(name)) for name in ("n", "B_p", "step"))
+        run, n, problems, step = cells.pop("run").strip(SPACE), *(number(cells.pop(name)) for name in ("n", "B_p", "step"))
         if not isinstance(step, float):
             found.unread.append(",".join(row))
             continue
@@ -78,7 +80,7 @@ def of_csv(text: str) -> Stated:
         if isinstance(n, float) and isinstance(problems, float):
             sizes["rollouts"] = n * problems * step
         for metric, cell in cells.items():
-            if cell.strip(" ") and metric:
+            if cell.strip(SPACE) and metric:
                 found.points.append(((run, metric, "validation", step), {"value": number(cell), **sizes}))
     return found
 
@@ -118,7 +120,7 @@ def of_jsonl(text: str) -> Stated:
         return Stated(understood=False)
     for row in rows:
         fields = {name: _value(cell) for name, cell in row.items() if cell is not None}
-        run, metric, place = (str(row.get(name)).strip() for name in ("run_id", "metric", "eval_set"))
+        run, metric, place = (str(row.get(name)).strip(SPACE) for name in ("run_id", "metric", "eval_set"))
         place = "validation" if place == "None" else place
         step = fields.pop("step", None)
         if not isinstance(step, float) or "value" not in fields:

@@ -99,7 +99,8 @@ def _progress(record: Mapping[str, Any]) -> Progress | None:
 
 _NEXT = re.compile(r"(?:(?<![\w:/-])|(?<=\d))step:(\d+) - ")
 """Begins a step; a line may hold another one, as where a line end was lost."""
-_PAIR = re.compile(r"[A-Za-z][^\s:]*:-?\d")
+_BAR = re.compile(r"\r(?!.*[A-Za-z][^\s:]*:-?\d).*")
+"""A progress bar behind a step; with a tag and a number it is the rest of a damaged line."""
 _EVALUATED = re.compile(r"val[/-]|test_score|timing_s/testing")
 _MEASURED = "(?:acc|reward|score)"
 
@@ -110,15 +111,13 @@ def _parse(line: str) -> Printed | None:
     if not steps:
         return None
     step, said, *more = steps
-    said, _, behind = said.partition("\r")
-    parts = said.strip(" -").split(" - ")
+    parts = _BAR.sub("", said).strip(" -").split(" - ")
     values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
     # As of a clock time; few tags have a colon of their own.
     others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
     # A line with an evaluation alone may stand before the update of the same number.
     update = not all(map(_EVALUATED.match, values))
-    # What follows a carriage return is a progress bar, or the rest of a damaged line.
-    others |= {"": "more of this or another step in the same line is left out"} if more or _PAIR.search(behind) else {}
+    others |= {"": "another step in the same line is left out"} if more else {}
     return Printed(int(step), values, update, others) if values else None
 
 
