@@ -117,7 +117,9 @@ def of_chart(text: str) -> Stated:
 def of_history(text: str) -> Stated:
     """A history as W&B exports it, a row for each call."""
     found = Stated()
-    for row in _cells(text, found):
+    rows = [*_cells(text, found)]
+    found.understood &= {"train/global_step", "train/frac_reward_zero_std"} <= {name for row in rows for name in row}
+    for row in rows:
         _record(found, {"step": row.get("train/global_step")}, row, WANDB)
     return found
 
@@ -152,7 +154,9 @@ def _value(cell: Any) -> Any:
 def of_long(text: str) -> Stated:
     """The table of `of_jsonl` as CSV."""
     found = Stated()
-    return _long([*_cells(text, found)], found)
+    rows = [*_cells(text, found)]
+    found.understood &= all("run_id" in row for row in rows)
+    return _long(rows, found)
 
 
 def of_jsonl(text: str) -> Stated:
@@ -474,8 +478,13 @@ def of_mlflow(text: str) -> Stated:
     found = Stated()
     for line in filter(str.strip, text.split("\n")):
         parts = line.split()
-        if len(parts) == 3 and re.fullmatch(r"[+-]?\d+", parts[2], re.ASCII):
-            found.points.append((("", "avg@4", "gsm8k", float(parts[2])), {"value": number(parts[1])}))
+        try:
+            time, value, step = float(parts[0]), float(parts[1]), float(int(parts[2]))
+        except (ValueError, IndexError, OverflowError):
+            step, time, value = 0.0, 0.0, 0.0
+        # A step like a time was one, before two lines became one.
+        if len(parts) in (3, 5) and step < time:
+            found.points.append((("", "avg@4", "gsm8k", step), {"value": value if math.isfinite(value) else math.nan}))
         else:
             found.unread.append(line)
     return found
@@ -483,7 +492,11 @@ def of_mlflow(text: str) -> Stated:
 
 def of_parameter(text: str) -> Stated:
     """The group size of a run of MLflow with three values."""
-    values = [(step, {"value": step / 20, "group_size": number(text)}) for step in (0.0, 5.0, 10.0)]
+    try:
+        size = float(text)
+    except ValueError:
+        return Stated(understood=False)
+    values = [(step, {"value": step / 20, "group_size": size}) for step in (0.0, 5.0, 10.0)]
     return Stated([(("", "avg@4", "gsm8k", step), fields) for step, fields in values])
 
 
@@ -571,7 +584,9 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
 def _agree(row: Mapping[str, Any], fields: Fields) -> bool:
     """Whether a row of a `RunSet` has what the file states; columns that it does not know are of no account."""
     return all(
-        row[name] == value or (isinstance(value, float) and name == "rollouts" and abs(row[name] - value) <= 1)
+        row[name] == value
+        or (isinstance(row[name], str) and number(row[name]) == value)
+        or (isinstance(value, float) and name == "rollouts" and abs(row[name] - value) <= 1)
         for name, value in fields.items()
         if name in row
     )
