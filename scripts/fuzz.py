@@ -213,7 +213,7 @@ def of_others(folder: Path, runs: iso.RunSet) -> dict[str, Kind]:
     mlflow = written.mlflow(new("mlflow"))
     other = written.tables(runs, ROOT / "docs/examples/runs.csv", new("tables"))
     journal, launched = (written.run_folder(new(f"run of {name}"), name) for name in ("torch", "openrlhf"))
-    updates, evaluations = ("Global step ", "train/"), ("Evaluation completed in .*, global_step ", "eval/")
+    updates, evaluations = ("Global step ", "train/"), ("Evaluation completed in [^{}]*?, global_step ", "eval/")
     slime = naive.of_printed(naive.add_slime, (r"(?:^|[\s\]-])(?:rollout|eval) ", ""))
     openrlhf = naive.of_printed(naive.add_openrlhf, updates, evaluations)
     return {

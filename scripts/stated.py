@@ -107,6 +107,7 @@ def of_chart(text: str) -> Stated:
         if not isinstance(step, float):
             found.unread.append(str(row))
             continue
+        found.steps.append(step)
         for column, cell in row.items():
             run, _, metric = column.rpartition(" - ")
             if not column.endswith(("__MIN", "__MAX")):
@@ -118,7 +119,7 @@ def of_history(text: str) -> Stated:
     """A history as W&B exports it, a row for each call."""
     found = Stated()
     rows = [*_cells(text, found)]
-    found.understood &= {"train/global_step", "train/frac_reward_zero_std"} <= {name for row in rows for name in row}
+    found.understood &= {"_runtime", "train/global_step", *WANDB} <= {name for row in rows for name in row}
     for row in rows:
         _record(found, {"step": row.get("train/global_step")}, row, WANDB)
     return found
@@ -301,10 +302,13 @@ def of_journal(text: str) -> Stated:
     """`metrics.jsonl` of a run of ours, whose first line says n and B_p."""
     found, sizes = Stated(), Fields()
     for row in _objects(text, found):
-        step, place = _value(row.get("step")), row.get("eval_set") if row.get("kind") == "evaluation" else "train"
+        step, place = row.get("step"), row.get("eval_set") if row.get("kind") == "evaluation" else "train"
         if row.get("kind") == "run":
             sizes = {name: _value(row.get(name)) for name in ("group_size", "problems_per_batch")}
-        elif row.get("kind") in ("evaluation", "step") and isinstance(row.get("metrics"), dict):
+        elif row.get("kind") in ("evaluation", "step"):
+            if not isinstance(step, int | float) or not isinstance(row.get("metrics"), dict):
+                found.unread.append(str(row))
+                continue
             rollouts = {"rollouts": _value(row["rollouts"])} if "rollouts" in row else {}
             for metric, value in row["metrics"].items():
                 fields = {"value": _value(value), **sizes, **rollouts}
@@ -349,15 +353,18 @@ def add_skyrl(found: Stated, records: Records) -> None:
 
 def add_slime(found: Stated, records: Records) -> None:
     """Records of slime with two updates in each rollout, all counted from 0; a first evaluation is before it."""
-    evaluated: set[str] = set()
+    first: dict[str, Any] = {}
     for step, values in records:
-        before = {tag for tag, _ in values if tag.startswith("eval/") and step == 0} - evaluated
-        evaluated |= before
+        evaluated = [one for one in values if one[0].startswith("eval/") and step == 0]
+        # A second one at 0 was after the first rollout, if it is no copy.
+        before = {tag for tag, value in evaluated if first.setdefault(tag, value) == value}
         _add(found, step + 1, [one for one in values if one[0] not in before], SLIME)
         _add(found, step, [one for one in values if one[0] in before], SLIME)
         if step % 2:
             _add(found, (step + 1) / 2, values, SLIME_UPDATES)
-    found.understood = any(place == "train" and step == 1 for (_, _, place, step), _ in found.points)
+    # The beginning says that steps count from 0, and four rollouts how many updates each has.
+    trained = {step for (_, _, place, step), _ in found.points if place == "train"}
+    found.understood = 1 in trained and max(trained) > 3
 
 
 def add_openrlhf(found: Stated, records: Records) -> None:
@@ -376,7 +383,7 @@ def of_printed(add: Callable[[Stated, Records], None], *lines: tuple[str, str]) 
         found, records = Stated(), Records()
         for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
             for pattern, before in lines:
-                if match := re.search(pattern + r"(\d+)(?:: |, eval_metrics: )\{(.*)\}\s*$", line):
+                for match in re.finditer(pattern + r"(\d+)(?:: |, eval_metrics: )\{([^{}]*)\}", line):
                     pairs = re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", match[2] + "}")
                     records.append((float(match[1]), [(before + tag, number(value)) for tag, value in pairs]))
         add(found, records)
@@ -585,7 +592,7 @@ def _agree(row: Mapping[str, Any], fields: Fields) -> bool:
     """Whether a row of a `RunSet` has what the file states; columns that it does not know are of no account."""
     return all(
         row[name] == value
-        or (isinstance(row[name], str) and number(row[name]) == value)
+        or (isinstance(row[name], str) and str(number(row[name])) == str(value))
         or (isinstance(value, float) and name == "rollouts" and abs(row[name] - value) <= 1)
         for name, value in fields.items()
         if name in row

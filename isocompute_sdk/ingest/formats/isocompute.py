@@ -42,8 +42,9 @@ MEASURES = {"evaluation": ("metrics", ("zero_pass_share",)), "step": ("metrics",
 
 
 def looks_like_journal(path: Path) -> bool:
-    """Whether a file begins with the first record of a run."""
-    return any(row.get("kind") == "run" and row.keys() >= {"schema_version", "run_id"} for row in first_objects(path))
+    """Whether a file begins with records of a run."""
+    marks, kinds = {"schema_version", "run_id"}, journal_records.KINDS
+    return any(row.get("kind") in kinds and row.keys() >= marks for row in first_objects(path))
 
 
 def read_journal(path: Path) -> RawTable:

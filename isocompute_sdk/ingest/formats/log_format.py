@@ -163,6 +163,25 @@ def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float],
     return numbers, others
 
 
+def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]) -> Printed | None:
+    """What a line with a Python dict says; None for any other line.
+
+    Args:
+        line: the line.
+        begins: what stands before the entries of the dict; its groups are the kind of the line and the step.
+        prefixes: kind -> what the tags of its entries begin with in the logs; the first kind is that of updates.
+    """
+    _, *parts = begins.split(COLOURS.sub("", line))
+    if not parts:
+        return None
+    kind, step, said, *more = parts
+    said, end, rest = said.partition("}")
+    values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
+    if more or rest.strip() or not end:
+        others[""] = "what follows here is left out" if end else "the end of this line is missing"
+    return Printed(int(step), values, kind == next(iter(prefixes)), others) if values else None
+
+
 @dataclass(frozen=True)
 class Console:
     """How a framework prints to the console what it logs."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
@@ -35,28 +34,19 @@ def _read(paths: Sequence[Path], name: str) -> RunLog:
     numbers, damaged = numbers_of(paths[0], rows, lines, ("step",))
     steps: list[float] = []
     values: list[dict[str, float]] = []
+    latest: dict[float, dict[str, float]] = {}
     for own in numbers:
         step = own.pop("step", None)
         if step is None:
             continue
-        at = _row_of(steps, values, step, own)
-        if at is None:
+        if step in latest and latest[step].keys().isdisjoint(own):
+            latest[step].update(own)
+        else:
             steps.append(step)
             values.append(own)
-        else:
-            values[at].update(own)
+            latest[step] = own
     attempts = attempts_from_rows(paths[0], steps, values)
     return RunLog(name, paths[0], "prime-rl", attempts, (*notes, *damaged))
-
-
-def _row_of(
-    steps: Sequence[float], values: Sequence[Mapping[str, Any]], step: float, own: Mapping[str, Any]
-) -> int | None:
-    """The earlier row of this step that has none of these keys; None if there is none among the last few."""
-    for back in range(len(steps) - 1, max(-1, len(steps) - 9), -1):
-        if steps[back] == step and values[back].keys().isdisjoint(own):
-            return back
-    return None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
