@@ -213,9 +213,9 @@ def of_others(folder: Path, runs: iso.RunSet) -> dict[str, Kind]:
     mlflow = written.mlflow(new("mlflow"))
     other = written.tables(runs, ROOT / "docs/examples/runs.csv", new("tables"))
     journal, launched = (written.run_folder(new(f"run of {name}"), name) for name in ("torch", "openrlhf"))
-    updates, evaluations = ("Global step ", "train/"), ("Evaluation completed in [^{}]*?, global_step ", "eval/")
-    slime = naive.of_printed(naive.add_slime, (r"(?:^|[\s\]-])(?:rollout|eval) ", ""))
-    openrlhf = naive.of_printed(naive.add_openrlhf, updates, evaluations)
+    printed = r"(Global step|global_step) (\d+)(?:: |, eval_metrics: )\{"
+    slime = naive.of_printed(naive.add_slime, r"(?:^|[\s\]-])(rollout|eval) (\d+): \{", {"rollout": "", "eval": ""})
+    openrlhf = naive.of_printed(naive.add_openrlhf, printed, {"Global step": "train/", "global_step": "eval/"})
     return {
         "csv with semicolons": alone(other[";"], iso.read, partial(naive.of_csv, delimiter=";")),
         "csv with tabs": alone(other["\t"], iso.read, partial(naive.of_csv, delimiter="\t")),

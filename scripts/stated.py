@@ -228,7 +228,7 @@ WANDB: Tags = {
 }
 PRIME: Tags = {
     r"eval/math/solver/avg@(\d+)": r"avg@\1 on math",
-    "train/agg/all/solver/reward/mean": "train_reward on train",
+    "train/agg/all/([^/]+/)?reward/mean": "train_reward on train",
     "optim/lr": "learning_rate on train",
     "optim/grad_norm": "gradient_norm on train",
 }
@@ -290,11 +290,12 @@ def of_tinker(text: str) -> Stated:
 
 
 def of_prime(text: str) -> Stated:
-    """`metrics.jsonl` of prime-rl; updates are counted from 0, if one is there at 0."""
+    """`metrics.jsonl` of prime-rl; updates are counted from 0, if one is there at 0. Rewards are those of one solver."""
     found = Stated()
     for row in _objects(text, found):
         _record(found, row, row, PRIME, later=1)
-    found.understood = any(place == "train" and step == 1 for (_, _, place, step), _ in found.points)
+    alone = len({*re.findall(r"/([^/]*/)?reward/mean", text)}) < 2
+    found.understood = alone and any(place == "train" and step == 1 for (_, _, place, step), _ in found.points)
     return found
 
 
@@ -302,9 +303,11 @@ def of_journal(text: str) -> Stated:
     """`metrics.jsonl` of a run of ours, whose first line says n and B_p."""
     found, sizes = Stated(), Fields()
     for row in _objects(text, found):
-        step, place = row.get("step"), row.get("eval_set") if row.get("kind") == "evaluation" else "train"
+        place = row.get("eval_set") if row.get("kind") == "evaluation" else "train"
+        # Rollouts, C = n B_p steps, say the step of a record without one.
+        step = row.get("step", _value(row.get("rollouts")) / 512 if row.get("rollouts") else 0)
         if row.get("kind") == "run":
-            sizes = {name: _value(row.get(name)) for name in ("group_size", "problems_per_batch")}
+            sizes = {name: _value(row[name]) for name in ("group_size", "problems_per_batch") if row.get(name)}
         elif row.get("kind") in ("evaluation", "step"):
             if not isinstance(step, int | float) or not isinstance(row.get("metrics"), dict):
                 found.unread.append(str(row))
@@ -362,9 +365,8 @@ def add_slime(found: Stated, records: Records) -> None:
         _add(found, step, [one for one in values if one[0] in before], SLIME)
         if step % 2:
             _add(found, (step + 1) / 2, values, SLIME_UPDATES)
-    # The beginning says that steps count from 0, and four rollouts how many updates each has.
-    trained = {step for (_, _, place, step), _ in found.points if place == "train"}
-    found.understood = 1 in trained and max(trained) > 3
+    # Four rollouts say how many updates each has.
+    found.understood = max((step for (_, _, place, step), _ in found.points if place == "train"), default=0) > 3
 
 
 def add_openrlhf(found: Stated, records: Records) -> None:
@@ -376,16 +378,18 @@ def add_openrlhf(found: Stated, records: Records) -> None:
         _add(found, step, values, {"eval/eval_math_pass1": f"avg@{k if k > 1 else '?'} on math", **OPENRLHF})
 
 
-def of_printed(add: Callable[[Stated, Records], None], *lines: tuple[str, str]) -> Callable[[str], Stated]:
-    """Lines with a step and a dict: the expression of each kind, and what stands before its tags."""
+def of_printed(add: Callable[[Stated, Records], None], begins: str, before: Tags) -> Callable[[str], Stated]:
+    """Lines with a kind, a step and a dict, for which `begins` has groups; `before` stands in front of the tags."""
 
     def read(text: str) -> Stated:
         found, records = Stated(), Records()
         for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
-            for pattern, before in lines:
-                for match in re.finditer(pattern + r"(\d+)(?:: |, eval_metrics: )\{([^{}]*)\}", line):
-                    pairs = re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", match[2] + "}")
-                    records.append((float(match[1]), [(before + tag, number(value)) for tag, value in pairs]))
+            parts = iter(re.split(begins, line)[1:])
+            for kind, step, said in zip(parts, parts, parts, strict=True):
+                pairs = re.findall(
+                    r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", said.partition("}")[0] + "}" * ("}" in said)
+                )
+                records.append((float(step), [(before[kind] + tag, number(value)) for tag, value in pairs]))
         add(found, records)
         return found
 

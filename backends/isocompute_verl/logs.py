@@ -108,17 +108,16 @@ _MEASURED = "(?:acc|reward|score)"
 def _parse(line: str) -> Printed | None:
     """`step:N - tag:value - tag:value` (utils/logger/aggregate_logger.py)."""
     _, *steps = _NEXT.split(COLOURS.sub("", line))
-    if not steps:
-        return None
-    step, said, *more = steps
-    parts = _BAR.sub("", said).strip(" -").split(" - ")
-    values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
-    # As of a clock time; few tags have a colon of their own.
-    others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
-    # A line with an evaluation alone may stand before the update of the same number.
-    update = not all(map(_EVALUATED.match, values))
-    others |= {"": "another step in the same line is left out"} if more else {}
-    return Printed(int(step), values, update, others) if values else None
+    for step, said in zip(steps[::2], steps[1::2], strict=True):
+        parts = _BAR.sub("", said).strip(" -").split(" - ")
+        values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
+        # As of a clock time; few tags have a colon of their own.
+        others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
+        others |= {"": "another step in the same line is left out"} if len(steps) > 2 else {}
+        if values:
+            # A line with an evaluation alone may stand before the update of the same number.
+            return Printed(int(step), values, not all(map(_EVALUATED.match, values)), others)
+    return None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

@@ -172,14 +172,14 @@ def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]
         prefixes: kind -> what the tags of its entries begin with in the logs; the first kind is that of updates.
     """
     _, *parts = begins.split(COLOURS.sub("", line))
-    if not parts:
-        return None
-    kind, step, said, *more = parts
-    said, end, rest = said.partition("}")
-    values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
-    if more or rest.strip() or not end:
-        others[""] = "what follows here is left out" if end else "the end of this line is missing"
-    return Printed(int(step), values, kind == next(iter(prefixes)), others) if values else None
+    for kind, step, entries in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        said, end, rest = entries.partition("}")
+        values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
+        if len(parts) > 3 or rest.strip() or not end:
+            others[""] = "a part of this line is missing, or stands behind another one, and is left out"
+        if values or others:
+            return Printed(int(step), values, kind == next(iter(prefixes)), others)
+    return None
 
 
 @dataclass(frozen=True)
@@ -490,10 +490,10 @@ class LogFormat:
     counts."""
     one_unit: Callable[[RunLog], RunLog] | None = None
     """A log -> the same with all steps in the unit of `step`, if the framework logs steps of several kinds."""
-    from_zero: Literal["never", "training", "updates", "rows"] = "never"
+    from_zero: Literal["never", "training", "updates", "rows", "all rows"] = "never"
     """Whether a row with step i was logged after i + 1 updates: never; `training`: what an update measured always was,
     and evaluations after i; `updates`: the same if an update is logged at step 0; `rows`: whole rows were if an update
-    is logged at step 0, but for a first evaluation at step 0."""
+    is logged at step 0, but for a first evaluation at step 0; `all rows`: the same, whether one is or not."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
     generations_tag: str | None = None

@@ -39,7 +39,7 @@ def _read(paths: Sequence[Path], name: str) -> RunLog:
         step = own.pop("step", None)
         if step is None:
             continue
-        if step in latest and latest[step].keys().isdisjoint(own):
+        if step in latest and all(latest[step].get(key, value) == value for key, value in own.items()):
             latest[step].update(own)
         else:
             steps.append(step)

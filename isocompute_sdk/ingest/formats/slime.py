@@ -121,7 +121,7 @@ FORMAT = LogFormat(
     update_steps=r"(rollout|eval|train)/step",
     step_key=r"(rollout|eval|train)/step",
     one_unit=lambda log: replace(log, attempts=tuple(map(_in_rollouts, log.attempts))),
-    from_zero="rows",
+    from_zero="all rows",
     # Whole groups that were generated and not trained on.
     filtered_groups=r"rollout/dynamic_filter/drop_.+",
     configurations=(
