@@ -42,10 +42,12 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import stated as naive
+import written
 
 import isocompute_sdk as iso
 
@@ -143,6 +145,16 @@ def printed(state: Path) -> str:
     return "\n".join(["***** Running training *****", "  Total optimization steps = 12", *bars, ""])
 
 
+def sized(path: Path) -> Any:
+    """A log that says no n and B_p."""
+    return iso.read(path, set={"group_size": 4, "problems_per_batch": 4})
+
+
+def of_two_runs(path: Path) -> Any:
+    """A chart of W&B, which says no n and B_p of its runs."""
+    return iso.read(path, runs={run: {"n": 4, "bp": 4} for run in ("sun-3", "sea - 4")})
+
+
 def kinds(folder: Path) -> dict[str, Kind]:
     """Every kind by its name, with the files that it needs in a folder."""
     runs = iso.read(ROOT / "docs/examples/runs.csv")
@@ -159,9 +171,6 @@ def kinds(folder: Path) -> dict[str, Kind]:
     (folder / "printed").mkdir()
     shutil.copy(LOGS / "trl/args.json", folder / "printed")
     (folder / "printed/train.log").write_text(printed(LOGS / "trl/trainer_state.json"), newline="")
-
-    def sized(path: Path) -> Any:
-        return iso.read(path, set={"group_size": 4, "problems_per_batch": 4})
 
     found = {
         "plan": Kind(folder / "plan.json", "", iso.Plan.load, sealed=True),
@@ -182,9 +191,57 @@ def kinds(folder: Path) -> dict[str, Kind]:
         (folder / name).mkdir()
         shutil.copy(events, folder / name)
         found[f"events of {name}"] = Kind(folder / name, events.name, sized, naive.of_events(add))
+    found |= of_others(folder / "others", runs)
     for path in sorted((ROOT / "specs").glob("*.yaml")):
         found[f"study {path.stem}"] = Kind(path, "", iso.load_study)
     return found
+
+
+def of_others(folder: Path, runs: iso.RunSet) -> dict[str, Kind]:
+    """Kinds whose files are written here: of W&B, MLflow, frameworks without recorded files, and of our own runs."""
+
+    def new(name: str) -> Path:
+        (folder / name).mkdir(parents=True)
+        return folder / name
+
+    def alone(file: Path, read: Callable[[Path], Any], stated: Callable[[str], naive.Stated]) -> Kind:
+        return Kind(file, "", read, naive.of_text(stated))
+
+    def within(file: Path, read: Callable[[Path], Any], stated: naive.Reader | None = None, up: int = 0) -> Kind:
+        top = file.parents[up]
+        return Kind(top, str(file.relative_to(top)), read, stated)
+
+    mlflow = written.mlflow(new("mlflow"))
+    other = written.tables(runs, ROOT / "docs/examples/runs.csv", new("tables"))
+    journal, launched = (written.run_folder(new(f"run of {name}"), name) for name in ("torch", "openrlhf"))
+    printed = r"(Global step|global_step) (\d+)(?:: |, eval_metrics: )\{"
+    slime = naive.of_printed(naive.add_slime, r"(?:^|[\s\]-])(rollout|eval) (\d+): \{", {"rollout": "", "eval": ""})
+    openrlhf = naive.of_printed(naive.add_openrlhf, printed, {"Global step": "train/", "global_step": "eval/"})
+    return {
+        "csv with semicolons": alone(other[";"], iso.read, partial(naive.of_csv, delimiter=";")),
+        "csv with tabs": alone(other["\t"], iso.read, partial(naive.of_csv, delimiter="\t")),
+        "csv, long": alone(other["long"], iso.read, naive.of_long),
+        "W&B chart": alone(written.wandb_chart(new("chart")), of_two_runs, naive.of_chart),
+        "W&B history": alone(written.wandb_history(new("history")), sized, naive.of_history),
+        "W&B run": within(written.wandb(new("wandb")), sized, naive.of_wandb),
+        "MLflow metric": within(
+            mlflow / "metrics/val-core/gsm8k/acc/mean_at_4", iso.read, naive.of_text(naive.of_mlflow), up=4
+        ),
+        "MLflow parameter": within(
+            mlflow / "params/actor_rollout_ref/rollout/n", iso.read, naive.of_text(naive.of_parameter), up=3
+        ),
+        "MLflow meta": within(mlflow / "meta.yaml", iso.read, naive.of_text(lambda text: naive.of_parameter("4"))),
+        "slime console": alone(written.slime_console(new("slime")), sized, slime),
+        "events of slime": within(written.slime_events(new("slime events")), sized, naive.of_events(naive.add_slime)),
+        "prime-rl": within(written.prime_rl(new("prime-rl")), iso.read, naive.of_text(naive.of_prime)),
+        "OpenRLHF console": alone(written.openrlhf_console(new("openrlhf") / "console.txt"), sized, openrlhf),
+        "events of OpenRLHF": within(
+            written.openrlhf_events(new("openrlhf events")), sized, naive.of_events(naive.add_openrlhf)
+        ),
+        "run of OpenRLHF": within(launched, iso.read, naive.of_text(openrlhf)),
+        "run of OpenRLHF, request": within(launched.with_name("request.json"), iso.read),
+        "run of ours": within(journal, iso.read, naive.of_text(naive.of_journal)),
+    }
 
 
 def tried(read: Callable[[Path], Any], path: Path) -> tuple[str, Any]:

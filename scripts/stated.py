@@ -19,6 +19,8 @@ Key = tuple[str, str, str, float]
 """Run, metric, evaluation set, step; of a log without run names the run is empty."""
 Fields = dict[str, Any]
 """Column -> what the file states: a number, or a text."""
+SPACE = " \t\n\r\v\f\x85\xa0"
+"""What may stand around a cell; `str.strip` takes the separators of ASCII for space too."""
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
@@ -51,17 +53,17 @@ def of_text(read: Callable[[str], Stated]) -> Reader:
 
 def number(text: str) -> float | str:
     """A number in plain digits, not-a-number for the words that mean no finite one, any other text as it stands."""
-    text = text.strip(" ")
+    text = text.strip(SPACE)
     if PLAIN.fullmatch(text):
         return float(text)
     return math.nan if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
 
 
-def of_csv(text: str) -> Stated:
+def of_csv(text: str, delimiter: str = ",") -> Stated:
     """A wide table with columns run, n, B_p and step; all others are metrics."""
     found = Stated()
-    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    header = [name.strip() for name in rows[0]] if rows else []
+    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+    header = [name.strip(SPACE) for name in rows[0]] if rows else []
     if len({*header}) < len(header) or not {"run", "n", "B_p", "step"} <= {*header}:
         return Stated(understood=False)
     for row in rows[1:]:
@@ -69,7 +71,10 @@ def of_csv(text: str) -> Stated:
             found.unread.append(",".join(row))
             continue
         cells = dict(zip(header, row, strict=True))
-        run, n, problems, step = cells.pop("run").strip(), *(number(cells.pop(name)) for name in ("n", "B_p", "step"))
+        run, n, problems, step = (
+            cells.pop("run").strip(SPACE),
+            *(number(cells.pop(name)) for name in ("n", "B_p", "step")),
+        )
         if not isinstance(step, float):
             found.unread.append(",".join(row))
             continue
@@ -78,8 +83,45 @@ def of_csv(text: str) -> Stated:
         if isinstance(n, float) and isinstance(problems, float):
             sizes["rollouts"] = n * problems * step
         for metric, cell in cells.items():
-            if cell.strip(" ") and metric:
+            if cell.strip(SPACE) and metric:
                 found.points.append(((run, metric, "validation", step), {"value": number(cell), **sizes}))
+    return found
+
+
+def _cells(text: str, found: Stated) -> Iterator[dict[str, str]]:
+    """The rows of a table as objects, without empty cells."""
+    header, *rows = [[cell.strip(SPACE) for cell in row] for row in csv.reader(io.StringIO(text, newline="")) if row]
+    found.understood = len({*header}) == len(header)
+    for row in rows:
+        if len(row) == len(header):
+            yield {name: cell for name, cell in zip(header, row, strict=True) if cell}
+        else:
+            found.unread.append(",".join(row))
+
+
+def of_chart(text: str) -> Stated:
+    """A chart of W&B: a column for each run and metric, and two more that repeat it."""
+    found = Stated()
+    for row in _cells(text, found):
+        step = number(row.pop("Step", ""))
+        if not isinstance(step, float):
+            found.unread.append(str(row))
+            continue
+        found.steps.append(step)
+        for column, cell in row.items():
+            run, _, metric = column.rpartition(" - ")
+            if not column.endswith(("__MIN", "__MAX")):
+                found.points.append(((run, metric, "validation", step), {"value": number(cell)}))
+    return found
+
+
+def of_history(text: str) -> Stated:
+    """A history as W&B exports it, a row for each call."""
+    found = Stated()
+    rows = [*_cells(text, found)]
+    found.understood &= {"_runtime", "train/global_step", *WANDB} <= {name for row in rows for name in row}
+    for row in rows:
+        _record(found, {"step": row.get("train/global_step")}, row, WANDB)
     return found
 
 
@@ -110,15 +152,26 @@ def _value(cell: Any) -> Any:
     return float(cell) if abs(cell) < 2**1024 else str(cell)
 
 
+def of_long(text: str) -> Stated:
+    """The table of `of_jsonl` as CSV."""
+    found = Stated()
+    rows = [*_cells(text, found)]
+    found.understood &= all("run_id" in row for row in rows)
+    return _long(rows, found)
+
+
 def of_jsonl(text: str) -> Stated:
     """A table with one row per measured value, in our own names."""
     found = Stated()
-    rows = [*_objects(text, found)]
+    return _long([*_objects(text, found)], found)
+
+
+def _long(rows: list[dict[str, Any]], found: Stated) -> Stated:
     if not any("metric" in row for row in rows):
         return Stated(understood=False)
     for row in rows:
         fields = {name: _value(cell) for name, cell in row.items() if cell is not None}
-        run, metric, place = (str(row.get(name)).strip() for name in ("run_id", "metric", "eval_set"))
+        run, metric, place = (str(row.get(name)).strip(SPACE) for name in ("run_id", "metric", "eval_set"))
         place = "validation" if place == "None" else place
         step = fields.pop("step", None)
         if not isinstance(step, float) or "value" not in fields:
@@ -168,6 +221,40 @@ TRL: Tags = {
 }
 
 
+WANDB: Tags = {
+    "train/reward": "train_reward on train",
+    "train/frac_reward_zero_std": "zero_variance_share on train",
+    "eval/reward": "avg@8 on validation",
+}
+PRIME: Tags = {
+    r"eval/math/solver/avg@(\d+)": r"avg@\1 on math",
+    "train/agg/all/([^/]+/)?reward/mean": "train_reward on train",
+    "optim/lr": "learning_rate on train",
+    "optim/grad_norm": "gradient_norm on train",
+}
+SLIME: Tags = {
+    r"eval/([^/]+?)-pass@(\d+)": r"best@\2 on \1",
+    r"eval/([^/]+?)-truncated_ratio": r"truncated_share on \1",
+    r"eval/([^/-]+)": r"avg@? on \1",
+    "rollout/raw_reward": "train_reward on train",
+    "rollout/response_len/mean": "response_length on train",
+    "rollout/response_lengths": "response_length on train",
+    "perf/rollout_time": "sampling_seconds on train",
+}
+SLIME_UPDATES: Tags = {
+    "train/pg_loss": "loss on train",
+    "train/grad_norm": "gradient_norm on train",
+    "train/lr-pg_0": "learning_rate on train",
+}
+OPENRLHF: Tags = {
+    r"eval/eval_(.+)_pass(\d+)": r"best@\2 on \1",
+    "train/rollout/reward_mean": "train_reward on train",
+    "train/policy_loss": "loss on train",
+    "train/actor_lr": "learning_rate on train",
+    "train/timing/step_total": "step_seconds on train",
+}
+
+
 def _add(found: Stated, step: float, values: Iterable[tuple[str, Any]], tags: Tags, later: int = 0) -> None:
     """The known tags of one record; those of updates `later` steps later."""
     found.steps.append(step)
@@ -199,6 +286,36 @@ def of_tinker(text: str) -> Stated:
     found = Stated()
     for row in _objects(text, found):
         _record(found, row, row, TINKER, later=1)
+    return found
+
+
+def of_prime(text: str) -> Stated:
+    """`metrics.jsonl` of prime-rl; updates are counted from 0, if one is there at 0. Rewards are those of one solver."""
+    found = Stated()
+    for row in _objects(text, found):
+        _record(found, row, row, PRIME, later=1)
+    alone = len({*re.findall(r"/([^/]*/)?reward/mean", text)}) < 2
+    found.understood = alone and any(place == "train" and step == 1 for (_, _, place, step), _ in found.points)
+    return found
+
+
+def of_journal(text: str) -> Stated:
+    """`metrics.jsonl` of a run of ours, whose first line says n and B_p."""
+    found, sizes = Stated(), Fields()
+    for row in _objects(text, found):
+        place = row.get("eval_set") if row.get("kind") == "evaluation" else "train"
+        # Rollouts, C = n B_p steps, say the step of a record without one.
+        step = row.get("step", _value(row.get("rollouts")) / 512 if row.get("rollouts") else 0)
+        if row.get("kind") == "run":
+            sizes = {name: _value(row[name]) for name in ("group_size", "problems_per_batch") if row.get(name)}
+        elif row.get("kind") in ("evaluation", "step"):
+            if not isinstance(step, int | float) or not isinstance(row.get("metrics"), dict):
+                found.unread.append(str(row))
+                continue
+            rollouts = {"rollouts": _value(row["rollouts"])} if "rollouts" in row else {}
+            for metric, value in row["metrics"].items():
+                fields = {"value": _value(value), **sizes, **rollouts}
+                found.points.append(((str(row.get("run_id")), metric, str(place), float(step)), fields))
     return found
 
 
@@ -235,6 +352,48 @@ def add_skyrl(found: Stated, records: Records) -> None:
         tags[f"eval/{re.escape(match[1])}/avg_score"] = f"avg@{match[2] if int(match[2]) > 1 else '?'} on {place}"
     for step, values in records:
         _add(found, step, values, dict(reversed(tags.items())))
+
+
+def add_slime(found: Stated, records: Records) -> None:
+    """Records of slime with two updates in each rollout, all counted from 0; a first evaluation is before it."""
+    first: dict[str, Any] = {}
+    for step, values in records:
+        evaluated = [one for one in values if one[0].startswith("eval/") and step == 0]
+        # A second one at 0 was after the first rollout, if it is no copy.
+        before = {tag for tag, value in evaluated if first.setdefault(tag, value) == value}
+        _add(found, step + 1, [one for one in values if one[0] not in before], SLIME)
+        _add(found, step, [one for one in values if one[0] in before], SLIME)
+        if step % 2:
+            _add(found, (step + 1) / 2, values, SLIME_UPDATES)
+    # Four rollouts say how many updates each has.
+    found.understood = max((step for (_, _, place, step), _ in found.points if place == "train"), default=0) > 3
+
+
+def add_openrlhf(found: Stated, records: Records) -> None:
+    """Records in tags of OpenRLHF; pass1 is the mean of as many samples as the largest pass<k> says."""
+    tags = {tag for _, values in records for tag, _ in values}
+    samples = [int(match[1]) for tag in tags if (match := re.fullmatch(r"eval/eval_math_pass(\d+)", tag))]
+    k = max(samples, default=1)
+    for step, values in records:
+        _add(found, step, values, {"eval/eval_math_pass1": f"avg@{k if k > 1 else '?'} on math", **OPENRLHF})
+
+
+def of_printed(add: Callable[[Stated, Records], None], begins: str, before: Tags) -> Callable[[str], Stated]:
+    """Lines with a kind, a step and a dict, for which `begins` has groups; `before` stands in front of the tags."""
+
+    def read(text: str) -> Stated:
+        found, records = Stated(), Records()
+        for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
+            parts = iter(re.split(begins, line)[1:])
+            for kind, step, said in zip(parts, parts, parts, strict=True):
+                pairs = re.findall(
+                    r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", said.partition("}")[0] + "}" * ("}" in said)
+                )
+                records.append((float(step), [(before[kind] + tag, number(value)) for tag, value in pairs]))
+        add(found, records)
+        return found
+
+    return read
 
 
 def of_verl_console(text: str) -> Stated:
@@ -303,6 +462,55 @@ def of_events(add: Callable[[Stated, Records], None]) -> Reader:
     return read
 
 
+def of_wandb(after: bytes, clean: bytes) -> Stated:
+    """A `.wandb` file of one block: a chunk counts if the clean file has it, checksum included."""
+
+    def chunks(data: bytes) -> Iterator[bytes]:
+        at = 7
+        while at < len(data):
+            size = 7 + struct.unpack("<H", data[at + 4 : at + 6].ljust(2, b"\xff"))[0]
+            yield data[at : at + size]
+            at += size
+
+    found, whole = Stated(), {*chunks(clean)}
+    for chunk in chunks(after):
+        if chunk not in whole:
+            found.unread.append(f"{len(chunk)} bytes")
+            continue
+        for _, history in (one for one in _fields(chunk[7:]) if one[0] == 2):
+            items = [dict(_fields(item)) for kind, item in _fields(history) if kind == 1]
+            row = {(one.get(2) or one[1]).decode(): json.loads(one[16]) for one in items if 16 in one}
+            _record(found, {"step": row.get("train/global_step")}, row, WANDB)
+    return found
+
+
+def of_mlflow(text: str) -> Stated:
+    """A metric: lines of milliseconds, value and step."""
+    found = Stated()
+    for line in filter(str.strip, text.split("\n")):
+        parts = line.split()
+        try:
+            time, value, step = float(parts[0]), float(parts[1]), float(int(parts[2]))
+        except (ValueError, IndexError, OverflowError):
+            step, time, value = 0.0, 0.0, 0.0
+        # A step like a time was one, before two lines became one.
+        if len(parts) in (3, 5) and step < time:
+            found.points.append((("", "avg@4", "gsm8k", step), {"value": value if math.isfinite(value) else math.nan}))
+        else:
+            found.unread.append(line)
+    return found
+
+
+def of_parameter(text: str) -> Stated:
+    """The group size of a run of MLflow with three values."""
+    try:
+        size = float(text)
+    except ValueError:
+        return Stated(understood=False)
+    values = [(step, {"value": step / 20, "group_size": size}) for step in (0.0, 5.0, 10.0)]
+    return Stated([(("", "avg@4", "gsm8k", step), fields) for step, fields in values])
+
+
 def _records(data: bytes) -> Iterator[bytes]:
     """Records of an event file; what does not fit its length comes as one."""
     at = 0
@@ -356,10 +564,13 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
     for (name, metric, *rest), fields in stated.points:
         said.setdefault((name or run, plain(metric), *rest), []).append(fields)
     held: set[Key] = set()
+    derived = {"step_seconds", "startup_seconds"} - {metric for (_, metric, *_), _ in stated.points}
     nameless = not any(name for (name, *_), _ in stated.points)
     alone = nameless and len({re.sub(r"/\d+$", "", name) for name in runs.run_ids}) == 1
     for row in runs.to_polars().iter_rows(named=True):
         # The launches that a console shows have numbers; without its first line a log may be named by its file.
+        if row["metric"] in derived:
+            continue
         key: Key = (run if alone else row["run_id"], plain(row["metric"]), row["eval_set"], row["step"])
         held.add(key)
         if key not in said:
@@ -384,7 +595,9 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
 def _agree(row: Mapping[str, Any], fields: Fields) -> bool:
     """Whether a row of a `RunSet` has what the file states; columns that it does not know are of no account."""
     return all(
-        row[name] == value or (isinstance(value, float) and name == "rollouts" and abs(row[name] - value) <= 1)
+        row[name] == value
+        or (isinstance(row[name], str) and str(number(row[name])) == str(value))
+        or (isinstance(value, float) and name == "rollouts" and abs(row[name] - value) <= 1)
         for name, value in fields.items()
         if name in row
     )

@@ -22,7 +22,6 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import attempt_of_steps, joined
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
-    PAIR,
     Attempt,
     Console,
     LogFormat,
@@ -30,7 +29,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     RunFolder,
     RunLog,
     Tag,
-    printed_numbers,
+    printed_dict,
     validation,
 )
 from isocompute_sdk.ingest.formats.registry import load
@@ -124,21 +123,14 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-_UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
-_EVALUATION = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")
+_BEGINS = re.compile(r"(Global|Evaluation)(?: step | completed in [^{}]*?, global_step )(\d+)(?:: |, eval_metrics: )\{")
 _SAMPLES = r"eval/eval_{set}_pass(?P<k>\d+)"
 """OpenRLHF logs pass1 and pass<k> of the same k samples."""
 
 
 def _parse(line: str) -> Printed | None:
     """Python dicts that may hold nan: `Global step N: {...}`, `Evaluation completed in ..., eval_metrics: {...}`."""
-    for pattern, kind in ((_UPDATE, "train"), (_EVALUATION, "eval")):
-        found = pattern.search(line)
-        if found is not None:
-            pairs = PAIR.findall(found[2] + "}")
-            values, others = printed_numbers((f"{kind}/{name}", text) for name, text in pairs)
-            return Printed(int(found[1]), values, kind == "train", others)
-    return None
+    return printed_dict(line, _BEGINS, {"Global": "train/", "Evaluation": "eval/"})
 
 
 _KEYS = {

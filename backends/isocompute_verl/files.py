@@ -14,7 +14,7 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
-from isocompute_sdk.ingest.tables import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_objects, read_objects
 
 _FIELDS = {"input", "output", "score", "step"}
 _NAME = re.compile(r"\d+\.jsonl")
@@ -23,7 +23,8 @@ _LONGEST_FIRST_LINE = 1 << 22
 
 def looks_like_dump(path: Path) -> bool:
     """Whether a file holds responses that veRL dumped, one JSON object a line in `<step>.jsonl`."""
-    return _NAME.fullmatch(path.name) is not None and first_object(path, _LONGEST_FIRST_LINE).keys() >= _FIELDS
+    named = _NAME.fullmatch(path.name) is not None
+    return named and any(row.keys() >= _FIELDS for row in first_objects(path, _LONGEST_FIRST_LINE))
 
 
 _LONGEST_RECORD = 1 << 20
@@ -31,11 +32,10 @@ _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(
 
 
 def is_file_log(path: Path) -> bool:
-    """Whether a file is named as JSON lines are and its first line is a record of veRL's file logger."""
+    """Whether a file is named as JSON lines are and it begins with a record of veRL's file logger."""
     if path.suffix not in (".jsonl", ".ndjson"):
         return False
-    first = first_object(path, _LONGEST_RECORD)
-    return isinstance(first.get("data"), dict) and "step" in first
+    return any(isinstance(row.get("data"), dict) and "step" in row for row in first_objects(path, _LONGEST_RECORD))
 
 
 def run_of(path: Path) -> Path:

@@ -97,27 +97,27 @@ def _progress(record: Mapping[str, Any]) -> Progress | None:
     return load("verl").progress(step, numeric(cast("dict[str, Any]", data)))
 
 
-_STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
-_NEXT = re.compile(r"(?:(?<![\w:/-])|(?<=\d))step:\d+ - ")
-"""Begins another step in the line of one, as where a line end was lost."""
+_NEXT = re.compile(r"(?:(?<![\w:/-])|(?<=\d))step:(\d+) - ")
+"""Begins a step; a line may hold another one, as where a line end was lost."""
+_BAR = re.compile(r"\r(?!.*[A-Za-z][^\s:]*:-?\d).*")
+"""A progress bar behind a step; with a tag and a number it is the rest of a damaged line."""
 _EVALUATED = re.compile(r"val[/-]|test_score|timing_s/testing")
 _MEASURED = "(?:acc|reward|score)"
 
 
 def _parse(line: str) -> Printed | None:
     """`step:N - tag:value - tag:value` (utils/logger/aggregate_logger.py)."""
-    step = _STEP.search(line)
-    if step is None:
-        return None
-    said, *more = _NEXT.split(COLOURS.sub("", step[2]).partition("\r")[0])
-    parts = said.strip(" -").split(" - ")
-    values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
-    # As of a clock time; few tags have a colon of their own.
-    others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
-    # A line with an evaluation alone may stand before the update of the same number.
-    update = not all(map(_EVALUATED.match, values))
-    others |= {"": "another step in the same line is left out"} if more else {}
-    return Printed(int(step[1]), values, update, others) if values else None
+    _, *steps = _NEXT.split(COLOURS.sub("", line))
+    for step, said in zip(steps[::2], steps[1::2], strict=True):
+        parts = _BAR.sub("", said).strip(" -").split(" - ")
+        values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
+        # As of a clock time; few tags have a colon of their own.
+        others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}
+        others |= {"": "another step in the same line is left out"} if len(steps) > 2 else {}
+        if values:
+            # A line with an evaluation alone may stand before the update of the same number.
+            return Printed(int(step), values, not all(map(_EVALUATED.match, values)), others)
+    return None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

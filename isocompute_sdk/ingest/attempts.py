@@ -54,8 +54,8 @@ def counted_from_one(log: RunLog) -> RunLog:
     at_zero = not told and any(
         (a.series[tag].step_T == 0).any() for a in log.attempts for tag in training & a.series.keys()
     )
-    if form.from_zero == "training" or (form.from_zero in ("updates", "rows") and at_zero):
-        every = form.from_zero == "rows"
+    if form.from_zero in ("training", "all rows") or (form.from_zero in ("updates", "rows") and at_zero):
+        every = form.from_zero.endswith("rows")
         attempts = [_later(one, training | set(one.series) if every else training, training) for one in log.attempts]
         log = replace(log, attempts=tuple(attempts))
     if form.rollouts_tag in log.tags:

@@ -417,18 +417,17 @@ def read_objects(path: Path) -> tuple[list[dict[str, Any]], list[int], tuple[Not
     return rows, lines, (*replaced, *damaged(path, inside), *ending)
 
 
-def first_object(path: Path, longest: int = 1 << 20) -> Mapping[str, Any]:
-    """The object in the first line of a file, which identifies its format, or in the next one if that line is damaged.
-
-    Empty without one.
-    """
+def first_objects(path: Path, longest: int = 1 << 20) -> list[Mapping[str, Any]]:
+    """The first two objects among the first lines of a file: one identifies its format where the other is damaged."""
+    found: list[Mapping[str, Any]] = []
     with suppress(RecordError), open_bytes(path) as file:
         for _ in range(_FIRST_LINES):
             with suppress(ValueError):
-                first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
-                if isinstance(first, dict):
-                    return cast(dict[str, Any], first)
-    return {}
+                row = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
+                found += [cast(dict[str, Any], row)] if isinstance(row, dict) else []
+            if len(found) == 2:
+                break
+    return found
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:

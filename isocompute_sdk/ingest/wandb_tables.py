@@ -19,8 +19,18 @@ from isocompute_sdk.ingest.attempts import Rows, attempts_from_columns, scalar_s
 from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
-from isocompute_sdk.ingest.tables import RawTable
-from isocompute_sdk.records.columns import N_AND_BP, PER_RUN, WANDB_STEPS, fields, numbers_in, refuse_clock, to_series
+from isocompute_sdk.ingest.tables import RawTable, damaged
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import (
+    N_AND_BP,
+    PER_RUN,
+    WANDB_STEPS,
+    blank_to_null,
+    fields,
+    numbers_in,
+    refuse_clock,
+    to_series,
+)
 from isocompute_sdk.records.reward_metrics import rank
 
 if TYPE_CHECKING:
@@ -72,6 +82,7 @@ def logs_of_table(
         RecordError: it has no column that could be a step, or is of another kind of training.
     """
     renamed = rename or {}
+    table = replace(table, notes=(*table.notes, *_no_numbers(path, table)))
     columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
     if is_chart(list(columns)):
         return _of_chart(path, replace(table, columns=columns), runs, renamed)
@@ -79,6 +90,19 @@ def logs_of_table(
     for log in logs:
         refuse_supervised(log, columns)
     return logs
+
+
+def _no_numbers(path: Path, table: RawTable) -> tuple[Note, ...]:
+    """A note on text in columns of numbers, which is left out."""
+    places: list[tuple[str, str]] = []
+    for name in (name for name, meant in fields(table.columns).items() if meant in (None, "step", "value")):
+        column = to_series(name, table.columns[name])
+        numbers, said = numbers_in(column), blank_to_null(column)
+        others = (numbers.is_null() & said.is_not_null()).arg_true().to_list()
+        if len(others) < len(numbers) - numbers.null_count():
+            where = ((table.locate(row).removeprefix(f"{path}:"), column[row]) for row in others)
+            places += [(place, f"{name} is {cell!r:.60}, no number, and is left out") for place, cell in where]
+    return damaged(path, places)
 
 
 def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[str, str]) -> list[RunLog]:
@@ -91,6 +115,10 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
             f"rename={{{step!r}: 'step'}}.",
         ).in_shell(f"Export the chart with its x axis set to Step, or add --rename '{step}=step'.")
     at = _floats(table.columns[step])
+    notes, unowned = table.notes, [column for column in rest if SEPARATOR not in column]
+    if unowned:
+        message = f"{path}: columns without{SEPARATOR}between a run and a metric were left out: {', '.join(unowned)}."
+        notes = (*notes, Note("columns-left-out", "warning", message, {"columns": unowned}))
     series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
     for column in rest:
         if SEPARATOR in column and not column.endswith(BOUNDS):
@@ -101,7 +129,7 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
             measured = np.flatnonzero(there), scalar_series(at[there], values[there])
             series.setdefault(run, {})[rename.get(tag, tag)] = measured
     found = [
-        recognised(RunLog(run, path, "wandb", attempts, table.notes, step_name=step))
+        recognised(RunLog(run, path, "wandb", attempts, notes, step_name=step))
         for run, tags in series.items()
         if (attempts := attempts_from_columns(path, tags))
     ]

@@ -27,7 +27,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     Tag,
     validation,
 )
-from isocompute_sdk.ingest.tables import RawTable, first_object, read_objects
+from isocompute_sdk.ingest.tables import RawTable, first_objects, read_objects
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.progress import journal_progress
@@ -42,9 +42,9 @@ MEASURES = {"evaluation": ("metrics", ("zero_pass_share",)), "step": ("metrics",
 
 
 def looks_like_journal(path: Path) -> bool:
-    """Whether the first line of a file is the first record of a run."""
-    first = first_object(path)
-    return first.get("kind") == "run" and "schema_version" in first and "run_id" in first
+    """Whether a file begins with records of a run."""
+    marks, kinds = {"schema_version", "run_id"}, journal_records.KINDS
+    return any(row.get("kind") in kinds and row.keys() >= marks for row in first_objects(path))
 
 
 def read_journal(path: Path) -> RawTable:

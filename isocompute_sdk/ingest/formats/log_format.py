@@ -163,6 +163,25 @@ def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float],
     return numbers, others
 
 
+def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]) -> Printed | None:
+    """What a line with a Python dict says; None for any other line.
+
+    Args:
+        line: the line.
+        begins: what stands before the entries of the dict; its groups are the kind of the line and the step.
+        prefixes: kind -> what the tags of its entries begin with in the logs; the first kind is that of updates.
+    """
+    _, *parts = begins.split(COLOURS.sub("", line))
+    for kind, step, entries in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        said, end, rest = entries.partition("}")
+        values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
+        if len(parts) > 3 or rest.strip() or not end:
+            others[""] = "a part of this line is missing, or stands behind another one, and is left out"
+        if values or others:
+            return Printed(int(step), values, kind == next(iter(prefixes)), others)
+    return None
+
+
 @dataclass(frozen=True)
 class Console:
     """How a framework prints to the console what it logs."""
@@ -471,10 +490,10 @@ class LogFormat:
     counts."""
     one_unit: Callable[[RunLog], RunLog] | None = None
     """A log -> the same with all steps in the unit of `step`, if the framework logs steps of several kinds."""
-    from_zero: Literal["never", "training", "updates", "rows"] = "never"
+    from_zero: Literal["never", "training", "updates", "rows", "all rows"] = "never"
     """Whether a row with step i was logged after i + 1 updates: never; `training`: what an update measured always was,
     and evaluations after i; `updates`: the same if an update is logged at step 0; `rows`: whole rows were if an update
-    is logged at step 0, but for a first evaluation at step 0."""
+    is logged at step 0, but for a first evaluation at step 0; `all rows`: the same, whether one is or not."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
     generations_tag: str | None = None

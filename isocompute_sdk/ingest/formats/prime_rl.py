@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunLog, Tag, validation
-from isocompute_sdk.ingest.tables import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_objects, read_objects
 
 _OF_TINKER = ("env/", "test/env/", "progress/done_frac", "progress/batch")
 """tinker-cookbook writes a file of the same name."""
@@ -25,9 +24,8 @@ _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "
 def _is_metrics(path: Path) -> bool:
     if path.name != "metrics.jsonl":
         return False
-    first = first_object(path)
-    tinkers = any(key.startswith(_OF_TINKER) for key in first)
-    return "step" in first and not tinkers and any(key.startswith(_MARKS) for key in first)
+    keys = [key for row in first_objects(path) if "step" in row for key in row]
+    return any(key.startswith(_MARKS) for key in keys) and not any(key.startswith(_OF_TINKER) for key in keys)
 
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:
@@ -36,28 +34,19 @@ def _read(paths: Sequence[Path], name: str) -> RunLog:
     numbers, damaged = numbers_of(paths[0], rows, lines, ("step",))
     steps: list[float] = []
     values: list[dict[str, float]] = []
+    latest: dict[float, dict[str, float]] = {}
     for own in numbers:
         step = own.pop("step", None)
         if step is None:
             continue
-        at = _row_of(steps, values, step, own)
-        if at is None:
+        if step in latest and all(latest[step].get(key, value) == value for key, value in own.items()):
+            latest[step].update(own)
+        else:
             steps.append(step)
             values.append(own)
-        else:
-            values[at].update(own)
+            latest[step] = own
     attempts = attempts_from_rows(paths[0], steps, values)
     return RunLog(name, paths[0], "prime-rl", attempts, (*notes, *damaged))
-
-
-def _row_of(
-    steps: Sequence[float], values: Sequence[Mapping[str, Any]], step: float, own: Mapping[str, Any]
-) -> int | None:
-    """The earlier row of this step that has none of these keys; None if there is none among the last few."""
-    for back in range(len(steps) - 1, max(-1, len(steps) - 9), -1):
-        if steps[back] == step and values[back].keys().isdisjoint(own):
-            return back
-    return None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

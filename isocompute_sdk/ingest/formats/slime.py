@@ -15,28 +15,23 @@ import numpy as np
 
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
-    PAIR,
     Attempt,
     Console,
     LogFormat,
     Printed,
     ScalarSeries,
     Tag,
-    printed_numbers,
+    printed_dict,
     validation,
 )
 
-_LINE = re.compile(r"(?:^|[\s\]-])(rollout|eval) (\d+): \{(.*)\}\s*$")
+_BEGINS = re.compile(r"(?:^|[\s\]-])(rollout|eval) (\d+): \{")
 _TRAINING, _ROLLOUTS = re.compile(r"train/.+"), re.compile(r"(rollout|perf)/.+")
 
 
 def _parse(line: str) -> Printed | None:
     """`rollout N: {...}` and `eval N: {...}`, Python dicts after the words of a logger."""
-    found = _LINE.search(line)
-    if found is None:
-        return None
-    values, others = printed_numbers(PAIR.findall(found[3] + "}"))
-    return Printed(int(found[2]), values, found[1] == "rollout", others) if values else None
+    return printed_dict(line, _BEGINS, {"rollout": "", "eval": ""})
 
 
 def _in_rollouts(one: Attempt) -> Attempt:
@@ -126,7 +121,7 @@ FORMAT = LogFormat(
     update_steps=r"(rollout|eval|train)/step",
     step_key=r"(rollout|eval|train)/step",
     one_unit=lambda log: replace(log, attempts=tuple(map(_in_rollouts, log.attempts))),
-    from_zero="rows",
+    from_zero="all rows",
     # Whole groups that were generated and not trained on.
     filtered_groups=r"rollout/dynamic_filter/drop_.+",
     configurations=(

@@ -15,7 +15,7 @@ from pathlib import Path
 from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import Attempt, LogFormat, LogStore, RunLog, Tag, validation
-from isocompute_sdk.ingest.tables import first_object, read_objects
+from isocompute_sdk.ingest.tables import first_objects, read_objects
 
 FILE = "metrics.jsonl"
 _PRE_RESUME = re.compile(r"metrics\.jsonl\.pre_resume_(\d+)")
@@ -25,8 +25,8 @@ _BUILDER = "dataset_builder"
 def _is_metrics(path: Path) -> bool:
     if path.name != FILE and not _PRE_RESUME.fullmatch(path.name):
         return False
-    first = first_object(path)
-    return "step" in first and any(key.startswith(("env/", "progress/", "test/env/")) for key in first)
+    marks = ("env/", "progress/", "test/env/")
+    return any("step" in row and any(key.startswith(marks) for key in row) for row in first_objects(path))
 
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:

@@ -39,7 +39,8 @@ def is_console_log(path: Path) -> bool:
     """Whether a console holds the steps of a run, not only messages."""
     try:
         consoles = [one.console for one in formats() if one.console is not None]
-        steps = any(one.parse(text) is not None for one in consoles for _, text, _ in _marked(path, one))
+        parsed = (one.parse(text) for one in consoles for _, text, _ in _marked(path, one))
+        steps = any(one is not None and one.values for one in parsed)
         return steps or (prints_rows(path) and bool(printed_runs(path)))
     except RecordError:
         return False
@@ -134,7 +135,7 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
         # The last word may be cut inside a number.
         found = console.parse(re.sub(r"\S+\s*$", "", text) if cut == _CUT else text)
         if found is not None:
-            printed.append(found)
+            printed += [found] if found.values else []
             why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
             others += [(number, *other) for other in ({"": why} if why else found.others).items()]
         elif cut and console.parse(text) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,9 @@ def _holds_mlflow(path: Path) -> bool:
 
 def _mlflow_runs(path: Path) -> list[FoundRun]:
     if path.name == META:
-        name = str(_meta(path).get("run_name") or path.parent.name)
-        return [FoundRun(path.parent, name, path.parent)]
+        meta = _meta(path)
+        run = FoundRun(path.parent, str(meta.get("run_name") or path.parent.name), path.parent)
+        return [] if meta.get("lifecycle_stage") == "deleted" else [run]
     query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
     with connected(path) as rows:
         return [FoundRun(path / str(run), str(name or run), path / str(run)) for run, name in rows(query)]
@@ -158,9 +159,11 @@ def _metric_lines(path: Path) -> tuple[_Lines, int]:
     broken = int(bool(rest.strip()))
     for line in whole.split("\n"):
         parts = line.split()
-        try:
-            row = float(int(parts[2])) if len(parts) > 2 else 0.0, float(parts[0]), float(parts[1])
-        except (ValueError, IndexError, OverflowError):
+        row: tuple[float, float, float] | None = None
+        with suppress(ValueError, IndexError, OverflowError):
+            row = float(int(parts[2])), float(parts[0]), float(parts[1])
+        # Name and digest of a data set may follow. A step like a time was one, in a line that lost its beginning.
+        if row is None or len(parts) not in (3, 5) or row[0] >= row[1]:
             broken += bool(line.strip())
             continue
         for column, cell in zip(found, row, strict=True):

@@ -124,10 +124,12 @@ def test_a_key_that_is_there_twice_has_no_value(tmp_path: Path, name: str) -> No
     assert "'x'" in next(note.message for note in runs.notes if note.code == "log-damaged")
 
 
-@pytest.mark.parametrize("name", ["exp.jsonl", "metrics.jsonl"])
-def test_a_log_is_known_by_its_first_whole_line(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["metrics.jsonl", "exp.jsonl"])
+@pytest.mark.parametrize("key", ['{"step"', '"step"'])
+def test_a_log_is_known_by_its_first_whole_line(tmp_path: Path, name: str, key: str) -> None:
     clean, _ = read(tmp_path, name, "\n".join(records(name)) + "\n")
-    points, runs = read(tmp_path, name, "\n".join(["{" + records(name)[0], *records(name)[1:]]) + "\n")
+    first, *rest = records(name)
+    points, runs = read(tmp_path, name, "\n".join([first.replace(key, f"{key[:-1]}s"), *rest]) + "\n")
     assert points == [point for point in clean if point[1] != clean_step(clean, 0.05)]
     assert "log-damaged" in codes(runs)
 
@@ -149,6 +151,17 @@ def test_two_steps_without_a_line_between_them_stay_apart(tmp_path: Path, name: 
         )
         assert {*points} <= {*clean}
         assert codes(runs) == {"log-damaged"}
+
+
+def test_a_step_behind_a_cut_one_and_a_carriage_return_in_a_tag_cost_nothing_else(tmp_path: Path) -> None:
+    lines = records("console.txt")
+    clean, _ = read(tmp_path, "console.txt", "\n".join(lines) + "\n")
+    points, _ = read(tmp_path, "console.txt", "\n".join([*lines[:3], "step:4" + lines[4], *lines[5:]]) + "\n")
+    assert points == [point for point in clean if point[1] != 4]
+    lines[4] = lines[4].replace("score", "sc\rre")
+    lines[5] += "\rTraining: 50%|##  | 6/12 [00:05<00:05, 1.0s/it]"
+    points, _ = read(tmp_path, "console.txt", "\n".join(lines) + "\n")
+    assert points == [point for point in clean if point[:2] != ("train_reward", 5)]
 
 
 def test_a_step_without_its_end_takes_nothing_of_the_next_one(tmp_path: Path) -> None:
