@@ -79,10 +79,12 @@ def means(value_T: Array, window: int) -> Array:
 def noise_of(value_T: Array) -> Array:
     """Standard deviation of one independent evaluation, at each place from the values up to a power of two before it.
 
-    It is re-estimated after 8, 16, 32, ... values. Before the eighth it is the usual noise of a reward in [0, 1], and
-    infinite for a metric with another range.
+    It is re-estimated after 8, 16, 32, ... values. Before the eighth it is the usual noise of a reward in [0, 1] or in
+    percent, and infinite for a metric with another range.
     """
-    usual = DEFAULT_NOISE if np.all((value_T[:FIRST_NOISE] >= 0) & (value_T[:FIRST_NOISE] <= 1)) else np.inf
+    first_T = value_T[:FIRST_NOISE]
+    top = next((top for top in (1.0, 100.0) if np.all((first_T >= 0) & (first_T <= top))), np.inf)
+    usual = DEFAULT_NOISE * top
     noise_T = np.full(len(value_T), usual)
     known = FIRST_NOISE
     while known <= len(value_T):

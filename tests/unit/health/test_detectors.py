@@ -125,6 +125,13 @@ def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> No
     assert "decayed-run" not in warnings(runs(table(validation=decayed(left=1.0))))
 
 
+@given(st.integers(3, 24), st.integers(1, 10), st.floats(-0.5, 1.0), st.integers(0, 99))
+def test_rewards_in_percent_fall_where_fractions_do(count: int, best: int, left: float, seed: int) -> None:
+    fractions = np.clip(decayed(count, best, left, seed=seed), 0, 1)
+    one, percent = (findings(runs(table(validation=scale * fractions)))["run"] for scale in (1, 100))
+    assert [(found.code, found.step) for found in percent] == [(found.code, found.step) for found in one]
+
+
 def test_a_fall_that_training_reward_does_not_share_is_overfitting() -> None:
     validation = decayed(left=0.5)
     rising = np.repeat(0.4 + 0.45 * np.arange(39) / 39, EVERY)
