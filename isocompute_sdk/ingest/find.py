@@ -215,7 +215,7 @@ def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
     tag = None if pattern is None else next((tag for tag in log.tags if re.fullmatch(pattern, tag)), None)
     values = {float(value) for one in log.attempts if tag in one.series for value in one.series[str(tag)].value_T}
     number = values.pop() if len(values) == 1 else 0.0
-    return (str(tag), int(number)) if number >= 1 and number == int(number) else None
+    return (str(tag), int(number)) if number >= 1 and number.is_integer() else None
 
 
 class NoRewardLearning(NothingMeasured):

@@ -73,6 +73,14 @@ def test_skyrl(tmp_path: Path, part: str) -> None:
     assert series.rollouts_T.tolist() == [0, 4 * 384, 8 * 384, 12 * 384]
 
 
+def test_a_batch_size_beyond_all_numbers_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    text = (DATA / "skyrl/console.txt").read_text()
+    path.write_text(text.replace("batch_num_seq': 384", f"batch_num_seq': {'9' * 400}"))
+    (run,) = RunSet.read(path, group_size=6, problems_per_batch=64).runs()
+    assert run.problems_per_batch == 64
+
+
 @pytest.mark.parametrize("framework", ["skyrl", "verl"])
 def test_a_console_that_was_cut_off_inside_a_reward_costs_only_that_reward(tmp_path: Path, framework: str) -> None:
     text = (DATA / framework / "console.txt").read_bytes()
