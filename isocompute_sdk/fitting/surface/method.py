@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import surface_curves
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import counted, short
 
 MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
@@ -50,8 +50,8 @@ def fit_joint(
     after = sum(int(np.sum(run.compute_T > 0)) for run in runs)
     if after < MIN_EVALUATIONS:
         raise FitError(
-            f"{after} evaluation(s) of {metric!r} after step 0 in {len(runs)} run(s); a surface needs at least "
-            f"{MIN_EVALUATIONS}",
+            f"{counted(after, 'evaluation')} of {metric!r} after step 0 in {counted(len(runs), 'run')}; a surface "
+            f"needs at least {MIN_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
     # Neither the order nor the names of the runs may change any bit.
@@ -96,28 +96,30 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     collapsed, decayed = ([run for run in runs if run.fault == fault] for fault in ("collapse", "decay"))
     if collapsed:
         text = (
-            f"{len(collapsed)} run(s) lost most of their gain and are used up to that point only: "
+            f"{counted(len(collapsed), 'run')} lost most of the gain; evaluations after that are left out: "
             f"{_faults(collapsed)}. Look at their entropy, KL and response length; a lower learning rate or a larger "
             "B_p may keep them stable."
         )
         notes.append(Note("collapsed-run", "warning", text, {"runs": [run.run_id for run in collapsed]}))
     if decayed:
         text = (
-            f"{len(decayed)} run(s) fell again after a peak: {_faults(decayed)}. The fit keeps the peak, as the best "
-            "checkpoint is kept. On a small problem set it may overfit: compare training and validation reward."
+            f"{counted(len(decayed), 'run')} fell again after a peak: {_faults(decayed)}. The fit keeps the peak, as "
+            "the best checkpoint is kept. On a small problem set it may overfit: compare training and validation "
+            "reward."
         )
         notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
     if odd := known.outlying_runs:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
-            f"{len(odd)} run(s) disagree with the other runs by this much reward: {named}. They get less weight. Look "
-            f"for another evaluation set, grader or checkpoint; plan without them to see whether they matter."
+            f"{counted(len(odd), 'run')} differed from the others by this much reward: {named}. Each gets less weight. "
+            f"Look for another evaluation set, grader or checkpoint; plan without them to see whether they matter."
         )
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:
         text = (
-            f"{sum(wild.values())} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved "
-            f"towards them (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at failed evaluations."
+            f"Moved towards the evaluations beside, which are far away: {counted(sum(wild.values()), 'evaluation')} in "
+            f"{counted(len(wild), 'run')} (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at "
+            "failed evaluations."
         )
         severity = "warning" if "outlying-evaluations" in known.doubts else "info"
         notes.append(Note("outlying-evaluations", severity, text, {"runs": dict(wild)}))

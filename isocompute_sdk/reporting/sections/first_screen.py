@@ -6,7 +6,7 @@ import numpy as np
 
 from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import duration, listed, multiple, short, small
+from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values
 from isocompute_sdk.records import RunSet
@@ -143,7 +143,7 @@ def _going_on(material: Material) -> list[Block]:
     ended, started = material.ended, len(material.folders)
     if ended == started:
         return []
-    text = f"Preliminary: {ended} of {say.plural(started, 'run')} have ended. The numbers below will change."
+    text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
     return [Paragraph(text)]
 
 
@@ -188,7 +188,7 @@ def _cost(plan: Plan) -> list[Fact]:
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
-    gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
+    gpus = f"{counted(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
     facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
         return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
@@ -266,11 +266,11 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
     if known is not None and known.collapsed_runs:
         named = listed(known.collapsed_runs, 3)
-        runs = say.plural(len(known.collapsed_runs), "run")
+        runs = counted(len(known.collapsed_runs), "run")
         texts.append(f"{runs} collapsed ({named}): what came after is left out of the fit.")
     fallen = [run for note in plan.notes if note.code == "decayed-run" for run in note.data["runs"]]
     if fallen:
-        runs = say.plural(len(fallen), "run")
+        runs = counted(len(fallen), "run")
         texts.append(f"{runs} fell after a peak ({listed(fallen, 3)}): the fit keeps the peak.")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
@@ -316,7 +316,7 @@ def _of_audit(material: Material) -> Answer:
     largest = max((group for group in audit.groups if group.sentence), key=lambda group: group.spent, default=None)
     runs = [run for group in audit.groups for run in group.runs]
     behind = sum(run.standing == "behind" for run in runs)
-    sentence = f"{behind} of {say.plural(len(runs), 'run')} fell behind the best n that was run"
+    sentence = f"{behind} of {counted(len(runs), 'run')} fell behind the best n that was run"
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
         sentence += (
@@ -330,7 +330,7 @@ def _of_audit(material: Material) -> Answer:
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
     facts = (
-        Fact("Runs", str(len(runs)), say.plural(len(audit.groups), "group")),
+        Fact("Runs", str(len(runs)), counted(len(audit.groups), "group")),
         Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),
         Fact("Behind the best n", str(behind), "runs"),
         Fact("Undecided", str(sum(run.standing == "undecided" for run in runs)), "runs"),
