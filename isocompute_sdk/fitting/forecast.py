@@ -179,7 +179,8 @@ class Forecast(Saved):
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
-            lines.append(f"  keep: {_kept(self.card.keep, 'measured' if self.lost else 'by its curve')}")
+            basis = "measured" if self.lost else "by its curve, which evens out luck"
+            lines.append(f"  keep: {_kept(self.card.keep, basis)}")
         if self.lost or not self.rises:
             return "\n".join(lines)
         for one in self.ahead:
