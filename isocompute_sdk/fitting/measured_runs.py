@@ -125,11 +125,16 @@ def flat_runs(infos: Sequence[RunInfo], series: Mapping[str, RunSeries], metric:
     """That a run does not rise, by run id: all runs of its group together (`grouped`), or it alone."""
     found: dict[str, Note] = {}
     for group in grouped(infos, series):
-        mine = {run.run_id: series[run.run_id].value_T for run in group.runs}
-        if no_rise(mine.values()):
+        mine = {run.run_id: series[run.run_id] for run in group.runs}
+        if no_rise(one.value_T for one in mine.values()):
             found |= dict.fromkeys(mine, no_rise_note(metric, len(mine)))
-        else:
-            found |= {run: no_rise_note(metric, 1) for run, value_T in mine.items() if no_rise([value_T])}
+            continue
+        first = min(mine.values(), key=lambda one: one.rollouts_T[0])
+        for run, one in mine.items():
+            # Of a run that was evaluated late only, the rise may lie before.
+            began = first.value_T[:1] if one.rollouts_T[0] > first.rollouts_T[0] else one.value_T[:0]
+            if no_rise([np.concatenate([began, one.value_T])]):
+                found[run] = no_rise_note(metric, 1)
     return found
 
 
