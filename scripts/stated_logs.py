@@ -53,7 +53,7 @@ WANDB: Tags = {
     "eval/reward": "avg@8 on validation",
 }
 PRIME: Tags = {
-    r"eval/math/solver/avg@(\d+)": r"avg@\1 on math",
+    r"eval/([^/]+)/solver/avg@(\d+)": r"avg@\2 on \1",
     "train/agg/all/([^/]+/)?reward/mean": "train_reward on train",
     "optim/lr": "learning_rate on train",
     "optim/grad_norm": "gradient_norm on train",
@@ -61,7 +61,7 @@ PRIME: Tags = {
 SLIME: Tags = {
     r"eval/([^/]+?)-pass@(\d+)": r"best@\2 on \1",
     r"eval/([^/]+?)-truncated_ratio": r"truncated_share on \1",
-    r"eval/([^/-]+)": r"avg@? on \1",
+    r"eval/([^/]+)": r"avg@? on \1",
     "rollout/raw_reward": "train_reward on train",
     "rollout/response_len/mean": "response_length on train",
     "rollout/response_lengths": "response_length on train",
@@ -207,11 +207,16 @@ def add_slime(found: Stated, records: Records) -> None:
 
 def add_openrlhf(found: Stated, records: Records) -> None:
     """Records in tags of OpenRLHF; pass1 is the mean of as many samples as the largest pass<k> says."""
-    tags = {tag for _, values in records for tag, _ in values}
-    samples = [int(match[1]) for tag in tags if (match := re.fullmatch(r"eval/eval_math_pass(\d+)", tag))]
-    k = max(samples, default=1)
+    measured = {tag for _, values in records for tag, value in values if isinstance(value, float)}
+    samples = [
+        (match[1], int(match[2])) for tag in measured if (match := re.fullmatch(r"eval/eval_(.+)_pass(\d+)", tag))
+    ]
+    largest = dict(sorted(samples, key=lambda one: one[1]))
+    names = {
+        f"eval/eval_{re.escape(name)}_pass1": f"avg@{k if k > 1 else '?'} on {name}" for name, k in largest.items()
+    }
     for step, values in records:
-        _add(found, step, values, {"eval/eval_math_pass1": f"avg@{k if k > 1 else '?'} on math", **OPENRLHF})
+        _add(found, step, values, {**names, **OPENRLHF})
 
 
 def of_printed(add: Callable[[Stated, Records], None], begins: str, before: Tags) -> Callable[[str], Stated]:
