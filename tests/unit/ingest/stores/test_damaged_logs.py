@@ -138,12 +138,13 @@ def test_a_key_that_is_there_twice_has_no_value(tmp_path: Path, name: str) -> No
     assert "'x'" in next(note.message for note in runs.notes if note.code == "log-damaged")
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "exp.jsonl"])
-@pytest.mark.parametrize("key", ['{"step"', '"step"'])
-def test_a_log_is_known_by_its_first_whole_line(tmp_path: Path, name: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "damaged"), [("exp.jsonl", "step"), ("metrics.jsonl", "step"), ("metrics.jsonl", '"stop"')]
+)
+def test_a_log_is_known_by_its_first_whole_line(tmp_path: Path, name: str, damaged: str) -> None:
     clean, _ = read(tmp_path, name, "\n".join(records(name)) + "\n")
     first, *rest = records(name)
-    points, runs = read(tmp_path, name, "\n".join([first.replace(key, f"{key[:-1]}s"), *rest]) + "\n")
+    points, runs = read(tmp_path, name, "\n".join([first.replace('"step"', damaged), *rest]) + "\n")
     assert points == [point for point in clean if point[1] != clean_step(clean, 0.05)]
     assert "log-damaged" in codes(runs)
 
