@@ -47,6 +47,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import stated as naive
+import stated_logs as logs
 import written
 
 import isocompute_sdk as iso
@@ -177,20 +178,20 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "fits": Kind(folder / "fits.json", "", iso.Fits.load, sealed=True),
         "csv": Kind(folder / "runs.csv", "", iso.read, naive.of_text(naive.of_csv)),
         "jsonl": Kind(folder / "runs.jsonl", "", iso.read, naive.of_text(naive.of_jsonl)),
-        "TRL state": Kind(LOGS / "trl", "trainer_state.json", iso.read, naive.of_text(naive.of_trl)),
-        "TRL console": Kind(folder / "printed", "train.log", iso.read, naive.of_text(naive.of_trl_console)),
+        "TRL state": Kind(LOGS / "trl", "trainer_state.json", iso.read, naive.of_text(logs.of_trl)),
+        "TRL console": Kind(folder / "printed", "train.log", iso.read, naive.of_text(logs.of_trl_console)),
         "TRL arguments": Kind(LOGS / "trl", "args.json", iso.read),
         "training_args.bin": Kind(LOGS / "trl_1_16/checkpoint-6", "training_args.bin", iso.read),
-        "veRL file log": Kind(LOGS / "verl/math", "qwen.jsonl", sized, naive.of_text(naive.of_verl)),
-        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(naive.of_verl_console)),
-        "tinker": Kind(folder / "tinker", "metrics.jsonl", iso.read, naive.of_text(naive.of_tinker)),
-        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(naive.of_skyrl_console)),
+        "veRL file log": Kind(LOGS / "verl/math", "qwen.jsonl", sized, naive.of_text(logs.of_verl)),
+        "veRL console": Kind(LOGS / "verl/console.txt", "", iso.read, naive.of_text(logs.of_verl_console)),
+        "tinker": Kind(folder / "tinker", "metrics.jsonl", iso.read, naive.of_text(logs.of_tinker)),
+        "SkyRL console": Kind(LOGS / "skyrl/console.txt", "", sized, naive.of_text(logs.of_skyrl_console)),
     }
-    for add, name in ((naive.add_skyrl, "skyrl"), (naive.add_verl, "verl")):
+    for add, name in ((logs.add_skyrl, "skyrl"), (logs.add_verl, "verl")):
         (events,) = (LOGS / name).rglob("events.out*")
         (folder / name).mkdir()
         shutil.copy(events, folder / name)
-        found[f"events of {name}"] = Kind(folder / name, events.name, sized, naive.of_events(add))
+        found[f"events of {name}"] = Kind(folder / name, events.name, sized, logs.of_events(add))
     found |= of_others(folder / "others", runs)
     for path in sorted((ROOT / "specs").glob("*.yaml")):
         found[f"study {path.stem}"] = Kind(path, "", iso.load_study)
@@ -215,32 +216,32 @@ def of_others(folder: Path, runs: iso.RunSet) -> dict[str, Kind]:
     other = written.tables(runs, ROOT / "docs/examples/runs.csv", new("tables"))
     journal, launched = (written.run_folder(new(f"run of {name}"), name) for name in ("torch", "openrlhf"))
     printed = r"(Global step|global_step) (\d+)(?:: |, eval_metrics: )\{"
-    slime = naive.of_printed(naive.add_slime, r"(?:^|[\s\]-])(rollout|eval) (\d+): \{", {"rollout": "", "eval": ""})
-    openrlhf = naive.of_printed(naive.add_openrlhf, printed, {"Global step": "train/", "global_step": "eval/"})
+    slime = logs.of_printed(logs.add_slime, r"(?:^|[\s\]-])(rollout|eval) (\d+): \{", {"rollout": "", "eval": ""})
+    openrlhf = logs.of_printed(logs.add_openrlhf, printed, {"Global step": "train/", "global_step": "eval/"})
     return {
         "csv with semicolons": alone(other[";"], iso.read, partial(naive.of_csv, delimiter=";")),
         "csv with tabs": alone(other["\t"], iso.read, partial(naive.of_csv, delimiter="\t")),
         "csv, long": alone(other["long"], iso.read, naive.of_long),
         "W&B chart": alone(written.wandb_chart(new("chart")), of_two_runs, naive.of_chart),
-        "W&B history": alone(written.wandb_history(new("history")), sized, naive.of_history),
-        "W&B run": within(written.wandb(new("wandb")), sized, naive.of_wandb),
+        "W&B history": alone(written.wandb_history(new("history")), sized, logs.of_history),
+        "W&B run": within(written.wandb(new("wandb")), sized, logs.of_wandb),
         "MLflow metric": within(
-            mlflow / "metrics/val-core/gsm8k/acc/mean_at_4", iso.read, naive.of_text(naive.of_mlflow), up=4
+            mlflow / "metrics/val-core/gsm8k/acc/mean_at_4", iso.read, naive.of_text(logs.of_mlflow), up=4
         ),
         "MLflow parameter": within(
-            mlflow / "params/actor_rollout_ref/rollout/n", iso.read, naive.of_text(naive.of_parameter), up=3
+            mlflow / "params/actor_rollout_ref/rollout/n", iso.read, naive.of_text(logs.of_parameter), up=3
         ),
-        "MLflow meta": within(mlflow / "meta.yaml", iso.read, naive.of_text(lambda text: naive.of_parameter("4"))),
+        "MLflow meta": within(mlflow / "meta.yaml", iso.read, naive.of_text(lambda text: logs.of_parameter("4"))),
         "slime console": alone(written.slime_console(new("slime")), sized, slime),
-        "events of slime": within(written.slime_events(new("slime events")), sized, naive.of_events(naive.add_slime)),
-        "prime-rl": within(written.prime_rl(new("prime-rl")), iso.read, naive.of_text(naive.of_prime)),
+        "events of slime": within(written.slime_events(new("slime events")), sized, logs.of_events(logs.add_slime)),
+        "prime-rl": within(written.prime_rl(new("prime-rl")), iso.read, naive.of_text(logs.of_prime)),
         "OpenRLHF console": alone(written.openrlhf_console(new("openrlhf") / "console.txt"), sized, openrlhf),
         "events of OpenRLHF": within(
-            written.openrlhf_events(new("openrlhf events")), sized, naive.of_events(naive.add_openrlhf)
+            written.openrlhf_events(new("openrlhf events")), sized, logs.of_events(logs.add_openrlhf)
         ),
         "run of OpenRLHF": within(launched, iso.read, naive.of_text(openrlhf)),
         "run of OpenRLHF, request": within(launched.with_name("request.json"), iso.read),
-        "run of ours": within(journal, iso.read, naive.of_text(naive.of_journal)),
+        "run of ours": within(journal, iso.read, naive.of_text(logs.of_journal)),
     }
 
 

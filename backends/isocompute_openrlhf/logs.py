@@ -123,14 +123,14 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-_BEGINS = re.compile(r"(Global|Evaluation)(?: step | completed in [^{}]*?, global_step )(\d+)(?:: |, eval_metrics: )\{")
+_BEGINS = re.compile(r"(Global step|global_step) (\d+)(?:: |, eval_metrics: )\{")
 _SAMPLES = r"eval/eval_{set}_pass(?P<k>\d+)"
 """OpenRLHF logs pass1 and pass<k> of the same k samples."""
 
 
 def _parse(line: str) -> Printed | None:
     """Python dicts that may hold nan: `Global step N: {...}`, `Evaluation completed in ..., eval_metrics: {...}`."""
-    return printed_dict(line, _BEGINS, {"Global": "train/", "Evaluation": "eval/"})
+    return printed_dict(line, _BEGINS, {"Global step": "train/", "global_step": "eval/"})
 
 
 _KEYS = {
@@ -221,6 +221,6 @@ FORMAT = LogFormat(
     batch_tag=r"(?:.+/)?rollout/num_samples",
     kept_percent_tag="train/dynamic_filtering_pass_rate",
     configurations=(_configuration("openrlhf", 0), _configuration("openrlhf before 0.10.2", 1)),
-    console=Console((b"Global step ", b"Evaluation completed in "), _parse),
+    console=Console((b"Global step ", b"global_step "), _parse),
     run_folder=RunFolder(REQUEST_DOCUMENT.kind, RUN_FILES, read_run, progress_of),
 )

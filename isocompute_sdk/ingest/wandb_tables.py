@@ -93,12 +93,13 @@ def logs_of_table(
 
 
 def _no_numbers(path: Path, table: RawTable) -> tuple[Note, ...]:
-    """A note on text in columns of numbers, which is left out."""
+    """A note on text in columns of numbers, and on rows of a chart without a step, which are left out."""
+    needed = list(table.columns)[:1] if is_chart(list(table.columns)) else []
     places: list[tuple[str, str]] = []
     for name in (name for name, meant in fields(table.columns).items() if meant in (None, "step", "value")):
         column = to_series(name, table.columns[name])
         numbers, said = numbers_in(column), blank_to_null(column)
-        others = (numbers.is_null() & said.is_not_null()).arg_true().to_list()
+        others = (numbers.is_null() & (said.is_not_null() | (name in needed))).arg_true().to_list()
         if len(others) < len(numbers) - numbers.null_count():
             where = ((table.locate(row).removeprefix(f"{path}:"), column[row]) for row in others)
             places += [(place, f"{name} is {cell!r:.60}, no number, and is left out") for place, cell in where]

@@ -171,15 +171,16 @@ def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]
         begins: what stands before the entries of the dict; its groups are the kind of the line and the step.
         prefixes: kind -> what the tags of its entries begin with in the logs; the first kind is that of updates.
     """
-    _, *parts = begins.split(COLOURS.sub("", line))
+    found, (_, *parts) = None, begins.split(COLOURS.sub("", line))
     for kind, step, entries in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         said, end, rest = entries.partition("}")
         values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
         if len(parts) > 3 or rest.strip() or not end:
             others[""] = "a part of this line is missing, or stands behind another one, and is left out"
-        if values or others:
-            return Printed(int(step), values, kind == next(iter(prefixes)), others)
-    return None
+        found = Printed(int(step), values, kind == next(iter(prefixes)), others)
+        if values:
+            break
+    return found
 
 
 @dataclass(frozen=True)

@@ -9,35 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
-from isocompute_sdk.ingest.formats.log_format import (
-    COLOURS,
-    PAIR,
-    Console,
-    LogFormat,
-    Printed,
-    Tag,
-    printed_numbers,
-    validation,
-)
+from isocompute_sdk.ingest.formats.log_format import Console, LogFormat, Printed, Tag, printed_dict, validation
 
 _SAMPLES = r"eval/{set}/pass_at_(?P<k>\d+)"
-_STEP = re.compile(r" - Step (\d+): *$", re.MULTILINE)
+_BEGINS = re.compile(r" - (Step) (\d+): *$", re.MULTILINE)
 
 
 def _parse(lines: str) -> Printed | None:
     """`Step N:` and a dict over several lines, its fractions as texts of four decimals."""
-    text = COLOURS.sub("", lines)
-    step = _STEP.search(text)
-    if step is None:
-        return None
-    said, _, rest = text[step.end() :].partition("}")
-    values, others = printed_numbers(PAIR.findall(said + "}"))
-    if not values:
-        return None
-    others |= {"": "what follows the end of this step is left out"} if rest.strip() else {}
-    return Printed(int(step[1]), values, "reward/avg_raw_reward" in values, others)
+    found = printed_dict(lines, _BEGINS, {"Step": ""})
+    return None if found is None else replace(found, update="reward/avg_raw_reward" in found.values)
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

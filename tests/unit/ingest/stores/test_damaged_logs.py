@@ -45,12 +45,26 @@ def on_skyrls_console(step: int) -> str:
     )
 
 
+def on_slimes_console(step: int) -> str:
+    """A line that slime prints."""
+    return (
+        f"(pid=7) rollout.py:99 - rollout {step - 1}: {{'rollout/raw_reward': {step / 20}, 'perf/rollout_time': 9.5}}"
+    )
+
+
+def on_openrlhfs_console(step: int) -> str:
+    """A line that OpenRLHF prints."""
+    return f"(pid=7) \u2728 Global step {step}: {{'rollout/reward_mean': {step / 20}, 'policy_loss': 9.5}}"
+
+
 FORMATS: dict[str, Callable[[int], str]] = {
     "exp.jsonl": of_verl,
     "metrics.jsonl": of_tinker,
     "log.jsonl": of_trl,
     "console.txt": on_verls_console,
     "skyrl.txt": on_skyrls_console,
+    "slime.txt": on_slimes_console,
+    "openrlhf.txt": on_openrlhfs_console,
 }
 
 
@@ -124,12 +138,13 @@ def test_a_key_that_is_there_twice_has_no_value(tmp_path: Path, name: str) -> No
     assert "'x'" in next(note.message for note in runs.notes if note.code == "log-damaged")
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "exp.jsonl"])
-@pytest.mark.parametrize("key", ['{"step"', '"step"'])
-def test_a_log_is_known_by_its_first_whole_line(tmp_path: Path, name: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "damaged"), [("exp.jsonl", "step"), ("metrics.jsonl", "step"), ("metrics.jsonl", '"stop"')]
+)
+def test_a_log_is_known_by_its_first_whole_line(tmp_path: Path, name: str, damaged: str) -> None:
     clean, _ = read(tmp_path, name, "\n".join(records(name)) + "\n")
     first, *rest = records(name)
-    points, runs = read(tmp_path, name, "\n".join([first.replace(key, f"{key[:-1]}s"), *rest]) + "\n")
+    points, runs = read(tmp_path, name, "\n".join([first.replace('"step"', damaged), *rest]) + "\n")
     assert points == [point for point in clean if point[1] != clean_step(clean, 0.05)]
     assert "log-damaged" in codes(runs)
 
@@ -141,7 +156,7 @@ def test_a_row_without_its_step_is_named(tmp_path: Path) -> None:
     assert codes(runs) == {"log-damaged"}
 
 
-@pytest.mark.parametrize("name", ["console.txt", "skyrl.txt"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.endswith("txt")])
 def test_two_steps_without_a_line_between_them_stay_apart(tmp_path: Path, name: str) -> None:
     lines = records(name)
     clean, _ = read(tmp_path, name, "\n".join(lines) + "\n")
@@ -162,6 +177,27 @@ def test_a_step_behind_a_cut_one_and_a_carriage_return_in_a_tag_cost_nothing_els
     lines[5] += "\rTraining: 50%|##  | 6/12 [00:05<00:05, 1.0s/it]"
     points, _ = read(tmp_path, "console.txt", "\n".join(lines) + "\n")
     assert points == [point for point in clean if point[:2] != ("train_reward", 5)]
+
+
+@pytest.mark.parametrize("name", ["slime.txt", "openrlhf.txt"])
+def test_a_line_of_a_step_without_its_end_or_without_a_number_is_named(tmp_path: Path, name: str) -> None:
+    lines = records(name)
+    clean, _ = read(tmp_path, name, "\n".join(lines) + "\n")
+    for cut in (lines[4][:-3], lines[4].partition("0.25")[0] + "x}"):
+        points, runs = read(tmp_path, name, "\n".join([*lines[:4], cut, *lines[5:]]) + "\n")
+        assert {*points} < {*clean}
+        assert codes(runs) == {"log-damaged"}
+    begun, _, _ = lines[4].partition("0.25")
+    points, runs = read(tmp_path, name, "\n".join([*lines[:4], begun + lines[5], *lines[6:]]) + "\n")
+    assert points == [point for point in clean if point[1] != 5]
+    assert codes(runs) == {"log-damaged"}
+
+
+def test_rollouts_of_slime_count_from_0_where_the_first_is_lost(tmp_path: Path) -> None:
+    lines = records("slime.txt")
+    clean, _ = read(tmp_path, "slime.txt", "\n".join(lines) + "\n")
+    points, _ = read(tmp_path, "slime.txt", "\n".join(lines[1:]) + "\n")
+    assert points == [point for point in clean if point[1] > 1]
 
 
 def test_a_step_without_its_end_takes_nothing_of_the_next_one(tmp_path: Path) -> None:

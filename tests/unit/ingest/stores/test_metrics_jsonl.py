@@ -94,6 +94,13 @@ def test_a_run_that_has_only_begun_does_not_keep_the_others_from_being_read(tmp_
         RunSet.read(tmp_path / "n16")
 
 
+@pytest.mark.parametrize("lost", [{}, {"kind": "rum"}])
+def test_a_journal_that_lost_its_beginning_is_no_table(tmp_path: Path, lost: dict[str, Any]) -> None:
+    first, *rest = journal()
+    with pytest.raises(RecordError, match="beginning"):
+        RunSet.read(write(tmp_path, [{**first, **lost}, *rest] if lost else rest))
+
+
 def test_a_line_cut_off_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, journal(), cut=30)
     assert RunSet.read(tmp_path) == RunSet.read(write(tmp_path, journal()[:-1]))

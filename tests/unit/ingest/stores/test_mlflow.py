@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,9 @@ def test_metric_lines_that_are_cut_or_beyond_all_numbers_are_left_out_with_a_not
     meta.parent.rename(run)
     try:
         metric = run / "metrics" / "critic" / "score" / "mean"
-        metric.write_bytes(b"1 0.5 " + b"9" * 400 + b"\n" + metric.read_bytes()[:-9])
+        # A step beyond all numbers, one that is missing, and a time in its place.
+        damage = b"1 0.5 " + b"9" * 400 + b"\n1795874917799 0.5\n1795874917799 0.5 1795874917801 0.5 5\n"
+        metric.write_bytes(damage + metric.read_bytes()[:-9])
         log = MLFLOW.read([run], "run")
         assert log.series("critic/score/mean").step_T.tolist() == list(range(1, 10))
         assert [note.code for note in log.notes] == ["log-damaged"]
@@ -60,6 +63,13 @@ def test_metric_lines_that_are_cut_or_beyond_all_numbers_are_left_out_with_a_not
         assert dict(log.settings[0][1])["actor_rollout_ref.rollout.n"] == 4
     finally:
         run.rename(meta.parent)
+
+
+def test_a_deleted_run_is_left_out(folder_store: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder_store, tmp_path / "mlruns")
+    (meta,) = [path for path in tmp_path.rglob("meta.yaml") if "trl-n8" in path.read_text()]
+    meta.write_text(meta.read_text().replace("lifecycle_stage: active", "lifecycle_stage: deleted"))
+    assert [one.name for one in diagnose(tmp_path).runs] == ["verl-n4"]
 
 
 @pytest.mark.slow  # MLflow makes its tables step by step

@@ -66,6 +66,19 @@ def test_a_history_needs_only_its_configuration(tmp_path: Path):
     assert runs.series("eval/avg@4")[0].rollouts_T.tolist() == [0.0, 512.0]
 
 
+def test_what_is_no_number_and_no_column_of_a_run_is_named(tmp_path: Path):
+    whole = CHART + "".join(f'"{step}",' + ",".join(['"0.5"'] * 6) + "\n" for step in (20, 30, 40))
+
+    def read(text: str) -> tuple[list[list[float]], list[str]]:
+        runs = RunSet.read(write(tmp_path, text), runs=RUNS)
+        return [one.value_T.tolist() for one in runs.series("eval/avg@4")], [note.code for note in runs.notes]
+
+    (sun, other), notes = read(whole)
+    for broken in ('"0","x","0.45"', '"","0.45","0.45"'):
+        assert read(whole.replace('"0","0.45","0.45"', broken)) == ([sun[1:], other], [*notes, "log-damaged"])
+    assert "columns-left-out" in read(whole.replace("sun-3 - eval/avg@4__MIN", "other"))[1]
+
+
 def test_what_runs_says_is_checked(tmp_path: Path):
     path = write(tmp_path, CHART)
     with pytest.raises(RecordError, match=r"'sun-3' in runs=.*'group'"):
