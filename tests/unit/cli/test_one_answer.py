@@ -89,6 +89,16 @@ def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute:
     assert {one["card"]["reason"] for one in asked(isocompute, "forecast")["forecasts"]} == {remark}
 
 
+def test_a_run_that_was_evaluated_late_rose_before(isocompute: Command, tmp_path: Path) -> None:
+    step = np.arange(40)
+    rising = 0.3 + 0.4 * (1.0 - np.exp(-step / 4)) + np.random.default_rng(0).normal(0, 0.01, 40)
+    frame = pl.DataFrame({"n": 8, "bp": 8, "step": [*step, *step[25:]], "avg@4": [*rising, *rising[25:] + 0.02]})
+    names = pl.DataFrame({"run_id": ["whole"] * 40 + ["late"] * 15})
+    pl.concat([frame, names], how="horizontal").write_csv(tmp_path / "runs.csv")
+    assert all(row["rises"] for row in asked(isocompute, "status")["runs"])
+    assert all(one["rises"] for one in asked(isocompute, "forecast")["forecasts"])
+
+
 @pytest.mark.parametrize("seeds", [(None, None), (0, 1)])
 def test_a_copied_run_is_no_second_seed(
     seeds: tuple[int | None, int | None], isocompute: Command, tmp_path: Path
