@@ -91,7 +91,7 @@ def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute:
 
 def test_a_run_that_was_evaluated_late_rose_before(isocompute: Command, tmp_path: Path) -> None:
     step = np.arange(40)
-    rising = 0.3 + 0.4 * (1.0 - np.exp(-step / 4)) + np.random.default_rng(0).normal(0, 0.01, 40)
+    rising = 0.3 + 0.4 * (1.0 - np.exp(-step / 4)) + np.random.default_rng(3).normal(0, 0.01, 40)
     frame = pl.DataFrame({"n": 8, "bp": 8, "step": [*step, *step[25:]], "avg@4": [*rising, *rising[25:] + 0.02]})
     names = pl.DataFrame({"run_id": ["whole"] * 40 + ["late"] * 15})
     pl.concat([frame, names], how="horizontal").write_csv(tmp_path / "runs.csv")
