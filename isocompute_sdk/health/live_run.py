@@ -72,8 +72,6 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
-    every = {other.run_id: other for other in runs.series(metric, where)}
-    flat = flat_runs([info for info in runs.runs() if info.run_id in every], every, metric).get(name)
     evaluated, asked = not is_training_reward(metric) and where != TRAIN_SET, (metric, eval_set)
     found = [_weighed(finding, one, rewards=evaluated) for finding in findings(mine, *asked).get(name, ())]
     severity = {finding.code: finding.severity for finding in found}
@@ -90,7 +88,7 @@ def live_run(
         tuple(notes),
         best,
         best_metric,
-        flat,
+        flat_runs(runs, metric, where).get(name),
     )
 
 
@@ -117,9 +115,8 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
         raise FitError(f"these fits are of {fits.metric}, the run is forecast in {live.metric}", "Fit its own sweep.")
     series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
-    same = [one for one in series if one.run_id == live.one.run_id]
-    known = bool(same) and np.array_equal(same[0].rollouts_T, live.one.rollouts_T)
-    known = known and np.array_equal(same[0].value_T, live.one.value_T)
+    evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
+    known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)
     return replace(live, series=(live.one, *others)), fits.surface if known else None
 
 
