@@ -116,9 +116,7 @@ def grouped(
         bounds: range of the rewards; None: guessed from their values.
         pool: context fields that may differ within a group.
     """
-    if not series:
-        return group_runs(infos, pool)
-    return group_runs(infos, pool, *start_rewards(series, bounds))
+    return group_runs(infos, pool, *(start_rewards(series, bounds) if series else ()))
 
 
 def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note]:
