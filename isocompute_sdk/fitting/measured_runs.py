@@ -116,7 +116,7 @@ def grouped(
         bounds: range of the rewards; None: guessed from their values.
         pool: context fields that may differ within a group.
     """
-    return group_runs(infos, pool, *(start_rewards(series, bounds) if series else ()))
+    return group_runs(infos, pool, *start_rewards(series, bounds)) if series else group_runs(infos, pool)
 
 
 def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note]:
