@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
 from isocompute_sdk.phrases import counted, listed
@@ -17,7 +18,6 @@ LISTED = 5
 Basis = Literal["measured in the paper", "a guess"]
 PAPER: Basis = "measured in the paper"
 GUESS: Basis = "a guess"
-Fault = Literal["collapse", "decay"]
 FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
 """Findings about a reward that fell."""
 FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell from its peak"}
