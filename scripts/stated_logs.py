@@ -265,18 +265,19 @@ def of_skyrl_console(text: str) -> Stated:
 
 
 def of_trl_console(text: str) -> Stated:
-    """Rows of a trainer, whose epochs say their steps; bars and the order of rows have to agree, or nothing is sure."""
+    """Rows of a trainer, whose epochs or bars say their steps; if these or the order disagree, nothing is sure."""
     found, unplaced = Stated(), False
     for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", re.sub(r"\x1b\[[\d;]*m", "", text)):
         pairs = [(tag, number(value)) for tag, value in re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", row)]
         epoch = dict(pairs).get("epoch")
-        step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else -1.0
+        step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else float(bar or -1)
         if step % 1 or step not in range(13) or (bar and int(bar) != step) or step < max(found.steps, default=0):
             return Stated(understood=False)
         _add(found, step, pairs, TRL)
         unplaced |= not bar
     # Of two rows, one without its bar and one cut, nothing says which is which.
-    found.understood = not (unplaced and re.search(r"\{'[^{}]*(\{|\||$)", text))
+    # So it is with a second start, which may stand anywhere.
+    found.understood = not (unplaced and re.search(r"\{'[^{}]*(\{|\||$)", text)) and text.count("Running training") < 2
     return found
 
 
