@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.formats.log_format import PAIR, Attempt, Console, Pri
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
-from isocompute_sdk.ingest.tables import damaged, open_bytes
+from isocompute_sdk.ingest.tables import damaged, open_bytes, without_zeros
 from isocompute_sdk.notes import Note
 
 Steps = dict[int, dict[str, float]]
@@ -133,7 +133,8 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
     others: list[tuple[int, str, str]] = []
     for number, text, cut in _marked(path, console):
         # The last word may be cut inside a number.
-        found = console.parse(re.sub(r"\S+\s*$", "", text) if cut == _CUT else text)
+        whole = without_zeros(text)
+        found = console.parse(re.sub(r"\S+\s*$", "", whole) if cut == _CUT else whole)
         if found is not None:
             printed += [found] if found.values else []
             why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
@@ -170,7 +171,8 @@ def _marked(path: Path, console: Console) -> Iterator[tuple[int, str, str]]:
     block, number = b"", 0
     with open_bytes(path) as file:
         for at, line in enumerate(file, start=1):
-            begins = any(mark in line for mark in console.marks)
+            shown = line.replace(b"\0", b"")
+            begins = any(mark in shown for mark in console.marks)
             if block and (begins or len(block) > MAX_STEP):
                 yield number, block.decode(errors="replace"), "the step here has no end"
                 block = b""

@@ -214,6 +214,18 @@ def test_an_evaluation_stays_at_its_step_where_the_update_of_that_step_is_lost(t
     assert ("avg@4", 6.0, 0.5) in points
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.endswith("txt")])
+def test_zeros_inside_a_line_of_a_console_are_named(tmp_path: Path, name: str) -> None:
+    lines = records(name)
+    clean, _ = read(tmp_path, name, "\n".join(lines) + "\n")
+    places = [i for i in range(len(lines[5])) if not (set(lines[5][i - 1 : i + 1]) & set("0123456789.("))]
+    for i in places[::7]:
+        zeros = lines[5][:i] + "\0" + lines[5][i:]
+        points, runs = read(tmp_path, name, "\n".join([*lines[:5], zeros, *lines[6:]]) + "\n")
+        assert points == clean
+        assert codes(runs)
+
+
 def test_zeros_that_a_crash_left_inside_a_number_make_no_other_number(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("run,n,bp,step,avg@4\na,8,32,1,0.25\na,8,32,2,0.\0\0\n")
     with pytest.raises(ValueError, match=r"runs.csv:3"):
