@@ -202,18 +202,18 @@ def add_slime(found: Stated, records: Records) -> None:
         if step % 2:
             _add(found, (step + 1) / 2, values, SLIME_UPDATES)
     # Four rollouts say how many updates each has.
-    found.understood = max((step for (_, _, place, step), _ in found.points if place == "train"), default=0) > 3
+    found.understood = max((key[3] for key, _ in found.points if key[1] == "train_reward"), default=0) > 3
 
 
-def add_openrlhf(found: Stated, records: Records) -> None:
-    """Records in tags of OpenRLHF; pass1 is the mean of as many samples as the largest pass<k> says."""
+def add_openrlhf(found: Stated, records: Records, known: str = "?") -> None:
+    """Records in tags of OpenRLHF; pass1 is the mean of as many samples as the largest pass<k> says, or as `known`."""
     measured = {tag for _, values in records for tag, value in values if isinstance(value, float)}
     samples = [
         (match[1], int(match[2])) for tag in measured if (match := re.fullmatch(r"eval/eval_(.+)_pass(\d+)", tag))
     ]
     largest = dict(sorted(samples, key=lambda one: one[1]))
     names = {
-        f"eval/eval_{re.escape(name)}_pass1": f"avg@{k if k > 1 else '?'} on {name}" for name, k in largest.items()
+        f"eval/eval_{re.escape(name)}_pass1": f"avg@{k if k > 1 else known} on {name}" for name, k in largest.items()
     }
     for step, values in records:
         _add(found, step, values, {**names, **OPENRLHF})
