@@ -100,7 +100,7 @@ def read_run(folder: Path) -> RunLog:
     resumed = {int(line["attempt"]): float(line["step"]) for line in _json_lines(folder / RESUMES)}
     attempts: list[Attempt] = []
     for number in range(1, max((number for number, parts in printed.items() if parts), default=0) + 1):
-        one = attempt_of_steps(folder, {})
+        one = attempt_of_steps(folder, ())
         for steps in printed.get(number, ()):
             one = joined(one, attempt_of_steps(folder, steps))
         attempts.append(replace(one, started=float(number), from_step=resumed.get(number)))

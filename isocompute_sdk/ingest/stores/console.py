@@ -27,8 +27,8 @@ from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, 
 from isocompute_sdk.ingest.tables import damaged, open_bytes, without_zeros
 from isocompute_sdk.notes import Note
 
-Steps = dict[int, dict[str, float]]
-"""Update step -> tag -> value, with the tags that the framework gives its logs."""
+Steps = list[tuple[int, Mapping[str, float]]]
+"""Update steps with tag -> value, with the tags that the framework gives its logs, in the order of the file."""
 MAX_STEP = 1 << 16
 """Bytes of a step that is printed over several lines."""
 Settings = tuple[tuple[Path, Mapping[str, Any]], ...]
@@ -85,7 +85,7 @@ def _of_trainer(path: Path, settings: Settings) -> tuple[list[Attempt], tuple[No
     others: list[tuple[int, str, str]] = []
     for i, one in enumerate(runs):
         steps, missing = one.steps(per_row)
-        attempts.append(replace(attempt_of_steps(path, steps), started=float(i), from_step=float(one.start)))
+        attempts.append(replace(attempt_of_steps(path, steps.items()), started=float(i), from_step=float(one.start)))
         damage += missing
         others += one.others
     damage += _no_numbers(others, {tag for one in attempts for tag in one.series})
@@ -144,13 +144,9 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
     updates = [i for i, one in enumerate(printed) if one.update]
     begins = starts([printed[i].step for i in updates], [printed[i].values for i in updates], repeats=True)
     bounds = [0, *(updates[i] for i in begins[1:]), len(printed)]
-    logged: list[Steps] = []
-    for begin, end in pairwise(bounds):
-        logged.append({})
-        for one in printed[begin:end]:
-            logged[-1].setdefault(one.step, {}).update(one.values)
-    logged = [one for one in logged if one]
-    damage = _no_numbers(others, {tag for one in logged for values in one.values() for tag in values})
+    parts = (printed[begin:end] for begin, end in pairwise(bounds))
+    logged = [[(one.step, one.values) for one in part] for part in parts if part]
+    damage = _no_numbers(others, {tag for one in printed for tag in one.values})
     return logged, damaged(path, damage, "info" if [text for _, text in damage] == [_CUT] else "warning")
 
 
