@@ -2,10 +2,10 @@
 
     python scripts/fuzz.py --seconds 600 --seed 0
 
-takes a file that reads well (tables, logs of each framework, event files, `training_args.bin`, saved plans and fits,
-studies), changes bytes, lines or JSON values of it, and reads it (`fuzz_guided.py` goes on from those that reach new
-code). Printed at the end: damaged files by kind, how many were refused, and every one of these, with the file kept
-under `--keep`:
+takes a file that reads well (tables, logs of each framework and of our runs, event files, W&B, MLflow,
+`training_args.bin`, saved plans and fits, studies), changes bytes, lines or JSON values of it, and reads it
+(`fuzz_guided.py` goes on from those that reach new code). Printed at the end: damaged files by kind, how many were
+refused, and every one of these, with the file kept under `--keep`:
 
 - an exception that is no IsoComputeError,
 - a file that takes longer than `SECONDS`,
@@ -13,8 +13,8 @@ under `--keep`:
 - a table or log that is read silently different from what it states.
 
 A changed digit makes another valid file, and a cut between two records cannot be seen. So a table or log is compared
-with what the damaged file itself states, as a short reader of the standard library understands it (`stated.py`).
-Silently different means one of these:
+with what the damaged file itself states, as a short reader of the standard library understands it (`stated.py`,
+`stated_logs.py`). Silently different means one of these:
 
 - a value in the `RunSet` that the file does not state for this run, step, metric and evaluation set, n and B_p; no note
   excuses it;
@@ -25,7 +25,8 @@ If a step is stated several times, as after a resume, the last one counts, and s
 Without repeats the order of lines says nothing. Files that the short reader does not understand, such as one without
 its header, are counted as unjudged.
 
-Parquet is left out: polars ends the process where a damaged length asks for more memory than there is.
+Parquet is left out: polars ends the process where a damaged length asks for more memory than there is. So are packed
+files and archives, which are refused by their names and not opened; `training_args.bin` is one that is.
 """
 
 import argparse
@@ -217,7 +218,10 @@ def of_others(folder: Path, runs: iso.RunSet) -> dict[str, Kind]:
     journal, launched = (written.run_folder(new(f"run of {name}"), name) for name in ("torch", "openrlhf"))
     printed = r"(Global step|global_step) (\d+)(?:: |, eval_metrics: )\{"
     slime = logs.of_printed(logs.add_slime, r"(?:^|[\s\]-])(rollout|eval) (\d+): \{", {"rollout": "", "eval": ""})
-    openrlhf = logs.of_printed(logs.add_openrlhf, printed, {"Global step": "train/", "global_step": "eval/"})
+    kinds = {"Global step": "train/", "global_step": "eval/"}
+    openrlhf = logs.of_printed(logs.add_openrlhf, printed, kinds)
+    # A request says how many samples an evaluation has.
+    requested = logs.of_printed(partial(logs.add_openrlhf, known="4"), printed, kinds)
     return {
         "csv with semicolons": alone(other[";"], iso.read, partial(naive.of_csv, delimiter=";")),
         "csv with tabs": alone(other["\t"], iso.read, partial(naive.of_csv, delimiter="\t")),
@@ -239,7 +243,7 @@ def of_others(folder: Path, runs: iso.RunSet) -> dict[str, Kind]:
         "events of OpenRLHF": within(
             written.openrlhf_events(new("openrlhf events")), sized, logs.of_events(logs.add_openrlhf)
         ),
-        "run of OpenRLHF": within(launched, iso.read, naive.of_text(openrlhf)),
+        "run of OpenRLHF": within(launched, iso.read, naive.of_text(requested)),
         "run of OpenRLHF, request": within(launched.with_name("request.json"), iso.read),
         "run of ours": within(journal, iso.read, naive.of_text(logs.of_journal)),
     }

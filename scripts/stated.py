@@ -108,7 +108,7 @@ def of_chart(text: str) -> Stated:
             continue
         found.steps.append(step)
         for column, cell in row.items():
-            run, _, metric = column.rpartition(" - ")
+            run, _, metric = (part.strip() for part in column.rpartition(" - "))
             if not column.endswith(("__MIN", "__MAX")):
                 found.points.append(((run, metric, "validation", step), {"value": number(cell)}))
     return found
@@ -120,7 +120,7 @@ def objects(text: str, found: Stated) -> Iterator[dict[str, Any]]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         whole = dict(pairs)
         if any(whole[key] != value for key, value in pairs):
-            found.unread.append(f"a key twice: {pairs}")
+            raise ValueError("a key is there twice")
         return whole
 
     for line in filter(str.strip, text.split("\n")):

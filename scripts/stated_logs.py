@@ -202,18 +202,18 @@ def add_slime(found: Stated, records: Records) -> None:
         if step % 2:
             _add(found, (step + 1) / 2, values, SLIME_UPDATES)
     # Four rollouts say how many updates each has.
-    found.understood = max((step for (_, _, place, step), _ in found.points if place == "train"), default=0) > 3
+    found.understood = max((key[3] for key, _ in found.points if key[1] == "train_reward"), default=0) > 3
 
 
-def add_openrlhf(found: Stated, records: Records) -> None:
-    """Records in tags of OpenRLHF; pass1 is the mean of as many samples as the largest pass<k> says."""
+def add_openrlhf(found: Stated, records: Records, known: str = "?") -> None:
+    """Records in tags of OpenRLHF; pass1 is the mean of as many samples as the largest pass<k> says, or as `known`."""
     measured = {tag for _, values in records for tag, value in values if isinstance(value, float)}
     samples = [
         (match[1], int(match[2])) for tag in measured if (match := re.fullmatch(r"eval/eval_(.+)_pass(\d+)", tag))
     ]
     largest = dict(sorted(samples, key=lambda one: one[1]))
     names = {
-        f"eval/eval_{re.escape(name)}_pass1": f"avg@{k if k > 1 else '?'} on {name}" for name, k in largest.items()
+        f"eval/eval_{re.escape(name)}_pass1": f"avg@{k if k > 1 else known} on {name}" for name, k in largest.items()
     }
     for step, values in records:
         _add(found, step, values, {**names, **OPENRLHF})
@@ -265,18 +265,19 @@ def of_skyrl_console(text: str) -> Stated:
 
 
 def of_trl_console(text: str) -> Stated:
-    """Rows of a trainer, whose epochs say their steps; bars and the order of rows have to agree, or nothing is sure."""
+    """Rows of a trainer, whose epochs or bars say their steps; if these or the order disagree, nothing is sure."""
     found, unplaced = Stated(), False
     for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", re.sub(r"\x1b\[[\d;]*m", "", text)):
         pairs = [(tag, number(value)) for tag, value in re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", row)]
         epoch = dict(pairs).get("epoch")
-        step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else -1.0
+        step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else float(bar or -1)
         if step % 1 or step not in range(13) or (bar and int(bar) != step) or step < max(found.steps, default=0):
             return Stated(understood=False)
         _add(found, step, pairs, TRL)
         unplaced |= not bar
     # Of two rows, one without its bar and one cut, nothing says which is which.
-    found.understood = not (unplaced and re.search(r"\{'[^{}]*(\{|\||$)", text))
+    # So it is with a second start, which may stand anywhere.
+    found.understood = not (unplaced and re.search(r"\{'[^{}]*(\{|\||$)", text)) and text.count("Running training") < 2
     return found
 
 

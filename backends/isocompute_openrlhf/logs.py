@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import attempt_of_steps, joined
+from isocompute_sdk.ingest.attempts import attempt_of_steps
 from isocompute_sdk.ingest.formats.configuration import Configuration, Keys, Said
 from isocompute_sdk.ingest.formats.log_format import (
     Attempt,
@@ -100,9 +101,7 @@ def read_run(folder: Path) -> RunLog:
     resumed = {int(line["attempt"]): float(line["step"]) for line in _json_lines(folder / RESUMES)}
     attempts: list[Attempt] = []
     for number in range(1, max((number for number, parts in printed.items() if parts), default=0) + 1):
-        one = attempt_of_steps(folder, {})
-        for steps in printed.get(number, ()):
-            one = joined(one, attempt_of_steps(folder, steps))
+        one = attempt_of_steps(folder, chain(*printed.get(number, ())))
         attempts.append(replace(one, started=float(number), from_step=resumed.get(number)))
     said: dict[str, Any] = {**run.context(), "n_problems": n_problems}
     return RunLog(run.run_id, folder, "console", tuple(attempts), notes, said, framework=form, gpus=gpus)

@@ -27,7 +27,6 @@ def looks_like_dump(path: Path) -> bool:
     return named and any(row.keys() >= _FIELDS for row in first_objects(path, _LONGEST_FIRST_LINE))
 
 
-_LONGEST_RECORD = 1 << 20
 _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(\d*)$", re.IGNORECASE)
 
 
@@ -35,7 +34,7 @@ def is_file_log(path: Path) -> bool:
     """Whether a file is named as JSON lines are and it begins with a record of veRL's file logger."""
     if path.suffix not in (".jsonl", ".ndjson"):
         return False
-    return any(isinstance(row.get("data"), dict) and "step" in row for row in first_objects(path, _LONGEST_RECORD))
+    return any(isinstance(row.get("data"), dict) and "step" in row for row in first_objects(path))
 
 
 def run_of(path: Path) -> Path:

@@ -162,9 +162,9 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
     return [np.searchsorted(starts, rows, side="right") - 1 for rows, _ in columns]
 
 
-def attempt_of_steps(path: Path, steps: Mapping[int, Mapping[str, float]]) -> Attempt:
-    """An attempt from step -> tag -> value."""
-    return Attempt(path, _columns(sorted(steps.items())), 0.0, None, ())
+def attempt_of_steps(path: Path, rows: Iterable[tuple[float, Mapping[str, float]]]) -> Attempt:
+    """An attempt from steps with what was logged at each, tag -> value."""
+    return Attempt(path, _columns(sorted(rows, key=lambda row: row[0])), 0.0, None, ())
 
 
 def _columns(rows: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, ScalarSeries]:

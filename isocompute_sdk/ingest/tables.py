@@ -189,8 +189,12 @@ def read_text(path: Path, *, largest: int | None = None, longest: int | None = N
     if place < 0:
         return text, ()
     note = _not_text(path, text.count("\n", 0, place) + 1)
-    # A block of zeros that a crash left hides what stood there: digits beside it are no whole number.
-    return re.sub(r"(?<=[\d.])\0+|\0+(?=[\d.])", "\ufffd", text).replace("\0", ""), (note,)
+    return without_zeros(text), (note,)
+
+
+def without_zeros(text: str) -> str:
+    """Text without the zeros that a crash left, which hide what stood there: digits beside them are no number."""
+    return re.sub(r"(?<=[\d.])\0+|\0+(?=[\d.])", "\ufffd", text).replace("\0", "")
 
 
 def _not_text(path: Path, line: int) -> Note:

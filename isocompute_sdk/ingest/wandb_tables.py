@@ -82,11 +82,12 @@ def logs_of_table(
         RecordError: it has no column that could be a step, or is of another kind of training.
     """
     renamed = rename or {}
-    table = replace(table, notes=(*table.notes, *_no_numbers(path, table)))
     columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
+    table = replace(table, columns=columns)
+    table = replace(table, notes=(*table.notes, *_no_numbers(path, table)))
     if is_chart(list(columns)):
-        return _of_chart(path, replace(table, columns=columns), runs, renamed)
-    logs = _of_rows(path, replace(table, columns=columns))
+        return _of_chart(path, table, runs, renamed)
+    logs = _of_rows(path, table)
     for log in logs:
         refuse_supervised(log, columns)
     return logs

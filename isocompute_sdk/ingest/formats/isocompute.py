@@ -37,8 +37,8 @@ CONFIGURATION = ("group_size", "problems_per_batch", "seed", "framework", *CONTE
 """Fields of a `run` record that become columns."""
 PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")
 """Fields of every other record that become columns."""
-MEASURES = {"evaluation": ("metrics", ("zero_pass_share",)), "step": ("metrics", ())}
-"""Where records keep measured values: a mapping, and fields beside it."""
+MEASURES = {"evaluation": ("zero_pass_share",), "step": ()}
+"""Fields with measured values, beside `metrics`."""
 
 
 def looks_like_journal(path: Path) -> bool:
@@ -78,8 +78,7 @@ def read_journal(path: Path) -> RawTable:
 
 
 def _measured(row: Mapping[str, Any], kind: str) -> dict[str, float]:
-    mapping, beside = MEASURES[kind]
-    found = {**row[mapping], **{name: row.get(name) for name in beside}}
+    found = {**row["metrics"], **{name: row.get(name) for name in MEASURES[kind]}}
     return {name: value for name, value in found.items() if value is not None}
 
 

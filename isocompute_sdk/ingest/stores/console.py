@@ -24,11 +24,11 @@ from isocompute_sdk.ingest.formats.log_format import COLOURS, PAIR, Attempt, Con
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
-from isocompute_sdk.ingest.tables import damaged, open_bytes
+from isocompute_sdk.ingest.tables import damaged, open_bytes, without_zeros
 from isocompute_sdk.notes import Note
 
-Steps = dict[int, dict[str, float]]
-"""Update step -> tag -> value, with the tags that the framework gives its logs."""
+Steps = list[tuple[int, Mapping[str, float]]]
+"""Update steps with tag -> value, with the tags that the framework gives its logs, in the order of the file."""
 MAX_STEP = 1 << 16
 """Bytes of a step that is printed over several lines."""
 Settings = tuple[tuple[Path, Mapping[str, Any]], ...]
@@ -85,7 +85,7 @@ def _of_trainer(path: Path, settings: Settings) -> tuple[list[Attempt], tuple[No
     others: list[tuple[int, str, str]] = []
     for i, one in enumerate(runs):
         steps, missing = one.steps(per_row)
-        attempts.append(replace(attempt_of_steps(path, steps), started=float(i), from_step=float(one.start)))
+        attempts.append(replace(attempt_of_steps(path, steps.items()), started=float(i), from_step=float(one.start)))
         damage += missing
         others += one.others
     damage += _no_numbers(others, {tag for one in attempts for tag in one.series})
@@ -133,7 +133,8 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
     others: list[tuple[int, str, str]] = []
     for number, text, cut in _marked(path, console):
         # The last word may be cut inside a number.
-        found = console.parse(re.sub(r"\S+\s*$", "", text) if cut == _CUT else text)
+        whole = without_zeros(text)
+        found = console.parse(re.sub(r"\S+\s*$", "", whole) if cut == _CUT else whole)
         if found is not None:
             printed += [found] if found.values else []
             why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
@@ -143,13 +144,9 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
     updates = [i for i, one in enumerate(printed) if one.update]
     begins = starts([printed[i].step for i in updates], [printed[i].values for i in updates], repeats=True)
     bounds = [0, *(updates[i] for i in begins[1:]), len(printed)]
-    logged: list[Steps] = []
-    for begin, end in pairwise(bounds):
-        logged.append({})
-        for one in printed[begin:end]:
-            logged[-1].setdefault(one.step, {}).update(one.values)
-    logged = [one for one in logged if one]
-    damage = _no_numbers(others, {tag for one in logged for values in one.values() for tag in values})
+    parts = (printed[begin:end] for begin, end in pairwise(bounds))
+    logged = [[(one.step, one.values) for one in part] for part in parts if part]
+    damage = _no_numbers(others, {tag for one in printed for tag in one.values})
     return logged, damaged(path, damage, "info" if [text for _, text in damage] == [_CUT] else "warning")
 
 
@@ -170,7 +167,8 @@ def _marked(path: Path, console: Console) -> Iterator[tuple[int, str, str]]:
     block, number = b"", 0
     with open_bytes(path) as file:
         for at, line in enumerate(file, start=1):
-            begins = any(mark in line for mark in console.marks)
+            shown = line.replace(b"\0", b"")
+            begins = any(mark in shown for mark in console.marks)
             if block and (begins or len(block) > MAX_STEP):
                 yield number, block.decode(errors="replace"), "the step here has no end"
                 block = b""

@@ -76,7 +76,7 @@ def test_a_sum_along_the_updates_is_unknown_from_the_first_gap_on(amounts: list[
 
 def test_an_attempt_that_logged_nothing_begins_where_the_one_before_it_ended() -> None:
     first, last = (
-        attempt_of_steps(Path("a"), {step: {"train/reward": 0.5} for step in steps})
+        attempt_of_steps(Path("a"), [(step, {"train/reward": 0.5}) for step in steps])
         for steps in (range(1, 10), range(10, 13))
     )
     between = Attempt(Path("a"), {}, 1.0, None, ())

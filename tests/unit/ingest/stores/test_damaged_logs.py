@@ -200,6 +200,18 @@ def test_rollouts_of_slime_count_from_0_where_the_first_is_lost(tmp_path: Path) 
     assert points == [point for point in clean if point[1] > 1]
 
 
+def test_an_evaluation_of_slime_before_the_first_rollout_is_not_the_one_behind_it(tmp_path: Path) -> None:
+    lines = [f"(pid=7) eval {i}: {{'eval/aime': {0.25 + i / 8}}}" for i in range(3)]
+    text = "\n".join(["(pid=7) eval 0: {'eval/aime': 0.125}", *lines]) + "\n"
+    points, _ = read(tmp_path, "slime.txt", "\n".join(records("slime.txt")) + "\n" + text)
+    assert [(step, value) for metric, step, value in points if metric == "avg@?"] == [
+        (0, 0.125),
+        (1, 0.25),
+        (2, 0.375),
+        (3, 0.5),
+    ]
+
+
 def test_a_step_without_its_end_takes_nothing_of_the_next_one(tmp_path: Path) -> None:
     text = "\n".join(records("skyrl.txt")) + "\n"
     clean, _ = read(tmp_path, "skyrl.txt", text)
@@ -212,6 +224,18 @@ def test_an_evaluation_stays_at_its_step_where_the_update_of_that_step_is_lost(t
     lines = [*records("exp.jsonl")[:5], '{"step": 6, "data": {"val-core/gsm8k/acc/mean@4": 0.5}}']
     points, _ = read(tmp_path, "exp.jsonl", "\n".join(lines) + "\n")
     assert ("avg@4", 6.0, 0.5) in points
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.endswith("txt")])
+def test_zeros_inside_a_line_of_a_console_are_named(tmp_path: Path, name: str) -> None:
+    lines = records(name)
+    clean, _ = read(tmp_path, name, "\n".join(lines) + "\n")
+    places = [i for i in range(len(lines[5])) if not (set(lines[5][i - 1 : i + 1]) & set("0123456789.("))]
+    for i in places[::7]:
+        zeros = lines[5][:i] + "\0" + lines[5][i:]
+        points, runs = read(tmp_path, name, "\n".join([*lines[:5], zeros, *lines[6:]]) + "\n")
+        assert points == clean
+        assert codes(runs)
 
 
 def test_zeros_that_a_crash_left_inside_a_number_make_no_other_number(tmp_path: Path) -> None:
