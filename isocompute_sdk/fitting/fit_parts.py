@@ -12,10 +12,12 @@ import numpy.typing as npt
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
-from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Vector
+from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.data import running_median
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
+from isocompute_sdk.phrases import short
 
 if TYPE_CHECKING:
     from isocompute_sdk.notebook import Frame
@@ -46,6 +48,33 @@ class Prediction(NamedTuple):
             **beside: what was asked, as columns, e.g. `rollouts=C, group_size=n`; broadcast with the prediction.
         """
         return frame_of({**beside, **self._asdict()})
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The best checkpoint that a run could keep."""
+
+    group_size: Count
+    problems_per_batch: Count | None
+    compute: Positive
+    """Compute at its evaluation, on the axis of the fits."""
+    reward: Number
+    """Median of the five evaluations around it, since a single one may be high by chance; of the first and the last
+    evaluation its own value."""
+
+    @classmethod
+    def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
+        """That of one run; None without an evaluation after step 0."""
+        trained = compute_T > 0
+        if not trained.any():
+            return None
+        level_T = running_median(reward_T[trained])
+        best = int(np.argmax(level_T))
+        return cls(*size, float(compute_T[trained][best]), float(level_T[best]))
+
+    def __str__(self) -> str:
+        of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
+        return f"{self.reward:.3f} (n = {self.group_size}{of}, at C = {short(self.compute)})"
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,6 @@ def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> R
         fixed,
         min(floor, n_problems or floor),
         wanted,
-        basis.inheritance.problems_from_runs,
         n_problems,
         request.continued,
     )
@@ -354,7 +353,7 @@ def enumerate_setups(resolved: Resolved, sizes: Sequence[int]) -> list[Setup]:
         If nothing fits, one setup without candidates and with every rejection.
     """
     limits, tried = resolved.limits, list[Setup]()
-    for floor in _floors(resolved, sizes):
+    for floor in _floors(resolved):
         for gpus in resolved.gpu_counts:
             own = replace(limits, floor=floor)
             if gpus is not None:
@@ -364,24 +363,13 @@ def enumerate_setups(resolved: Resolved, sizes: Sequence[int]) -> list[Setup]:
     return able or [replace(tried[0], rejections=[r for setup in tried for r in setup.rejections])]
 
 
-def _floors(resolved: Resolved, sizes: Sequence[int]) -> list[int]:
-    """Smallest B_p to try, increasing: the recipe's floor, then stable larger ones that runs or speed suggest."""
-    limits, seen, passport = resolved.limits, resolved.fits.problems_per_batch, resolved.fits.passport
-    floor, throughput = limits.floor, limits.pricing.throughput
-    if passport is None or not limits.fixed.free:
+def _floors(resolved: Resolved) -> list[int]:
+    """Smallest B_p to try, increasing: the recipe's floor, then stable larger ones that were run."""
+    floor, passport = resolved.limits.floor, resolved.fits.passport
+    if passport is None or not resolved.limits.fixed.free:
         return [floor]
-    levels = [bp for bp in seen if bp > floor]
-    if limits.pricing.timed:
-        most = 2 * max(seen, default=floor)
-        if throughput is not None and throughput.step_overhead_seconds > 0 and not limits.problems_from_runs:
-            # Larger batches take less time for the same rollouts: in octaves, up to one above the largest that was run.
-            levels += [floor * 2**i for i in range(1, 31) if floor * 2**i <= most]
-        # Near the only batch that was timed: the time of others would be a guess.
-        if throughput is not None and throughput.measured is not None and not throughput.measured.separates_batches:
-            batches = throughput.measured.rollouts_per_batch
-            levels += [bp for n in sizes for batch in batches if floor < (bp := round(batch / n)) <= most]
-    stable = [bp for bp in [floor, *sorted(set(levels))] if bp not in passport.unstable_problems_per_batch]
-    return stable or [max([floor, *levels])]
+    levels = [floor, *(bp for bp in resolved.fits.problems_per_batch if bp > floor)]
+    return [bp for bp in levels if bp not in passport.unstable_problems_per_batch] or levels[-1:]
 
 
 def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate, list[Scored]]:

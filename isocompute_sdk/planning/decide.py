@@ -56,7 +56,8 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     others = _other_metrics(basis, request)
     verdict, is_open = verdict_of(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
-    verdict, gain = with_first(verdict, first, is_open=is_open), _gain(plan, choice)
+    verdict = with_first(verdict, first, is_open=is_open)
+    plan = replace(plan, verdict=verdict, next_runs=first, gain=_gain(plan, choice), other_metrics=others)
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),
@@ -65,10 +66,8 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
             *_moved(resolved, choice, sizes),
         ]
     )
-    approval = approval_of(plan, verdict, first, gain, notes)
-    return replace(
-        plan, verdict=verdict, next_runs=first, notes=notes, gain=gain, approval=approval, other_metrics=others
-    )
+    plan = replace(plan, notes=notes)
+    return replace(plan, approval=approval_of(plan))
 
 
 def _other_metrics(basis: Basis, request: Request) -> dict[str, int | str]:
@@ -378,23 +377,12 @@ def _first(
 
 
 def _gain(plan: Plan, choice: Choice) -> Gain | None:
-    """What a plan gains over the best run so far; None without reward curves, or where no run rises."""
+    """What a plan gains over the best checkpoint so far; None without runs of one's own, or where none rises."""
     fits, drawn_D = plan.fits, choice.chosen.drawn_D
-    if fits is None or plan.predicted_reward is None or not fits.curves or fits.flat_runs is not None:
+    if fits is None or plan.predicted_reward is None or (best := fits.best_measured) is None:
         return None
-    curves = fits.select()
-    if fits.surface is None:
-        ends = [fits.predict(c.last_compute, c.group_size, c.problems_per_batch).mean for c in curves]
-        own_DC = np.array([ends], dtype=float)
-    else:
-        problems = [np.nan if c.problems_per_batch is None else c.problems_per_batch for c in curves]
-        own_DC = fits.draws([c.last_compute for c in curves], [c.group_size for c in curves], problems)
-    place = max(range(len(curves)), key=lambda i: float(own_DC[:, i].mean()))
-    best, own_D = curves[place], own_DC[:, place]
-    reward = float(own_D.mean())
-    interval = probability = None
+    gain, interval, probability = plan.predicted_reward - best.reward, None, None
     if drawn_D is not None:
-        low, high = np.quantile(drawn_D - own_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        interval, probability = (float(low), float(high)), float(np.mean(drawn_D - own_D > 0))
-    gain = plan.predicted_reward - reward
-    return Gain(best.group_size, best.problems_per_batch, best.last_compute, reward, gain, interval, probability)
+        low, high = np.quantile(drawn_D - best.reward, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        interval, probability = (float(low), float(high)), float(np.mean(drawn_D > best.reward))
+    return Gain(best, gain, interval, probability)

@@ -90,8 +90,6 @@ class Inheritance:
     """What the runs record, by column; that of the most runs first."""
     rates: LearningRates | None
     """Their learning rates; None if they record none."""
-    problems_from_runs: bool = False
-    """Whether B_p is chosen among those that were run: several were, and nobody gave `min_problems_per_batch`."""
 
     def recipe_for(self, group_size: int, problems_per_batch: int) -> Recipe:
         """The recipe at n and B_p: learning rates without a rule are those of the nearest runs."""
@@ -219,7 +217,6 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
     sources["off_policy"] = "preset"
     floor = recipe.min_problems_per_batch
     levels = fits.problems_per_batch if fits.method in FITTED else ()
-    among = len(levels) > 1 and "min_problems_per_batch" not in chosen
     if levels and (named or "min_problems_per_batch" in chosen):
         floor = min((bp for bp in levels if bp >= floor), default=floor)
     elif levels:
@@ -228,7 +225,7 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
     taken = {field for field in Recipe.model_fields if getattr(recipe, field) != getattr(base, field)}
     if taken - {"min_problems_per_batch"} and base.name == base.based_on:
         recipe = recipe.replace(name="runs")
-    return Inheritance(recipe, floor, settings, sources, recorded, rates, among)
+    return Inheritance(recipe, floor, settings, sources, recorded, rates)
 
 
 def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable[str]) -> Inheritance:

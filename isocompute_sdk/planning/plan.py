@@ -14,6 +14,7 @@ from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
@@ -23,6 +24,7 @@ from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
+from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,20 +112,15 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Gain:
-    """What the plan gains over the best run so far: the one that the fits put highest at its own end."""
+    """What the plan gains over the best checkpoint of the runs so far."""
 
-    group_size: int
-    problems_per_batch: int | None
-    compute: float
-    """Compute at the end of that run, on the axis of the fits."""
-    reward: float
-    """Its fitted reward."""
+    best: Measured
     gain: float
     """Predicted reward of the plan less that."""
     interval: tuple[float, float] | None
     """80 % interval of `gain`; None without draws."""
     probability: float | None
-    """That the plan does better; None without draws."""
+    """That `gain` is positive, over the same draws; None without draws."""
 
 
 @dataclass(frozen=True)
@@ -139,14 +136,16 @@ class Approval:
     expected: float | None = None
     """Reward expected there."""
     lowest: float | None = None
-    """Reward below which to stop there: one run in ten measures less."""
+    """Reward below which to stop there: one run in ten measures less. None if unknown, or if at no check before the
+    end it is more than a run has measured already: then the check is for planning again."""
 
     def caution(self) -> str:
         """The reason, and what the check should find."""
-        text = self.reason if self.step is None else f"{self.reason}, step {self.step:,}"
-        if self.expected is None or self.lowest is None:
-            return text
-        return f"{text}, where we expect {self.expected:.3f}; stop below {self.lowest:.3f}"
+        if self.step is None:
+            return self.reason
+        expected = "" if self.expected is None else f", where we expect {self.expected:.3f}"
+        what = "then plan again" if self.lowest is None else f"stop below {self.lowest:.3f}"
+        return f"{self.reason}, step {self.step:,}{expected}; {what}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +287,11 @@ class Plan(Sized, Saved):
         in_tokens = self.fits is not None and self.fits.compute == "log10_tokens"
         return float(self.costs["tokens"] if in_tokens else self.rollouts)
 
+    @property
+    def gains_nothing(self) -> bool:
+        """Whether a run so far has measured as much as is predicted of the plan."""
+        return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
+
     def reward_draws(self) -> Array:
         """Predicted rewards by draw of the fits.
 
@@ -423,11 +427,11 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
     ]
-    settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
-    if plan.approval is not None and plan.approval.kind != "approve" and not settled:
-        found.insert(1, ("but", plan.approval.caution()))
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
+    settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
+    if plan.approval is not None and plan.approval.kind != "approve" and (plan.gains_nothing or not settled):
+        found.insert(0 if plan.gains_nothing else 1, ("but", plan.approval.caution()))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]

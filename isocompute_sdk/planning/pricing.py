@@ -363,8 +363,6 @@ class Limits:
     floor: int
     """Smallest B_p."""
     min_update_steps: int
-    problems_from_runs: bool = False
-    """Whether B_p is chosen among those that were run."""
     n_problems: int | None = None
     """Distinct training problems D, which no batch exceeds; None if unknown."""
     continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])

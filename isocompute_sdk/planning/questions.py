@@ -13,6 +13,7 @@ from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting import arguments
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import caveats
@@ -198,6 +199,8 @@ class BudgetFor(Answer):
     """Upper end of its interval; without intervals the prediction itself."""
     has_interval: bool
     """False if the fits give no intervals."""
+    measured: Measured | None = None
+    """The best checkpoint of the runs so far, if it reached the reward."""
 
     @property
     def reachable(self) -> bool:
@@ -230,13 +233,16 @@ class BudgetFor(Answer):
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
             return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}"
+        already = f"a run of yours already measured {self.measured}; " if self.measured is not None else ""
         if self.expected is not None:
-            return f"{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
-        end = f"the plan for {amount_text(self.largest, self.unit)} is predicted at {self.largest_reward:.3f}"
-        most = f"{self.largest_reward_high:.3f}"
-        if self.largest_reward_high < self.reward:
-            return f"{wanted} is out of reach of this model and recipe at every budget tried: {end}, at most {most}"
-        return f"{wanted} is not predicted at any budget tried, but not excluded: {end}, up to {most}"
+            return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
+        tried = f"{amount_text(self.largest, self.unit)}, {FAR:g} x the largest run"
+        end = f"the plan for that is predicted at {self.largest_reward:.3f}, at most {self.largest_reward_high:.3f}"
+        if already:
+            return f"{already}the fit does not follow that run: up to {tried}, {end}"
+        out = self.largest_reward_high < self.reward
+        no = "out of reach of this model and recipe" if out else "not predicted, but not excluded,"
+        return f"{wanted} is {no} up to {tried}, as far as these runs are trusted: {end}"
 
 
 BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
@@ -262,6 +268,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, plans.level)
         return float(at.mean), float(at.low), float(at.high)
 
+    best = fits.best_measured
     # The base model: the lowest of the curves just above no compute.
     base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
     at_most = predicted(most)
@@ -286,6 +293,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=at_most[2] if has_interval else at_most[0],
         has_interval=has_interval,
+        measured=best if best is not None and best.reward >= reward else None,
     )
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
-from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan import Approval, Gain, Plan, Stopping, Verdict
+from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR
 
@@ -37,10 +35,16 @@ PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
 def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
-    """How decisively the runs support n, and whether a further run might change that.
+    """How decisively the runs support n, with every doubt in words, and whether a further run might change that."""
+    verdict, is_open = _verdict(plan, odds)
+    if not verdict.doubts:
+        return verdict, is_open
+    why = " and ".join(DOUBTS[code] for code in verdict.doubts)
+    return replace(verdict, sentence=f"{verdict.sentence}; doubtful, since {why}"), is_open
 
-    The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n.
-    """
+
+def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
+    """The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n."""
     fits, n = plan.fits, plan.group_size
     assert fits is not None, "a new plan holds its fits"
     far = plan.extrapolation is not None and plan.extrapolation > FAR
@@ -49,7 +53,7 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
         return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
     for flat in fits.no_rise:
-        return Verdict("undecided", flat.message, doubts), False
+        return Verdict("undecided", flat.message), False
     if fits.only_size:
         return Verdict("undecided", fits.only_size, doubts), True
     equal = fits.tolerances.equal
@@ -61,8 +65,8 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("stop-spending", sentence), False
     if odds is not None:
         return _by_odds(plan, odds, doubts)
-    beyond = Verdict("undecided", f"the budget lies {multiple(plan.extrapolation or 0)} x beyond these runs", doubts)
-    return beyond if far else _tie(plan, equal) or Verdict("clear", f"n = {n} is ahead of every other n tried"), False
+    found = _tie(plan, equal) or Verdict("clear", f"n = {n} is ahead of every other n tried")
+    return replace(found, kind="undecided", doubts=doubts) if far else found, False
 
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
@@ -96,12 +100,13 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     equal = fits.tolerances.equal
     here, grid = int(np.flatnonzero(odds.group_size == n)[0]), odds.on_grid
     near, sizes = float(odds.near_best[here]), odds.group_size
+    if len(sizes) == 1:
+        return Verdict("clear", f"n = {n} is the only n that the limits allow"), False
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
     if spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
         ends = f"from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by {spread:.3f}"
-        sentence = f"{ends}; take the one that suits the hardware{_against_it(doubts)}"
-        return Verdict("hardly-matters", sentence, doubts), False
+        return Verdict("hardly-matters", f"{ends}; take the one that suits the hardware", doubts), False
     largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
     loss = float(odds.expected_regret[here])
     lost = f"we expect n = {n} to lose {loss:.3f} against the best n"
@@ -117,21 +122,14 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if not doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
         return tie if near >= DECIDED else replace(tie, sentence=f"{tie.sentence}; {lost}"), near < DECIDED
     if near < DECIDED or doubts:
-        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}{_against_it(doubts)}", doubts), True
+        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}", doubts), True
     chance = float(odds.probability_best[here])
-    if len(sizes) == 1:
-        return Verdict("clear", f"n = {n} is the only n that the limits allow"), False
     sentence = f"n = {n} is ahead, best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
     if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
     return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
-
-
-def _against_it(doubts: Sequence[str]) -> str:
-    """The doubts in words, as the end of a sentence."""
-    return f"; doubtful, since {' and '.join(DOUBTS[code] for code in doubts)}" if doubts else ""
 
 
 def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
@@ -166,45 +164,53 @@ def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Ve
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
 
 
-def approval_of(
-    plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | None, notes: Sequence[Note]
-) -> Approval:
+def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` x the runs."""
-    against, reach = _against(plan, verdict, first, gain, notes), plan.extrapolation
+    against, reach = _against(plan), plan.extrapolation
     if against:
         return Approval("do-not", against)
     if reach is None or reach <= CHECK_BEYOND:
         within = "" if reach is None else f" ({multiple(reach)} x the largest run)"
         return Approval("approve", f"the plan stays within {CHECK_BEYOND:g} x the runs{within}")
+    reason = f"the plan takes {multiple(reach)} x the compute of the largest run"
+    first = CHECK_BEYOND
+    while first < reach:
+        step, expected, lowest = _check(plan, first / reach)
+        # Stopping only below what a run has measured already would let everything pass.
+        if lowest is None or plan.gain is None or lowest > plan.gain.best.reward:
+            return Approval("check", f"{reason}: check it at {first:g} x", step, expected, lowest)
+        first *= 2.0
+    step, expected, _ = _check(plan, CHECK_BEYOND / reach)
+    return Approval("check", f"{reason}: check it at {CHECK_BEYOND:g} x", step, expected)
+
+
+def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
+    """The step of the evaluation at a share of the plan, the reward expected there, and what one run in ten misses."""
     every = plan.evaluation.every_steps or 1
-    step = int(plan.update_steps * CHECK_BEYOND / reach)
-    step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan takes {multiple(reach)} x the compute of the largest run: check it at {CHECK_BEYOND:g} x"
-    expected = lowest = None
-    if plan.fits is not None and plan.predicted_reward is not None:
-        at = plan.fits.predict(
-            plan.compute * step / plan.update_steps, plan.group_size, plan.problems_per_batch, kind="run"
-        )
-        expected, lowest = float(at.mean), None if np.isnan(at.low) else float(at.low)
-    return Approval("check", reason, step, expected, lowest)
+    step = max(int(plan.update_steps * share) // every * every, min(every, plan.update_steps), 1)
+    if plan.fits is None or plan.predicted_reward is None:
+        return step, None, None
+    compute = plan.compute * step / plan.update_steps
+    at = plan.fits.predict(compute, plan.group_size, plan.problems_per_batch, kind="run")
+    return step, float(at.mean), None if np.isnan(at.low) else float(at.low)
 
 
-def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | None, notes: Sequence[Note]) -> str:
-    """Why a plan is not to be approved: no rise, a borrowed n, a run worth making first, no gain, nothing settles n."""
-    fits = plan.fits
+def _against(plan: Plan) -> str:
+    """Why a plan is not to be approved: no rise, a borrowed n, no gain, a run worth making first, nothing settles n."""
+    fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
     if fits.flat_runs is not None:
         return "no run's reward rises beyond noise"
     if verdict.kind == "borrowed":
         # Its sentence says whether a pilot is worth its cost.
         return verdict.sentence
+    if plan.gain is not None and plan.gains_nothing:
+        return f"a run of yours already measured {plan.gain.best}: the plan would gain nothing"
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
         return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
-    if gain is not None and gain.gain <= fits.tolerances.nothing:
-        return f"the best run so far is at least as good, fitted {gain.reward:.3f}: the plan would gain nothing"
-    refused = [note.message for note in notes if note.severity == "refuse"]
+    refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)
     return refused[0] if refused else ""

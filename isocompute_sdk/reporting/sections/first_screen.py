@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
@@ -15,13 +13,13 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import LEVEL, Tolerances
+from isocompute_sdk.tolerances import Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
-    "Rule: do not approve if another run is worth making first, if rewards do not rise, if the best run so far is "
-    "as good, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
+    "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far has measured "
+    "as much, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
     "with a check. Otherwise approve."
 )
 RULES = {
@@ -96,7 +94,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(failed)
     if material.asked.compare is None and plan.gain is not None:
         text = "This page compares with the best run so far. To compare with what you run today:"
-        more.append(Missing(text, material.again(f"--against n={plan.gain.group_size},bp={plan.problems_per_batch}")))
+        more.append(
+            Missing(text, material.again(f"--against n={plan.gain.best.group_size},bp={plan.problems_per_batch}"))
+        )
     tone = "neutral" if approval is None else TONES[approval.kind]
     return Answer(
         tone=tone,
@@ -163,12 +163,14 @@ def _decision(plan: Plan, approval: Approval) -> str:
     text = f"{say.sentence(approval.reason)} "
     if approval.step is not None:
         share = approval.step / plan.update_steps
-        text += f"At step {approval.step:,} ({share:.0%} of the plan), "
-        if approval.expected is not None and approval.lowest is not None:
-            text += f"we expect {plan.metric} {approval.expected:.3f}. If it is below {approval.lowest:.3f}, stop, add "
-            text += "this run to the others and plan again: only one run in ten falls that low by chance. "
+        text += f"At step {approval.step:,} ({share:.0%} of the plan) "
+        if approval.expected is not None:
+            text += f"we expect {plan.metric} {approval.expected:.3f}. "
+        if approval.lowest is not None:
+            text += f"If it is below {approval.lowest:.3f}, stop, add this run to the others and plan again: only one "
+            text += "run in ten falls that low by chance. "
         else:
-            text += "add this run to the others and plan again. "
+            text += "Add this run to the others then, and plan again. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
@@ -207,17 +209,12 @@ def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
     """Gain over the best run so far, which counts as today's where no other configuration is named."""
     if gain is None or plan.predicted_reward is None:
         return []
-    mean = say.difference(plan.predicted_reward, gain.reward)
-    size = f"n = {gain.group_size}" + ("" if gain.problems_per_batch is None else f", B_p = {gain.problems_per_batch}")
-    end = f"predicted {plan.predicted_reward:.3f} less fitted {gain.reward:.3f} at the end of that run ({size}, "
-    end += f"{short(gain.compute)})"
+    mean = say.difference(plan.predicted_reward, gain.best.reward)
     interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
-    facts = [Fact("Gain over the best run so far", mean, f"{interval}{end}")]
-    if gain.probability is not None and gain.interval is not None and not named:
-        # Draws of no gain at all are those in which rewards have peaked.
-        peaked = gain.interval[0] >= 0 and gain.probability < LEVEL
-        why = "otherwise rewards have peaked, and its best checkpoint stays the best" if peaked else ""
-        facts.append(Fact("Probability of beating that run", say.chance(gain.probability), why))
+    detail = f"{interval}predicted {plan.predicted_reward:.3f} less measured {gain.best}"
+    facts = [Fact("Gain over the best run so far", mean, detail)]
+    if gain.probability is not None and not named:
+        facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
     return facts
 
 
@@ -279,9 +276,6 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         if material.comparison is None:
             texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     if plan.reward_interval is not None and not material.flat:
-        highest = max((float(np.max(c.reward_T)) for c in plan.fits.curves.values()), default=0) if plan.fits else 0
-        if material.comparison is None and highest > plan.reward_interval[1]:
-            texts.append(f"Single evaluations reached {highest:.3f}: the plan expects the mean over runs, not that.")
         texts.append(INTERVALS)
     return texts
 

@@ -161,14 +161,14 @@ def test_what_ends_the_batch_of_a_fixed_number_of_steps_is_named(two_batches: Fi
         assert binding in plan.binding
 
 
-def test_in_hours_a_batch_grows_to_at_most_an_octave_above_those_that_were_run(make_runs: Make) -> None:
+@pytest.mark.parametrize("recipe", [None, Recipe(min_problems_per_batch=32)], ids=["of the runs", "given"])
+def test_in_hours_too_a_plan_takes_a_batch_that_was_run(make_runs: Make, recipe: Recipe | None) -> None:
     def reward(n: int, bp: int, c: float) -> float:
         return float(0.3 + (0.05 * np.log2(n)) * -np.expm1(-c / (2e4 * n)))
 
     levels = [(n, bp) for n in (8, 16, 32) for bp in (32, 48)]
     fits = iso.fit(make_runs(reward, levels, np.geomspace(2e4, 1e6, 12)), draws=40)
     slow = Throughput(step_overhead_seconds=600.0, rollouts_per_second=1000.0, gpus=8)
-    recipe = Recipe(min_problems_per_batch=32)
     plan = Planner(fits, recipe=recipe, throughput=slow).allocate("100 gpu_hours", slots=0, min_update_steps=1)
-    # In octaves from the floor of 32: 64 lies below 2 x 48, and 128 above it.
-    assert plan.problems_per_batch == 64
+    # Each update costs 600 s whatever its batch: the larger of the two that were run, and nothing above it.
+    assert plan.problems_per_batch == 48

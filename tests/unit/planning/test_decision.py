@@ -71,7 +71,11 @@ def test_a_configuration_that_a_person_names_has_the_odds_of_the_plan(budget: st
     plan = planner.allocate(budget, spend="all")
     named = {"n": plan.group_size, "bp": plan.problems_per_batch, "m": plan.update_steps}
     reference = planner.compare("n=8,bp=32", budget, reference=",".join(f"{k}={v}" for k, v in named.items())).plan
-    assert reference.odds == plan.odds
+    assert reference.odds is not None
+    assert plan.odds is not None
+    # What the plan's cost buys at another n may be one update less than what the budget buys.
+    assert reference.odds.near_best == pytest.approx(plan.odds.near_best, abs=0.02)
+    assert reference.odds.expected_loss == pytest.approx(plan.odds.expected_loss, abs=1e-4)
 
 
 def test_more_budget_never_predicts_less(make_runs: Make) -> None:

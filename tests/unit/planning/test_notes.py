@@ -29,7 +29,9 @@ def easy(**planner: object) -> Planner:
 
 
 def two_metrics(source: dict[str, Fits], other: Fits) -> Plan:
-    return Planner(FitsSet({"avg@4": source["data"], "best@4": replace(other, metric="best@4")})).allocate("15M")
+    return Planner(FitsSet({"avg@4": source["data"], "best@4": replace(other, metric="best@4", runs=None)})).allocate(
+        "15M"
+    )
 
 
 def with_plateaus_at(fits: Fits, plateau: float) -> Fits:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Plan, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
 from tests.unit.sweeps import Make, codes, noisy
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
@@ -254,7 +254,7 @@ def test_verdict_and_alternatives_name_the_same_ties(close_runs: Planner) -> Non
 
 @pytest.mark.parametrize("kind", ["tie", "clear"])
 def test_beyond_twice_the_runs_a_plan_says_where_to_check_it(kind: str, close_runs: Planner) -> None:
-    plans = [close_runs.allocate(budget) for budget in ("400k", "3M")]
+    plans = [close_runs.allocate(budget) for budget in ("600k", "3M")]
     if kind == "clear":
         plans = [plan_of(small_ahead, budget) for budget in ("9M", "15M")]
     assert [plan.verdict.kind for plan in plans] == [kind, kind]
@@ -262,6 +262,65 @@ def test_beyond_twice_the_runs_a_plan_says_where_to_check_it(kind: str, close_ru
     assert [one.kind for one in found] == ["approve", "check"]
     assert found[1].step is not None
     assert [f"step {found[1].step:,}" in plan.summary() for plan in plans] == [False, True]
+
+
+def test_a_check_stops_only_below_what_no_run_has_measured_yet(close_runs: Planner) -> None:
+    found = {budget: close_runs.allocate(budget) for budget in ("900k", "3M", "30M")}
+    found["slow"] = plan_of(lambda n, c: 0.3 + 0.03 * np.log1p(c / 2e4) - 0.01 * abs(np.log2(n) - 5), "60M")
+    floors = [
+        (plan.approval.lowest, plan.gain.best.reward)
+        for plan in found.values()
+        if plan.approval is not None and plan.approval.kind == "check" and plan.gain is not None
+    ]
+    assert len(floors) == len(found)
+    assert all(lowest is None or lowest > best for lowest, best in floors)
+    assert any(lowest is not None for lowest, _ in floors)
+
+
+def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
+    plan = close_runs.allocate("600k")
+    assert plan.gain is not None
+    assert plan.gain.best.reward == 0.901
+    gain_D = plan.reward_draws() - plan.gain.best.reward
+    assert plan.gain.gain == pytest.approx(float(gain_D.mean()))
+    assert plan.gain.interval == pytest.approx(tuple(np.quantile(gain_D, [0.1, 0.9])))
+    assert plan.gain.probability == float(np.mean(gain_D > 0))
+
+
+def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved() -> None:
+    # As recorded: Qwen3-0.6B on MATH-500, three of the runs of rasbt/reasoning-from-scratch.
+    runs = [
+        [0.156, 0.462, 0.434, 0.428, 0.442, 0.412, 0.370, 0.380, 0.380, 0.336, 0.330],
+        [0.156, 0.452, 0.456, 0.418, 0.424, 0.416, 0.424, 0.410, 0.418, 0.394, 0.416],
+        [0.156, 0.408, *[0.0] * 9],
+    ]
+    columns = {
+        "run_id": [f"r{i}" for i in range(3) for _ in range(11)],
+        "step": [50 * i for _ in range(3) for i in range(11)],
+        "acc": [reward for run in runs for reward in run],
+    }
+    planner = Planner(fit(RunSet.from_columns(columns, group_size=8, problems_per_batch=1), metric="acc"))
+    plan = planner.allocate("3M")
+    assert plan.predicted_reward is not None
+    assert plan.gain is not None
+    assert plan.gain.best.reward == 0.462
+    assert plan.predicted_reward < 0.3
+    assert plan.approval is not None
+    assert plan.approval.kind == "do-not"
+    assert "0.462" in plan.summary().splitlines()[0]
+    cost = planner.budget_for(0.4)
+    assert cost.measured == plan.gain.best
+    assert "0.462" in cost.lines()[0]
+    assert planner.budget_for(0.6).measured is None
+
+
+def test_the_only_n_that_the_limits_allow_is_called_that(close_runs: Planner) -> None:
+    plans = [
+        Planner(close_runs.fits, hardware=Hardware(max_rollouts_per_batch=batch)).allocate("900k")
+        for batch in (8 * 16, 32 * 16)
+    ]
+    assert [len(plan.alternatives) > 0 for plan in plans] == [False, True]
+    assert ["the only n that the limits allow" in plan.verdict.sentence for plan in plans] == [True, False]
 
 
 # A sweep as a new user makes it: best at its largest n, a budget of 20 times the data in GPU-hours.

@@ -90,8 +90,8 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
     assert fact(found, "Lost").value == f"{plan.odds.expected_loss:.3f}"
     # Rewards and their difference agree as they are shown.
     best = fact(found, "Gain over the best run so far")
-    assert float(best.value) == pytest.approx(round(plan.predicted_reward, 3) - round(plan.gain.reward, 3))
-    assert f"fitted {plan.gain.reward:.3f}" in best.detail
+    assert float(best.value) == pytest.approx(round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3))
+    assert f"measured {plan.gain.best.reward:.3f}" in best.detail
     own = f"n={plan.group_size},bp={plan.problems_per_batch},m={plan.update_steps}"
     today = planner.compare("n=8,bp=32", 3e6, reference=own)
     assert f"{today.configuration_reward.mean:.3f}" in fact(found, "Gain over today's n = 8, B_p = 32").detail
@@ -109,7 +109,7 @@ def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) 
     assert found is not None
     assert found.kind == "check"
     assert found.step is not None
-    assert 0 < found.step * plan.rollouts_per_batch <= 2 * reach
+    assert 0 < found.step < plan.update_steps
     assert f"{found.step:,}" in answer(gather(plan, Asked())).label
 
 
