@@ -16,7 +16,6 @@ import numpy as np
 
 import isocompute_sdk as iso
 from isocompute_sdk.auditing.audit_runs import Field
-from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.tolerances import EQUAL
 from isocompute_simulator.scenario import draw_scenario
 
@@ -37,18 +36,13 @@ def main() -> None:
         for group in found.groups:
             if group.fits is None:
                 continue
-            series = scenario.runs.filter(run_id={run.run_id for run in group.runs}).series("avg@4")
-            prepared = prepare(
-                [SurfaceRun(s.run_id, s.group_size, s.problems_per_batch, s.rollouts_T, s.value_T) for s in series]
-            )
-            path = Field.of(group.fits, prepared).path(None)
+            path = Field.of(group.fits, group.runs).path(None)
             along = [scenario.true_reward(c, *key) for c, key in zip(path.compute_G, path.best_G, strict=True)]
             best_G = np.maximum.accumulate(np.array(along, dtype=float))
             for run in group.runs:
                 if run.behind is None or run.equal_reward is None or run.standing in ("best", "alone"):
                     continue
-                useful = run.fault_rollouts if run.fault is not None and run.fault_rollouts else run.rollouts
-                own = float(scenario.true_reward(useful, run.group_size, run.problems_per_batch))
+                own = float(scenario.true_reward(run.useful, run.group_size, run.problems_per_batch))
                 other = float(scenario.true_reward(run.rollouts, run.best_group_size or 2, run.best_problems_per_batch))
                 cost = float(np.exp(np.interp(own, best_G, np.log(path.compute_G), right=np.inf)))
                 low, high = run.equal_reward.low, run.equal_reward.high

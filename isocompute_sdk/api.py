@@ -189,11 +189,11 @@ class _Question:
             *found.notes,
             *confounded(series, self.pool),
             *_on_logs(runs, series),
-            *_health(runs, series, metric, self.eval_set, found.notes),
+            *_health(runs, series, metric, self.eval_set),
         ]
         return replace(
             found,
-            notes=unique(_worse_falls(notes)),
+            notes=unique(notes),
             eval_set=self.eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -504,22 +504,13 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
     return OPTIONS[method](**changed)
 
 
-def _health(
-    runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None, notes: Sequence[Note]
-) -> list[Note]:
-    """Notes on the health of the runs, without codes that the fit has noted already."""
+def _health(runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None) -> tuple[Note, ...]:
+    """Notes on the health of the runs."""
     from isocompute_sdk.health import check_health
 
     used = [one.run_id for one in series]
     seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
-    said = {note.code for note in notes}
-    return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
-
-
-def _worse_falls(notes: Sequence[Note]) -> list[Note]:
-    """Notes without that of a decay of runs that have collapsed by another."""
-    gone = {run for note in notes if note.code == "collapsed-run" for run in note.data["runs"]}
-    return [note for note in notes if note.code != "decayed-run" or not gone.issuperset(note.data["runs"])]
+    return check_health(seen, name, eval_set).notes
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:

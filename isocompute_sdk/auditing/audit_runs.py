@@ -13,24 +13,23 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.auditing.grouping import Group, Measure, choose_measure, differences, group_runs, kin
 from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit, Standing
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_number
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds, start_rewards
+from isocompute_sdk.fitting.measured_runs import check_bounds, grouped
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
-from isocompute_sdk.fitting.surface.data import Fault, PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.health.detectors import findings
-from isocompute_sdk.health.findings import Finding
+from isocompute_sdk.health.detectors import falls
+from isocompute_sdk.health.findings import FALLS, Finding
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
-from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
+from isocompute_sdk.records.grouping import Group, Measure, choose_measure, differences, kin
+from isocompute_sdk.records.runset import RunSeries, check_runs
 from isocompute_sdk.tolerances import Tolerances
 
 SURE = 2.0
@@ -50,9 +49,6 @@ CARRIED = (
     "one-seed-per-cell",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
-
-FAULTS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay"}
-"""Findings of `health` about a reward that fell."""
 
 OF_READING = ("column-assumed",)
 """Notes of the reader on what columns were taken for."""
@@ -121,25 +117,6 @@ def audit(
     )
 
 
-def grouped(
-    infos: Sequence[RunInfo],
-    series: Mapping[str, RunSeries],
-    bounds: tuple[float, float] | None = None,
-    pool: Collection[str] = (),
-) -> list[Group]:
-    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`.
-
-    Args:
-        infos: the runs.
-        series: their rewards by run id.
-        bounds: range of the rewards; None: guessed from their values.
-        pool: context fields that may differ within a group.
-    """
-    if not series:
-        return group_runs(infos, pool)
-    return group_runs(infos, pool, *start_rewards(series, bounds))
-
-
 def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:
     """The metric of every run that has it; avg@j replaces a missing avg@k."""
     found: dict[str, RunSeries] = {}
@@ -161,7 +138,8 @@ def _audit_group(
     draws: int,
 ) -> GroupAudit:
     members = [series[info.run_id] for info in group.runs]
-    plain = tuple(_plain_run(one) for one in members)
+    fell = falls(runs.filter(run_id=[one.run_id for one in members]), measure.metric, measure.eval_set)
+    plain = tuple(_plain_run(one, fell.get(one.run_id)) for one in members)
     spent = float(sum(run.rollouts for run in plain))
     try:
         fits = _fit(group, runs, measure, rng, draws)
@@ -170,17 +148,13 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
-    seen = findings(runs.filter(run_id=[one.run_id for one in members]), measure.metric, measure.eval_set)
-    fell = {run: one for run, some in seen.items() for one in some if one.code in FAULTS}
-    prepared = prepare([SurfaceRun.of(one) for one in members], fits.bounds[1] - fits.bounds[0])
-    field = Field.of(fits, prepared)
+    field = Field.of(fits, plain)
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
     if field.fits.surface is None or field.fits.surface.layout.set_reference is None:
         sets = [None] * len(sets)
     paths = {n_problems: field.path(n_problems) for n_problems in set(sets)}
     judged = [
-        _judge(field, run, ready, n_problems, paths[n_problems], level)
-        for run, ready, n_problems in zip(plain, prepared, sets, strict=True)
+        _judge(field, run, n_problems, paths[n_problems], level) for run, n_problems in zip(plain, sets, strict=True)
     ]
     if fits.no_rise:
         # The prior alone would speak.
@@ -190,7 +164,7 @@ def _audit_group(
     return GroupAudit(
         name=name,
         context=group.context,
-        runs=tuple(_fallen(run, fell.get(run.run_id)) for run, _ in judged),
+        runs=tuple(run for run, _ in judged),
         decided_at=None if plan is None else float(plan.rollouts),
         verdict=None if plan is None else plan.verdict,
         sizes=() if plan is None else plan.alternatives,
@@ -200,11 +174,6 @@ def _audit_group(
         notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group, fits.doubts))]),
         fits=fits,
     )
-
-
-def _fallen(run: RunAudit, fell: Finding | None) -> RunAudit:
-    """The run, with where its reward fell as every command says it."""
-    return run if fell is None else replace(run, fault=FAULTS[fell.code], fault_rollouts=fell.rollouts)
 
 
 def _decided(fits: Fits) -> Plan | None:
@@ -237,7 +206,7 @@ def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator,
     return found
 
 
-def _plain_run(one: RunSeries) -> RunAudit:
+def _plain_run(one: RunSeries, fell: Finding | None) -> RunAudit:
     value = one.value_T
     return RunAudit(
         run_id=one.run_id,
@@ -247,6 +216,8 @@ def _plain_run(one: RunSeries) -> RunAudit:
         rollouts=float(one.rollouts_T[-1]),
         evaluations=len(value),
         reached=float(value.max()),
+        fault=None if fell is None else FALLS[fell.code],
+        fault_rollouts=None if fell is None else fell.rollouts,
     )
 
 
@@ -295,13 +266,12 @@ class Field:
     """First and last compute at which each configuration was evaluated after step 0."""
 
     @classmethod
-    def of(cls, fits: Fits, prepared: Sequence[PreparedRun]) -> Field:
-        """Build it from a group's fits and prepared runs; evaluations after a collapse do not count."""
-        last: dict[Configuration, float] = {}
-        for run in prepared:
+    def of(cls, fits: Fits, runs: Sequence[RunAudit]) -> Field:
+        """Build it from a group's fits and runs; evaluations after a collapse do not count."""
+        last = {key: curve.first_compute for key, curve in fits.curves.items()}
+        for run in runs:
             key = (run.group_size, run.problems_per_batch)
-            end = run.fault_compute if run.fault == "collapse" else run.last_compute
-            last[key] = max(last.get(key, 0.0), end or 0.0)
+            last[key] = max(last.get(key, 0.0), run.useful if run.fault == "collapse" else run.rollouts)
         return cls(fits, {key: (curve.first_compute, last[key]) for key, curve in fits.curves.items()})
 
     def known_at(self, compute: float) -> list[Configuration]:
@@ -335,12 +305,10 @@ class Field:
         return Path(compute_G, [keys[k] for k in best], reward_DG)
 
 
-def _judge(
-    field: Field, run: RunAudit, prepared: PreparedRun, n_problems: float | None, path: Path, level: float
-) -> tuple[RunAudit, Array]:
+def _judge(field: Field, run: RunAudit, n_problems: float | None, path: Path, level: float) -> tuple[RunAudit, Array]:
     """One run with its standing in its group, and draws of the rollouts that reach its reward at the best known n."""
     own = (run.group_size, run.problems_per_batch)
-    useful = run.rollouts if prepared.fault is None else prepared.fault_compute or run.rollouts
+    useful = max(run.useful, min(first for first, _ in field.reach.values()))
     known = field.known_at(run.rollouts)
     reward_DK = field.draws(np.array([run.rollouts]), known, n_problems)[:, 0]
     place = int(np.argmax(np.round(reward_DK.mean(axis=0), 12)))
@@ -352,9 +320,9 @@ def _judge(
         equal_D = np.exp(first_reach(np.log(path.compute_G), path.reward_DG, here_D)[0])
     tie = Tolerances(field.fits.bounds[1] - field.fits.bounds[0]).equal
     standing: Standing = "undecided"
-    if len(field.reach) == 1 and prepared.fault is None:
+    if len(field.reach) == 1 and run.fault is None:
         standing = "alone"
-    elif own == best and prepared.fault != "collapse":
+    elif own == best and run.fault != "collapse":
         standing = "best"
     elif behind.low > 0 and behind.mean > tie:
         standing = "behind"
@@ -370,7 +338,5 @@ def _judge(
         behind=behind,
         equal_reward=estimate_of_cost(equal_D, level),
         forecast=field.reach[best][1] * SEEN < run.rollouts,
-        fault=prepared.fault,
-        fault_rollouts=prepared.fault_compute,
     )
     return judged, equal_D

@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.auditing.audit_runs import grouped
-from isocompute_sdk.auditing.grouping import choose_measure
 from isocompute_sdk.errors import FitError, IsoComputeError, RecordError
+from isocompute_sdk.fitting.arguments import metric_range
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.measured_runs import check_bounds, grouped
 from isocompute_sdk.fitting.surface.surface import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
-from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise, no_rise_note
+from isocompute_sdk.records.grouping import choose_measure
+from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise, no_rise_seen
 from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
@@ -211,39 +211,43 @@ def as_runs(sweep: RecordedSweep, metric: str, shown: Mapping[int, tuple[str, Cu
     return RunSet.from_frame(frame.with_columns(value=value))
 
 
-def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> tuple[RecordedSweep, ...]:
+def own_sweeps(
+    runs: RunSet, metric: str | None = None, eval_set: str | None = None, bounds: tuple[float, float] = (0.0, 1.0)
+) -> tuple[RecordedSweep, ...]:
     """Runs as sweeps: those that may be compared, with at least two n.
 
     Args:
         runs: runs of any number of models and studies.
         metric: metric that n is chosen for; None: avg@4, else the one that most runs have.
         eval_set: evaluation set; None: `validation`, else the one that most runs have.
+        bounds: range of the metric; a value outside is an error.
     """
     import polars as pl
 
-    measure = choose_measure(runs, metric, eval_set)
+    measure = choose_measure(runs, metric, eval_set, metric_range(bounds))
     series = {one.run_id: one for one in runs.series(measure.metric, measure.eval_set)}
+    check_bounds(series.values(), measure.metric, measure.bounds)
     groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
     found: list[RecordedSweep] = []
-    flat: list[Note] = []
+    flat: list[str] = []
     for i, group in enumerate(groups):
         mine = [series[run.run_id].value_T for run in group.runs]
         if no_rise(mine):
             # The best checkpoint of runs without a rise is their luckiest.
-            flat.append(no_rise_note(measure.metric, len(mine)))
+            flat.append(no_rise_seen(measure.metric, len(mine)))
         elif len({run.group_size for run in group.runs}) > 1:
             name, names = f"group {i + 1}", [run.run_id for run in group.runs]
-            stated = {
-                key: str(group.context.get(key) or "not recorded") for key in ("model", "train_data", "algorithm")
-            }
+            model, data, algorithm = (
+                str(group.context.get(key) or "not recorded") for key in ("model", "train_data", "algorithm")
+            )
             about = Provenance(
                 title=name,
                 source="runs given",
                 licence="not shipped",
-                model=stated["model"],
-                data=stated["train_data"],
-                algorithm=stated["algorithm"],
+                model=model,
+                data=data,
+                algorithm=algorithm,
                 differs=", ".join(group.pooled) or "nothing known",
                 read="as logged",
                 family=name,
@@ -253,7 +257,7 @@ def own_sweeps(runs: RunSet, metric: str | None = None, eval_set: str | None = N
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
     if not found and flat:
-        raise RecordError(flat[0].message.removesuffix(f". {NO_RISE_ADVICE}"), NO_RISE_ADVICE)
+        raise RecordError(flat[0], NO_RISE_ADVICE)
     if not found:
         sizes = sorted({one.group_size for one in series.values()})
         raise RecordError(
@@ -336,6 +340,7 @@ def backtest(
     *,
     metric: str | None = None,
     eval_set: str | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
     cuts: Sequence[float] = CUTS,
     seeds: int = 1,
     min_evaluations: int = MIN_EVALUATIONS,
@@ -348,6 +353,7 @@ def backtest(
         source: runs; a folder of logs, or of sweeps with provenance; sweeps; None for the corpus that ships.
         metric: metric of runs that n is chosen for; None: avg@4, else the one that most runs have.
         eval_set: evaluation set of runs.
+        bounds: range of the metric of runs; recorded sweeps have their own.
         cuts: shares of the compute that a pilot sees, between 0 and 1.
         seeds: pilots per cut, each of one seed.
         min_evaluations: evaluations after step 0 that an n needs in a pilot.
@@ -356,7 +362,7 @@ def backtest(
 
     Raises:
         RecordError: nothing to read, or no two n that may be compared.
-        FitError: cuts outside (0, 1), or no pilot with two n.
+        FitError: cuts outside (0, 1), a reward outside `bounds`, or no pilot with two n.
     """
     if not cuts or not all(0 < cut < 1 for cut in cuts):
         raise FitError(
@@ -365,7 +371,7 @@ def backtest(
     if isinstance(source, str | Path) and not holds_sweeps(source):
         source = RunSet.read(source)
     if isinstance(source, RunSet):
-        source = own_sweeps(source, metric, eval_set)
+        source = own_sweeps(source, metric, eval_set, bounds)
     elif source is None or isinstance(source, str | Path):
         source = sweeps(source)
     options: dict[str, Any] = {"cuts": cuts, "seeds": seeds, "min_evaluations": min_evaluations}
@@ -473,11 +479,8 @@ class Backtest:
             row["behind"], row["standard_error"] = clustered([one.sweep for one in mine], [behind[one] for one in mine])
             kept = {one.pilot: one.group_size for one in rows if one.method == "best pilot"}
             moved = [behind[one] for one in mine if one.group_size != kept[one.pilot]]
-            row |= {
-                "differs": len(moved),
-                "gained": -sum(d for d in moved if d < 0),
-                "lost": sum(d for d in moved if d > 0),
-            }
+            row["differs"], row["lost"] = len(moved), sum(d for d in moved if d > 0)
+            row["gained"] = -sum(d for d in moved if d < 0)
             found.append(row)
         return found
 

@@ -13,6 +13,7 @@ from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate
+from isocompute_sdk.health.findings import FELL, Fault
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import counted, listed, short
 from isocompute_sdk.planning.plan import Alternative, Verdict
@@ -76,9 +77,14 @@ class RunAudit:
     """Rollouts with which the best known configurations reach the same reward: median and interval."""
     forecast: bool = False
     """True if the best known configuration was not run this far."""
-    fault: Literal["collapse", "decay"] | None = None
+    fault: Fault | None = None
     fault_rollouts: float | None = None
-    """Compute after which it collapsed or decayed."""
+    """Compute at which it was best, before it collapsed or decayed."""
+
+    @property
+    def useful(self) -> float:
+        """Compute up to which it gained: where it was best, of a run that fell."""
+        return self.rollouts if self.fault_rollouts is None else self.fault_rollouts
 
     @property
     def compared(self) -> bool:
@@ -107,8 +113,8 @@ class RunAudit:
 
     @property
     def fall(self) -> str:
-        """What its fault did, in words; of a run with a fault."""
-        return "collapsed" if self.fault == "collapse" else "fell from its peak"
+        """What its fault did, in words; empty without one."""
+        return "" if self.fault is None else FELL[self.fault]
 
     def _best_cell(self) -> str:
         if self.best_group_size is None or self.best_reward is None or self.standing == "alone":
@@ -168,11 +174,9 @@ class GroupAudit:
             )
         if self.fits is not None and self.fits.passport is not None:
             yield f"{_capital(self.fits.passport.lines()[0])}."
-        faults = [run for run in self.runs if run.fault is not None and run.fault_rollouts is not None]
-        for run in faults[:5]:
-            onset = run.fault_rollouts or 0.0
-            lost = 1.0 - onset / run.rollouts
-            yield f"{run.run_id} {run.fall} after {short(onset)}: the last {lost:.0%} bought nothing."
+        for run in [run for run in self.runs if run.fault is not None][:5]:
+            lost = 1.0 - run.useful / run.rollouts
+            yield f"{run.run_id} {run.fall} after {short(run.useful)}: the last {lost:.0%} bought nothing."
 
 
 @dataclass(frozen=True)

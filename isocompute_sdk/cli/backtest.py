@@ -26,6 +26,7 @@ def backtest(
     ] = None,
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
+    bounds: opt.Bounds = (0.0, 1.0),
     sweeps: opt.Sweeps = None,
     cuts: Annotated[
         list[float] | None, opt.option("Share of the compute that a pilot sees; repeatable. Default: 1/8, 1/3, 1/2.")
@@ -70,6 +71,7 @@ def backtest(
         source,
         metric=reading.metric,
         eval_set=eval_set,
+        bounds=bounds,
         cuts=cuts or CUTS,
         seeds=seeds,
         min_evaluations=min_evaluations,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import FALLS, print_notes
+from isocompute_sdk.cli.shared.display import print_notes
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
@@ -21,13 +21,15 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
-    from isocompute_sdk.auditing.grouping import Group
     from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
     from isocompute_sdk.records import RunSeries, RunSet
+    from isocompute_sdk.records.grouping import Group
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
+AFTER_A_FALL = {"collapse": "use only the data before it", "decay": "keep the checkpoint there"}
+"""What to do about a run that fell."""
 
 
 @with_option_groups
@@ -106,8 +108,9 @@ def doctor(
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
     watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
     found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
-    groups = _grouped(found.runs)
-    found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
+    series = {id(one): _series(one) for one in found.runs}
+    groups = _grouped(found.runs, series)
+    found = replace(found, remarks=(*_no_rise(groups, series), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
     if json:
         listed = [{**one.to_dict(), "context_group": numbers.get(id(one))} for one in found.runs]
@@ -124,26 +127,28 @@ def doctor(
 
 def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
     """The finding, with where the reward of its run fell, and the command that names causes."""
-    from isocompute_sdk.health.detectors import findings
+    from isocompute_sdk.health.detectors import falls
+    from isocompute_sdk.health.findings import FALLS
 
     if finding.runs is None or finding.metric is None:
         return finding
-    found = findings(finding.runs, finding.metric).values()
-    seen = [one for every in found for one in every if one.code in FALLS]
-    problems = tuple(f"{FALLS[one.code][0]}: {one.seen}" for one in seen)
-    advice = tuple(f"{FALLS[one.code][1]}; {watch} names likely causes" for one in seen)
+    fell = falls(finding.runs, finding.metric).values()
+    problems = tuple(one.fall for one in fell)
+    advice = tuple(f"{AFTER_A_FALL[FALLS[one.code]]}; {watch} names likely causes" for one in fell)
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
-def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:
+def _grouped(
+    findings: Sequence[RunFinding], series: Mapping[int, Sequence[RunSeries]]
+) -> list[tuple[Group, list[RunFinding]]]:
     """Each group of runs that may be pooled, as an audit groups them, with its members."""
-    from isocompute_sdk.auditing.audit_runs import grouped
+    from isocompute_sdk.fitting.measured_runs import grouped
 
     readable = [one for one in findings if one.runs is not None and one.metric is not None]
     infos = [(info, one) for one in readable if one.runs is not None for info in one.runs.runs()]
-    series = {run.run_id: run for one in readable for run in _series(one)}
+    rewards = {run.run_id: run for one in readable for run in series[id(one)]}
     owners = {id(info): one for info, one in infos}
-    found = grouped([info for info, _ in infos], series)
+    found = grouped([info for info, _ in infos], rewards)
     return [(group, [owners[id(run)] for run in group.runs]) for group in found]
 
 
@@ -155,7 +160,9 @@ def _series(finding: RunFinding) -> list[RunSeries]:
     return [one for where in measured.eval_sets for one in measured.series(finding.metric, where)]
 
 
-def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
+def _no_rise(
+    groups: Sequence[tuple[Group, Sequence[RunFinding]]], series: Mapping[int, Sequence[RunSeries]]
+) -> list[str]:
     """Of each group whose rewards do not rise, all runs together, that they do not."""
     from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 
@@ -163,7 +170,7 @@ def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
     for number, (_, members) in enumerate(groups, start=1):
         for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
             mine = [one for one in members if one.metric == metric]
-            values = [run.value_T for one in mine for run in _series(one)]
+            values = [run.value_T for one in mine for run in series[id(one)]]
             if no_rise(values):
                 group = f"group {number}: " if len(groups) > 1 else ""
                 found.append(f"{group}{no_rise_note(metric, len(values)).message}")
@@ -277,9 +284,9 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, or an audit of several."""
-    from isocompute_sdk.auditing.audit_runs import grouped
-    from isocompute_sdk.auditing.grouping import choose_measure
+    from isocompute_sdk.fitting.measured_runs import grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
+    from isocompute_sdk.records.grouping import choose_measure
 
     try:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)

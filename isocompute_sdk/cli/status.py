@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,6 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
-from isocompute_sdk.cli.shared.display import FALLS
 from isocompute_sdk.cli.shared.following import described, follow_study, on_file, or_unknown, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
@@ -19,6 +18,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
+    from isocompute_sdk.notes import Note
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.run_folders.store import RunStatus
 
@@ -137,6 +137,8 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     Raises:
         RecordError: there are no logs either; the error of the folder, which is what was asked about.
     """
+    from isocompute_sdk.health.detectors import falls
+    from isocompute_sdk.health.findings import FALLS
     from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
 
     options: dict[str, Any] = {"without_sizes": True} if paths else {}
@@ -149,10 +151,17 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             raise nothing from error
         raise
     rows = _rows(runs, reading.metric)
-    falls = _falls(runs, reading.metric)
+    fell, flat = falls(runs, reading.metric), _flat(runs, rows)
+    for row in rows:
+        fall = fell.get(row["run_id"])
+        row["fault"] = None if fall is None else FALLS[fall.code]
+        row["fault_step"], row["fault_rollouts"] = (None, None) if fall is None else (fall.step, fall.rollouts)
+        row["rises"] = row["run_id"] not in flat
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
+    for text in dict.fromkeys(note.message for note in flat.values() if note.data["runs"] > 1):
+        say(printable(text))
     width = widest(row["run_id"] for row in rows)
     for row in rows:
         value = f"last {row['metric']} {row['value']:.3f}" if row["metric"] else ""
@@ -164,18 +173,21 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
                 f"{row['run_id']:<{width}} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"
             )
         )
-        for text in falls.get(row["run_id"], ()):
-            say(printable(f"    {text}"))
+        if row["run_id"] in fell:
+            say(printable(f"    {fell[row['run_id']].fall}"))
 
 
-def _falls(runs: RunSet, metric: str | None) -> dict[str, list[str]]:
-    """Where the reward of each run fell, in words."""
-    from isocompute_sdk.health.detectors import findings
+def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]]) -> dict[str, Note]:
+    """That a run does not rise in the reward of its row, by run id."""
+    from isocompute_sdk.fitting.measured_runs import flat_runs
 
-    found = findings(runs, metric)
-    return {
-        run: [f"{FALLS[one.code][0]}: {one.seen}" for one in some if one.code in FALLS] for run, some in found.items()
-    }
+    found: dict[str, Note] = {}
+    for metric, where in dict.fromkeys((row["metric"], row["eval_set"]) for row in rows if row["metric"] is not None):
+        series = {one.run_id: one for one in runs.series(metric, where)}
+        flat = flat_runs([info for info in runs.runs() if info.run_id in series], series, metric)
+        shown = (row["run_id"] for row in rows if (row["metric"], row["eval_set"]) == (metric, where))
+        found |= {run: flat[run] for run in shown if run in flat}
+    return found
 
 
 def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
@@ -202,6 +214,7 @@ def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
                 "step": run["step"].max(),
                 "rollouts": None if unknown else run["rollouts"].max(),
                 "metric": None if best is None else best[0],
+                "eval_set": None if best is None else best[1],
                 "value": None if values is None else values[-1],
             }
         )

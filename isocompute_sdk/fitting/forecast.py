@@ -13,12 +13,11 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
-from isocompute_sdk.fitting.live_run import NEAR, LiveRun, RunSurface
+from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted
-from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -145,7 +144,7 @@ class Forecast(Saved):
     """Their rewards."""
     curve: ForecastCurve
     rises: bool = True
-    """False where the reward does not rise beyond noise: then the numbers ahead are those of the prior."""
+    """False where the reward, or that of its runs together, does not rise beyond noise: then the prior alone speaks."""
     lost: bool = False
     """True where a fall left little of the gain: then no curve says what is ahead."""
     notes: tuple[Note, ...] = ()
@@ -179,7 +178,8 @@ class Forecast(Saved):
             basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
-            lines.append(f"  keep: {_kept(self.card.keep, 'measured' if self.lost else 'by its curve')}")
+            basis = "measured" if self.card.keep.reward in self.measured else "by its curve"
+            lines.append(f"  keep: {_kept(self.card.keep, basis)}")
         if self.lost or not self.rises:
             return "\n".join(lines)
         for one in self.ahead:
@@ -287,7 +287,7 @@ class _Answer:
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
-            rises=not no_rise([series.value_T]),
+            rises=live.flat is None,
             lost=live.lost,
             notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
         )
@@ -381,9 +381,9 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
-        if self.live.lost:
+        if self.live.peak is not None:
             # Its curve follows the fall, not the peak.
-            series = self.live.one
+            series, limit = self.live.one, min(limit, self.live.peak)
             best = int(np.argmax(np.where(series.rollouts_T <= limit * 1.001, series.value_T, -np.inf)))
             at = float(series.rollouts_T[best])
             return Checkpoint(at, self._step(at), float(series.value_T[best]))
@@ -401,13 +401,12 @@ class _Answer:
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
         began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
-        if found.lost or not found.rises:
-            gone = (
-                f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
-            )
-            return Card("stop-here", gone if found.lost else no_rise_note(found.metric, 1).message, keep)
+        gone = f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
+        if found.lost or self.live.flat is not None:
+            flat = self.live.flat
+            return Card("stop-here", gone if found.lost or flat is None else flat.message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
-        fell = any(one.kind == "falling" for one in self.live.troubles)
+        fell = "falls" if any(one.kind == "falling" for one in self.live.troubles) else ""
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
             advice = (
@@ -416,7 +415,7 @@ class _Answer:
             return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
-            return Card("stop-here", f"the reward falls{began}; {chance}", keep)
+            return Card("stop-here", f"the reward {fell or 'has probably begun to fall'}{began}; {chance}", keep)
         expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
         if found.flat.now >= LEVEL:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,13 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
-from isocompute_sdk.records.reward_metrics import likely_range
+from isocompute_sdk.records.grouping import Group, group_runs
+from isocompute_sdk.records.reward_metrics import likely_range, no_rise, no_rise_note
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records import RunSeries, RunSet
+    from isocompute_sdk.records import RunInfo, RunSeries, RunSet
 
 
 MIN_FILLED = 0.01
@@ -98,6 +100,37 @@ def start_rewards(
         run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
     }
     return start, pooled_noise(trained, noise_scale(values, high - low))[0]
+
+
+def grouped(
+    infos: Sequence[RunInfo],
+    series: Mapping[str, RunSeries],
+    bounds: tuple[float, float] | None = None,
+    pool: Collection[str] = (),
+) -> list[Group]:
+    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`.
+
+    Args:
+        infos: the runs.
+        series: their rewards by run id.
+        bounds: range of the rewards; None: guessed from their values.
+        pool: context fields that may differ within a group.
+    """
+    if not series:
+        return group_runs(infos, pool)
+    return group_runs(infos, pool, *start_rewards(series, bounds))
+
+
+def flat_runs(infos: Sequence[RunInfo], series: Mapping[str, RunSeries], metric: str) -> dict[str, Note]:
+    """That a run does not rise, by run id: all runs of its group together (`grouped`), or it alone."""
+    found: dict[str, Note] = {}
+    for group in grouped(infos, series):
+        mine = {run.run_id: series[run.run_id].value_T for run in group.runs}
+        if no_rise(mine.values()):
+            found |= dict.fromkeys(mine, no_rise_note(metric, len(mine)))
+        else:
+            found |= {run: no_rise_note(metric, 1) for run, value_T in mine.items() if no_rise([value_T])}
+    return found
 
 
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.health.findings import Finding, Health
+from isocompute_sdk.health.findings import FALLS, Finding, Health
 from isocompute_sdk.health.rewards import falling_reward
 from isocompute_sdk.health.traces import (
     LASTING,
@@ -286,6 +286,12 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
 def findings(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> dict[str, tuple[Finding, ...]]:
     """Findings by run id; arguments as in `check_health`."""
     return {run.run_id: detect(run) for run in gather(runs, metric, eval_set)}
+
+
+def falls(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> dict[str, Finding]:
+    """Where each run that fell was best before, by run id; arguments as in `check_health`."""
+    found = findings(runs, metric, eval_set)
+    return {run: one for run, some in found.items() for one in some if one.code in FALLS}
 
 
 def check_health(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> Health:

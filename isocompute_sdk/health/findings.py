@@ -131,6 +131,12 @@ ADVICE: dict[str, Advice] = {
 }
 """Advice by note code. The thresholds, which are this project's own, stand with the detectors."""
 
+Fault = Literal["collapse", "decay"]
+FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
+"""Findings about a reward that fell."""
+FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell from its peak"}
+"""What the reward of a run did, in the words of every command."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -173,6 +179,11 @@ class Finding:
             float(trace.rollouts_T[sure]),
             values,
         )
+
+    @property
+    def fall(self) -> str:
+        """What the reward did and where, of a finding in `FALLS`."""
+        return f"the reward {FELL[FALLS[self.code]]}: {self.seen}"
 
     @property
     def where(self) -> str:

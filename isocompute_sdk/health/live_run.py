@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.errors import FitError, RecordError, did_you_mean
-from isocompute_sdk.fitting.live_run import LiveRun, Trouble
+from isocompute_sdk.fitting.measured_runs import flat_runs
+from isocompute_sdk.fitting.run_surface import LiveRun, Trouble
 from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import WINDOW, noise_of
@@ -71,6 +72,8 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
+    every = {other.run_id: other for other in runs.series(metric, where)}
+    flat = flat_runs([info for info in runs.runs() if info.run_id in every], every, metric).get(name)
     evaluated, asked = not is_training_reward(metric) and where != TRAIN_SET, (metric, eval_set)
     found = [_weighed(finding, one, rewards=evaluated) for finding in findings(mine, *asked).get(name, ())]
     severity = {finding.code: finding.severity for finding in found}
@@ -87,6 +90,7 @@ def live_run(
         tuple(notes),
         best,
         best_metric,
+        flat,
     )
 
 

@@ -1,7 +1,7 @@
 """Detectors over rewards: collapse, decay, overfitting, and the band that fits predict.
 
-Collapse and decay are defined as in the surface's repair of runs (`fitting/surface/data.py`). A finding here also has
-to be certain from earlier values alone, and to last.
+Whether a run collapsed or fell, and where it was best, is defined here alone, from its own evaluations: every command
+says the same, whatever other runs are there. What a fit leaves out (`fitting/surface/data.py`) says nothing about that.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ FEW = 3
 class Fall:
     """A lasting fall of a reward from its best level."""
 
+    peak: int
+    """Index of the highest evaluation before the fall was certain: where the run was best."""
     best: int
-    """Index of the best level."""
+    """Index of the best level, the last of its evaluations."""
     noticed: int
     """Index at which the fall was certain."""
     start: float
@@ -58,17 +60,17 @@ class Fall:
 
     def seen(self, trace: Trace) -> str:
         """The fall in words: values as they were measured, and the levels that make it certain."""
-        highest = self.best - self.scale + 1 + int(np.argmax(trace.value_T[self.best - self.scale + 1 : self.best + 1]))
         return (
-            f"{trace.value_T[highest]:.3f} ({trace.at(highest)}), then {trace.value_T[self.noticed]:.3f} "
+            f"{trace.value_T[self.peak]:.3f} ({trace.at(self.peak)}), then {trace.value_T[self.noticed]:.3f} "
             f"({trace.at(self.noticed)}); means over {self.scale} evaluations {self.top:.3f} and {self.level:.3f}"
         )
 
 
 def fall_of(trace: Trace, *, evaluated: bool = True) -> Fall | None:
-    """The first lasting fall that exceeds the noise and a set share of the gain; None without one.
+    """The first lasting fall from the best level that exceeds the noise and a set share of the gain; None without one.
 
-    Until a run shows its own noise, that of an evaluation is assumed; a training reward (not `evaluated`) has more.
+    A fall that the run has made good is none. Until a run shows its own noise, that of an evaluation is assumed; a
+    training reward (not `evaluated`) has more.
     """
     value_T = trace.value_T
     noise_T = trace.noise_T if evaluated else np.where(np.arange(len(trace)) < FIRST_NOISE - 1, np.inf, trace.noise_T)
@@ -94,6 +96,7 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     certain_T = (CERTAIN + np.sqrt(np.log(looks_T))) * error_T
     gain_T, lost_T = best_T - start, best_T - level_T
     fallen_T = (gain_T > 0) & (lost_T > certain_T) & (lost_T > DECAY_LOST * gain_T)
+    fallen_T[: int(np.nanargmax(level_T))] = False
     place = first_lasting(fallen_T, LASTING_FALL)
     if place is None:
         return None
@@ -104,6 +107,7 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     noticed = place + LASTING_FALL - 1
     best = int(np.nanargmax(level_T[: noticed - scale + 1]))
     return Fall(
+        peak=int(np.argmax(value_T[: noticed + 1])),
         best=best,
         noticed=noticed,
         start=start,
@@ -127,11 +131,11 @@ def falling_reward(run: RunTraces) -> list[Finding]:
         before, now = training
         told = f"held-out reward {seen}; training reward over the same evaluations {before:.3f} and {now:.3f}"
         values |= {"train_at_best": before, "train_level": now}
-        return [Finding.at("overfitting-run", "warning", trace, fall.best, told, values, fall.noticed)]
+        return [Finding.at("overfitting-run", "warning", trace, fall.peak, told, values, fall.noticed)]
     if fall.collapsed is not None:
         told = f"reward {fall.start:.3f} at the start, {seen}"
-        return [Finding.at("collapsed-run", "warning", trace, fall.best, told, values, fall.collapsed)]
-    return [Finding.at("decayed-run", "warning", trace, fall.best, f"reward {seen}", values, fall.noticed)]
+        return [Finding.at("collapsed-run", "warning", trace, fall.peak, told, values, fall.collapsed)]
+    return [Finding.at("decayed-run", "warning", trace, fall.peak, f"reward {seen}", values, fall.noticed)]
 
 
 def _training_meanwhile(run: RunTraces, trace: Trace, fall: Fall) -> tuple[float, float] | None:

@@ -1,8 +1,8 @@
 """`RunTraces`: the quantities that detectors read, run by run, taken from a `RunSet`; levels of noisy series.
 
 No function looks ahead: a detector reports the first moment at which the values measured so far were bad for long
-enough. Checking a run after every evaluation, or once at its end, therefore gives the same answer, and checking often
-adds no false alarms.
+enough. Checking a run after every evaluation, or once at its end, therefore gives the same answer, except for falls
+that the run has made good since, and checking often adds no other false alarms.
 """
 
 from __future__ import annotations

@@ -141,6 +141,13 @@ class Approval:
     lowest: float | None = None
     """Reward below which to stop there: one run in ten measures less."""
 
+    def caution(self) -> str:
+        """The reason, and what the check should find."""
+        text = self.reason if self.step is None else f"{self.reason}, step {self.step:,}"
+        if self.expected is None or self.lowest is None:
+            return text
+        return f"{text}, where we expect {self.expected:.3f}; stop below {self.lowest:.3f}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Sized, Saved):
@@ -413,8 +420,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         (f"predicted {plan.metric}", _reward(plan)),
     ]
     settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
-    if plan.approval is not None and plan.approval.kind == "do-not" and not settled:
-        found.insert(1, ("but", plan.approval.reason))
+    if plan.approval is not None and plan.approval.kind != "approve" and not settled:
+        found.insert(1, ("but", plan.approval.caution()))
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if plan.odds is None and (sizes := best_sizes(plan)):

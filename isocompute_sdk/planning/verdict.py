@@ -71,9 +71,8 @@ def _tie(plan: Plan, equal: float) -> Verdict | None:
     if len(sizes) == 1:
         return None
     both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-    return Verdict(
-        "tie", f"{both} are predicted within {equal:g} of {plan.metric}: take the one that suits the hardware"
-    )
+    apart = f"differ by at most {equal:g} in {plan.metric}"
+    return Verdict("tie", f"{both} are predicted to {apart}: take the one that suits the hardware")
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -104,7 +103,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         sentence = f"{ends}; take the one that suits the hardware{_against_it(doubts)}"
         return Verdict("hardly-matters", sentence, doubts), False
     largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
-    lost = f"we expect n = {n} to lose {float(odds.expected_regret[here]):.3f} against the best n"
+    loss = float(odds.expected_regret[here])
+    lost = f"we expect n = {n} to lose {loss:.3f} against the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
         more = f"by more than {equal:g} with probability {odds.above_ahead:.0%}"
@@ -112,10 +112,12 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         if not grid[here]:
             sentence = f"n = {2 * largest}, which was not run, is better than n = {best} and the others {more}"
         return Verdict(kind, f"{sentence}; {lost}", doubts), True
+    # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
+    # draws is neither, and verdicts by it go back and forth.
+    if not doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
+        return tie if near >= DECIDED else replace(tie, sentence=f"{tie.sentence}; {lost}"), near < DECIDED
     if near < DECIDED or doubts:
         return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}{_against_it(doubts)}", doubts), True
-    if (tie := _tie(plan, equal)) is not None:
-        return tie, False
     chance = float(odds.probability_best[here])
     if len(sizes) == 1:
         return Verdict("clear", f"n = {n} is the only n that the limits allow"), False

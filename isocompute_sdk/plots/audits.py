@@ -81,7 +81,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     last: dict[tuple[int, int | None], float] = {}
     for run in group.runs:
         key = (run.group_size, run.problems_per_batch)
-        end = run.fault_rollouts if run.fault == "collapse" and run.fault_rollouts else run.rollouts
+        end = run.useful if run.fault == "collapse" else run.rollouts
         last[key] = max(last.get(key, 0.0), end)
     many = sum(len(curve.compute_T) for curve in curves) > style.MANY
     last_value: dict[int, list[float]] = {}

@@ -231,14 +231,17 @@ def no_rise(curves: Iterable[Array]) -> bool:
 NO_RISE_ADVICE = "Check the reward, the learning rate, and how hard the problems are."
 
 
-def no_rise_note(metric: str, runs: int) -> Note:
-    """That rewards do not rise, and what follows."""
-    seen = (
-        f"the {runs} runs together do not rise in {metric} beyond noise: no n can be told from another, and forecasts"
-    )
+def no_rise_seen(metric: str, runs: int) -> str:
+    """That rewards do not rise, and what follows; `NO_RISE_ADVICE` says what to do."""
     if runs == 1:
-        seen = f"the run does not rise in {metric} beyond noise: forecasts"
-    message = f"no rise seen: {seen} mean nothing. {NO_RISE_ADVICE}"
+        return f"no rise seen: the run does not rise in {metric} beyond noise: forecasts mean nothing"
+    none = f"no rise seen: the {runs} runs together do not rise in {metric} beyond noise"
+    return f"{none}: no n can be told from another, and forecasts mean nothing"
+
+
+def no_rise_note(metric: str, runs: int) -> Note:
+    """The same as a note, with the advice."""
+    message = f"{no_rise_seen(metric, runs)}. {NO_RISE_ADVICE}"
     return Note("no-rise-seen", "warning", message, {"metric": metric, "runs": runs})
 
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 NOTE_LINES = 4
 """Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
-FALLS = {
-    "collapsed-run": ("the reward collapsed", "use only the data before it"),
-    "decayed-run": ("the reward fell from its peak", "keep the checkpoint there"),
-}
-"""Findings about a reward that fell, in words, and what to do; of notes the first to be shown."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
@@ -196,6 +191,7 @@ def _print_first_notes(plan: Plan) -> None:
     """The notes that matter most: the gravest first, of those falls, what casts doubt on n, what is about this plan."""
     from rich.text import Text
 
+    from isocompute_sdk.health.findings import FALLS
     from isocompute_sdk.notes import by_severity
 
     console = terminal()

@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import surface_curves
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import counted, short
 
 MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
@@ -91,22 +91,15 @@ def _content(run: SurfaceRun) -> tuple[object, ...]:
 
 
 def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
-    """Repaired runs, and a missing evaluation of the base model."""
+    """Repaired runs, and a missing evaluation of the base model. Health says which runs fell."""
     notes: list[Note] = []
-    collapsed, decayed = ([run for run in runs if run.fault == fault] for fault in ("collapse", "decay"))
-    if collapsed:
+    if known.ends_left_out:
+        ends = "; ".join(f"{run} after C = {short(at)}" for run, at in list(known.ends_left_out.items())[:5])
         text = (
-            f"{len(collapsed)} run(s) lost most of their gain and are used up to that point only: "
-            f"{_faults(collapsed)}. Look at their entropy, KL and response length; a lower learning rate or a larger "
-            "B_p may keep them stable."
+            f"The fit leaves out the ends of {counted(len(known.ends_left_out), 'run')}, which lie below their best "
+            f"stretch by more than the noise of all runs together: {ends}."
         )
-        notes.append(Note("collapsed-run", "warning", text, {"runs": [run.run_id for run in collapsed]}))
-    if decayed:
-        text = (
-            f"{len(decayed)} run(s) fell again after a peak: {_faults(decayed)}. The fit keeps the peak, as the best "
-            "checkpoint is kept. On a small problem set it may overfit: compare training and validation reward."
-        )
-        notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
+        notes.append(Note("ends-left-out", "info", text, {"runs": dict(known.ends_left_out)}))
     if odd := known.outlying_runs:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
@@ -128,7 +121,3 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
         )
         notes.append(Note("base-reward-unmeasured", "info", text))
     return notes
-
-
-def _faults(runs: Sequence[PreparedRun]) -> str:
-    return "; ".join(f"{run.run_id} after C = {short(run.fault_compute or 0)}" for run in runs[:5])

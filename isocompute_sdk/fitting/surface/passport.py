@@ -110,8 +110,8 @@ class Passport:
     """Runs that do not agree with the others, with by how much they lie above the fit."""
     outlying_evaluations: Mapping[str, Count]
     """Evaluations that lie far from their neighbours and were moved towards them, by run."""
-    collapsed_runs: tuple[str, ...]
-    """Runs that lost most of their gain, which are used up to that point only."""
+    ends_left_out: Mapping[str, Positive]
+    """Runs of which the end is left out, as it lies below the best stretch; the compute up to which they count."""
     evaluations: Count
     """Evaluations of all runs after step 0, up to any fall."""
 
@@ -145,7 +145,7 @@ class Passport:
     def lines(self) -> list[str]:
         """The passport as text; the first line is the backtest."""
         test = self.backtest
-        known = " and collapses known" if self.collapsed_runs else ""
+        known = " and what follows a fall left out" if self.ends_left_out else ""
         first = (
             "backtest: not possible, too few evaluations would remain"
             if test is None
@@ -225,7 +225,7 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
         most_rise_seen=most,
         outlying_runs=surface.outlying,
         outlying_evaluations={run.run_id: run.outliers for run in prepared if run.outliers},
-        collapsed_runs=tuple(sorted(run.run_id for run in prepared if run.fault == "collapse")),
+        ends_left_out={run.run_id: run.fault_compute for run in prepared if run.fault_compute is not None},
         evaluations=max(sum(int(run.count_J.sum()) for run in prepared), 1),
     )
 

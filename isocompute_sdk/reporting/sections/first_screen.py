@@ -6,6 +6,7 @@ import numpy as np
 
 from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values
@@ -264,14 +265,13 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
-    if known is not None and known.collapsed_runs:
-        named = listed(known.collapsed_runs, 3)
-        runs = say.plural(len(known.collapsed_runs), "run")
-        texts.append(f"{runs} collapsed ({named}): what came after is left out of the fit.")
-    fallen = [run for note in plan.notes if note.code == "decayed-run" for run in note.data["runs"]]
-    if fallen:
-        runs = say.plural(len(fallen), "run")
-        texts.append(f"{runs} fell after a peak ({listed(fallen, 3)}): the fit keeps the peak.")
+    for fault, fell in FELL.items():
+        fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
+        if fallen:
+            texts.append(f"{say.plural(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
+    if known is not None and known.ends_left_out:
+        ends = say.plural(len(known.ends_left_out), "run")
+        texts.append(f"The fit leaves out the ends of {ends} ({listed([*known.ends_left_out], 3)}).")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+import isocompute_sdk as iso
 from isocompute_sdk import Budget, Plan, Planner, RunSet, Throughput, fit, published_prior
 from tests.unit.sweeps import Make, codes, noisy
 
@@ -205,7 +206,23 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
     assert kinds["near-tie"]
 
 
-def test_verdict_and_alternatives_name_the_same_ties() -> None:
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("mul31-hard", 1.0, 9.0), ("qwen2.5-7b-easy", 0.106, 0.15)],
+    ids=["one n overtakes another", "many n about equal"],
+)
+def test_verdicts_do_not_go_back_and_forth_as_the_budget_grows(name: str, least: float, most: float) -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == name)
+    fits = fit(runs)
+    assert fits.largest_compute is not None
+    budgets = fits.largest_compute * np.geomspace(least, most, 16)
+    ties = [Planner(fits).allocate(budget, slots=0).verdict.kind == "tie" for budget in budgets.tolist()]
+    assert sum(a != b for a, b in zip(ties, ties[1:], strict=False)) <= 1
+
+
+@pytest.fixture(scope="module")
+def close_runs() -> Planner:
+    """Runs of which several n are about equal at large budgets."""
     steps = {
         8: (0, 40, 74, 158, 293, 631, 1166, 2512),
         32: (0, 10, 18, 40, 74, 158, 293, 541),
@@ -221,13 +238,29 @@ def test_verdict_and_alternatives_name_the_same_ties() -> None:
         "step": [step for n in steps for step in steps[n]],
         "avg@4": [reward for n in rewards for reward in rewards[n]],
     }
-    plan = Planner(fit(RunSet.from_columns(columns, problems_per_batch=16), draws=200)).allocate("900k")
+    return Planner(fit(RunSet.from_columns(columns, problems_per_batch=16), draws=200))
+
+
+def test_verdict_and_alternatives_name_the_same_ties(close_runs: Planner) -> None:
+    plan = close_runs.allocate("900k")
     assert plan.verdict.kind == "tie"
     equal = {plan.group_size, *(a.group_size for a in plan.alternatives if a.kind == "near-tie")}
     assert len(equal) > 2
     listed = re.search(r"n = ([\d, and]+)", plan.verdict.sentence)
     assert listed is not None
     assert {int(n) for n in re.findall(r"\d+", listed[1])} == equal
+
+
+@pytest.mark.parametrize("kind", ["tie", "clear"])
+def test_beyond_twice_the_runs_a_plan_says_where_to_check_it(kind: str, close_runs: Planner) -> None:
+    plans = [close_runs.allocate(budget) for budget in ("400k", "3M")]
+    if kind == "clear":
+        plans = [plan_of(small_ahead, budget) for budget in ("9M", "15M")]
+    assert [plan.verdict.kind for plan in plans] == [kind, kind]
+    found = [plan.approval for plan in plans if plan.approval is not None]
+    assert [one.kind for one in found] == ["approve", "check"]
+    assert found[1].step is not None
+    assert [f"step {found[1].step:,}" in plan.summary() for plan in plans] == [False, True]
 
 
 # A sweep as a new user makes it: best at its largest n, a budget of 20 times the data in GPU-hours.

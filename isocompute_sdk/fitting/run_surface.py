@@ -1,6 +1,6 @@
-"""`LiveRun`: a run that is going on, what is wrong with it, and the surface that predicts it.
+"""`RunSurface`: the surface that predicts one run; `LiveRun`: that run while it goes on, and what is wrong with it.
 
-Its surface is that of the sweep seen by this run: a run has its own gain and its own midpoint. Given a draw of the
+The surface is that of the sweep seen by the run: a run has its own gain and its own midpoint. Given a draw of the
 surface both are linear in the run's residuals, so that their posterior is a normal distribution with two dimensions. A
 run that fell keeps its own onset.
 """
@@ -152,6 +152,8 @@ class LiveRun:
     """best@k of the run on the same evaluation set; None if not recorded."""
     best_metric: str = ""
     """Its name."""
+    flat: Note | None = None
+    """That it does not rise, alone or together with the runs beside it; None if it rises."""
 
     @property
     def one(self) -> RunSeries:
@@ -159,9 +161,15 @@ class LiveRun:
         return self.series[0]
 
     @property
+    def peak(self) -> float | None:
+        """Compute at which it was best before it fell, by a finding; None if it did not fall."""
+        fell = (one for one in self.troubles if one.kind == "falling" or one.name == "collapsed-run")
+        return next((one.rollouts for one in fell), None)
+
+    @property
     def lost(self) -> bool:
         """Whether the reward fell, by a finding, and its last values keep little of the gain, or of the start."""
-        if not any(one.kind == "falling" or one.name == "collapsed-run" for one in self.troubles):
+        if self.peak is None:
             return False
         start, top = float(self.one.value_T[0]), float(self.one.value_T.max())
         left = float(np.mean(self.one.value_T[-NEAR:]))

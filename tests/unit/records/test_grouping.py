@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.grouping import differences, group_runs
 from isocompute_sdk.cli.app import app
 from isocompute_sdk.records import CONTEXT_FIELDS
+from isocompute_sdk.records.grouping import differences, group_runs
 from isocompute_sdk.records.runset import RunInfo
 
 

@@ -13,8 +13,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, listed
-from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
-from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
@@ -24,7 +23,7 @@ from isocompute_sdk.records.reward_metrics import (
     measured_in,
     training_reward_note,
 )
-from isocompute_sdk.records.runset import RunInfo
+from isocompute_sdk.records.runset import RunInfo, RunSet
 
 _FREE = ("learning_rate", "eval_samples")
 """Fields with rules of their own. More samples per problem estimate the same mean with less noise."""
