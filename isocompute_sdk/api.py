@@ -518,8 +518,8 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
     used = {one.run_id for one in series}
     by_code: dict[str, list[Note]] = {}
     for note in runs.notes:
-        about = {note.data.get("run_id")}
-        if about & {None, *used}:
+        # Of a copy, its original is among the runs.
+        if note.data.get("same_as", note.data.get("run_id")) in {None, *used}:
             by_code.setdefault(note.code, []).append(note)
     found: list[Note] = []
     for same in by_code.values():

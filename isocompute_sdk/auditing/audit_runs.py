@@ -50,8 +50,8 @@ CARRIED = (
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
-OF_READING = ("column-assumed",)
-"""Notes of the reader on what columns were taken for."""
+OF_READING = ("column-assumed", "run-left-out")
+"""Notes of the reader on what columns were taken for, and on copies."""
 
 
 def audit(

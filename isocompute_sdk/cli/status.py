@@ -160,7 +160,8 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
-    for text in dict.fromkeys(note.message for note in flat.values() if note.data["runs"] > 1):
+    copied = [note.message for note in runs.notes if "same_as" in note.data]
+    for text in dict.fromkeys([*copied, *(note.message for note in flat.values() if note.data["runs"] > 1)]):
         say(printable(text))
     width = widest(row["run_id"] for row in rows)
     for row in rows:
