@@ -141,12 +141,16 @@ class Approval:
     lowest: float | None = None
     """Reward below which to stop there: one run in ten measures less."""
 
-    def caution(self) -> str:
-        """The reason, and what the check should find."""
-        text = self.reason if self.step is None else f"{self.reason}, step {self.step:,}"
-        if self.expected is None or self.lowest is None:
-            return text
-        return f"{text}, where we expect {self.expected:.3f}; stop below {self.lowest:.3f}"
+    @property
+    def label(self) -> str:
+        """What is asked, in a few words."""
+        match self.kind:
+            case "approve":
+                return "Approve"
+            case "check":
+                return f"Approve with a check at step {self.step or 1:,}"
+            case "do-not":
+                return "Do not approve yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,15 +423,24 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
     ]
-    settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
-    if plan.approval is not None and plan.approval.kind != "approve" and not settled:
-        found.insert(1, ("but", plan.approval.caution()))
+    first = () if plan.next_runs is None else plan.next_runs.runs
     if plan.next_runs is not None:
-        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
+        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in first]
+    if plan.approval is not None:
+        told = bool(first) or plan.approval.reason == plan.verdict.sentence
+        found.insert(1, ("approval", plan.approval.label if told else _approval(plan.approval)))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
+
+
+def _approval(approval: Approval) -> str:
+    """What is asked of whoever pays, what the check should find, and why."""
+    text = f"{approval.label}: {approval.reason}"
+    if approval.expected is None or approval.lowest is None:
+        return text
+    return f"{text}; we expect {approval.expected:.3f} there, stop below {approval.lowest:.3f}"
 
 
 def _close(plan: Plan) -> list[str]:

@@ -179,7 +179,7 @@ def approval_of(
     every = plan.evaluation.every_steps or 1
     step = int(plan.update_steps * CHECK_BEYOND / reach)
     step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan takes {multiple(reach)} x the compute of the largest run: check it at {CHECK_BEYOND:g} x"
+    reason = f"the plan takes {multiple(reach)} x the compute of the largest run, more than {CHECK_BEYOND:g} x"
     expected = lowest = None
     if plan.fits is not None and plan.predicted_reward is not None:
         at = plan.fits.predict(
