@@ -201,7 +201,7 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
     elif found.question is not None:
         say(printable(f"question: {found.question}"))
     if found.usable:
-        say(printable(f"next: {found.next}"))
+        say(printable(_command(found.next)))
 
 
 def describe(finding: RunFinding, width: int, group: int | None, *, with_source: bool = False) -> str:
@@ -264,7 +264,13 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
-        say(f"next: {_next(runs, output, reading.metric)}")
+        say(_command(_next(runs, output, reading.metric)))
+
+
+def _command(next_: str) -> str:
+    from isocompute_sdk.records.reward_metrics import LOW_HIGH
+
+    return f"next{', with your numbers' if next_.endswith(LOW_HIGH) else ''}: {next_}"
 
 
 def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
@@ -287,6 +293,7 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     from isocompute_sdk.fitting.measured_runs import grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
     from isocompute_sdk.records.grouping import choose_measure
+    from isocompute_sdk.records.reward_metrics import bounds_option
 
     try:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)
@@ -296,8 +303,9 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     options = [f"--metric {quote(measure.metric)}"]
     if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
         options.append(f"--eval-set {quote(measure.eval_set)}")
-    if measure.bounds != (0.0, 1.0):
-        options.append(f"--bounds {measure.bounds[0]:.6g} {measure.bounds[1]:.6g}")
+    values = table.filter(eval_set=measure.eval_set).to_polars()["value"].to_numpy()
+    if (bounds := bounds_option(values)) != "--bounds 0 1":
+        options.append(bounds)
     series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
     one_group = len(grouped(table.runs(), series)) == 1 and len({info.group_size for info in table.runs()}) > 1
     return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])

@@ -91,7 +91,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        ("allocate 'my runs.csv' --budget 3M", "approve"),
+        ("allocate 'my runs.csv' --budget 6M", "approve"),
         ("allocate 'my runs.csv' --budget 30M", "check"),
         ("allocate pilot.csv --budget 10M", "do-not"),
         ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
