@@ -76,7 +76,7 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
 
 
 def test_a_speed_that_holds_for_one_batch_only_is_no_speed_to_plan_with(isocompute: Command, study: Path) -> None:
-    ok(isocompute("run", study, "--probe", "--prepare", "--batch", "8x32"))
+    ok(isocompute("run", study, "--probe", "--prepare", "--batch", "2x4"))
     subprocess.run(["bash", "runs/mine-probe/probe.sh"], check=True, capture_output=True)
     shown = ok(isocompute("doctor", "--speed", "runs/mine-probe", "--gpus", 8)).stdout
     assert "isocompute plan" not in shown
