@@ -182,11 +182,15 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
     width = widest(finding.name for finding in found.runs)
     for remark in found.remarks:
         say(printable(remark))
+    all_told = Counter(pair for one in found.runs for pair in zip(one.problems, one.advice, strict=True))
     for finding in found.runs:
         say(describe(finding, width, numbers.get(id(finding)), with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
-            say(printable(f"    {problem}"))
-            say(printable(f"      -> {advice}"))
+            # What is true of many runs is said of the first.
+            if count := all_told.pop((problem, advice), 0):
+                others = f" (also true of {counted(count - 1, 'other run')})" if count > 1 else ""
+                say(printable(f"    {problem}{others}"))
+                say(printable(f"      -> {advice}"))
     for number, group in enumerate(groups, start=1):
         stated = dict(group.context)
         if group.base_reward is not None and sum(one.context == group.context for one in groups) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -14,7 +14,7 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import emit_json, say, say_exactly
+from isocompute_sdk.cli.shared.output import aligned, emit_json, say, say_exactly
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import printable
@@ -129,7 +129,7 @@ def launch(
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
     if asked:
         rows = [(name, _shown(before), _shown(after)) for name, before, after in changed]
-        told += _aligned([("changed", "plan", "now"), *rows])
+        told += aligned([("changed", "plan", "now"), *rows])
     missing = [_in_a_line(note) for note in lacking]
     # With --dry-run, standard output holds the script alone.
     for line in [*told, *missing] if dry_run else told:
@@ -215,13 +215,6 @@ def _absent(files_of: Mapping[str, str]) -> Note | None:
     return Note("data-not-here", "warning", text, {"files": missing})
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, every column but the last as wide as its longest text."""
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    padded = [[text.ljust(width) for text, width in zip(row, wide, strict=False)] for row in rows]
-    return ["  ".join([*cells, row[-1]]).rstrip() for cells, row in zip(padded, rows, strict=True)]
-
-
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return " to ".join(_shown(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
@@ -262,7 +255,7 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
             theirs, ours = ("not said" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
             lines.append((" " if row.same else "!", row.name, theirs, ours, where))
-        say("\n".join(_aligned(lines)))
+        say("\n".join(aligned(lines)))
         different = sum(not row.same for row in compared.rows)
         say(f"{different} of {len(compared.rows)} settings differ (marked !). Not said: the framework's default.")
         for gap in compared.gaps:

@@ -463,8 +463,15 @@ def _sizes_of_runs(named: Named, step: str | None) -> list[str]:
     settings = [cells for name, cells in named.known.items() if schema.BY_NAME[name].per_run]
     at = named.known.get("step") if step is None else others.get(step)
     run, found = named.known.get("run_id"), list[str]()
+    counts = re.compile("|".join((_LIKELY["step"], _LIKELY["rollouts"])))
     for name, numbers in others.items():
-        if numbers.null_count() or numbers.n_unique() < 2 or (numbers % 1 != 0).any() or not (numbers > 0).all():
+        if (
+            counts.fullmatch(schema.folded(name))
+            or numbers.null_count()
+            or numbers.n_unique() < 2
+            or (numbers % 1 != 0).any()
+            or not (numbers > 0).all()
+        ):
             continue
         if run is not None:
             apart = pl.DataFrame([run.alias("run"), numbers.alias("n")]).n_unique() == run.n_unique()

@@ -503,3 +503,19 @@ def test_one_n_for_rows_that_repeat_their_steps_is_refused(isocompute: Command, 
     done = isocompute(command, "odd.csv", "--rename", "iter=step", *sizes)
     assert done.returncode == 1
     assert "repeats odd.csv" in done.stdout + done.stderr
+
+
+def test_what_is_true_of_all_runs_is_said_once(isocompute: Command, tmp_path: Path) -> None:
+    rows = [f"r{n},{n},32,{step},{0.1 + step * n / 400:.4f}" for n in (4, 8, 16) for step in range(0, 20, 2)]
+    (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,train_reward", *rows]) + "\n")
+    shown = isocompute("doctor", "runs.csv").stdout
+    assert shown.count("only the training reward") == 1
+    listed = json.loads(isocompute("doctor", "runs.csv", "--json").stdout)["runs"]
+    assert all("only the training reward" in " ".join(one["problems"]) for one in listed)
+
+
+def test_an_unknown_code_gets_the_nearest_and_not_all(isocompute: Command) -> None:
+    refused = isocompute("list", "notes", "extrapolation-beyond")
+    assert refused.returncode == 1
+    assert "extrapolation-beyond-3x" in refused.stderr
+    assert refused.stderr.count("-") < 10
