@@ -35,7 +35,7 @@ from isocompute_sdk.phrases import counted, listed, off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise, no_rise_seen
+from isocompute_sdk.records.reward_metrics import no_rise, no_rise_words
 from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
@@ -229,12 +229,13 @@ def own_sweeps(
     check_bounds(series.values(), measure.metric, measure.bounds)
     groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
-    found, flat = list[RecordedSweep](), list[str]()
+    found, flat, advice = list[RecordedSweep](), list[str](), ""
     for i, group in enumerate(groups, start=1):
         name, names = f"group {i}", [run.run_id for run in group.runs]
         if no_rise([series[run].value_T for run in names]):
             # The best checkpoint of runs without a rise is their luckiest.
-            flat.append(f"{listed(names, 3)}: {no_rise_seen(measure.metric, len(names))}")
+            told, advice = no_rise_words(measure.metric, len(names))
+            flat.append(f"{listed(names, 3)}: {told}")
         elif len({run.group_size for run in group.runs}) > 1:
             model, data, algorithm = (
                 str(group.context.get(key) or "not recorded") for key in ("model", "train_data", "algorithm")
@@ -255,7 +256,7 @@ def own_sweeps(
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
     if len(flat) == len(groups):
-        raise RecordError("; ".join(flat), NO_RISE_ADVICE)
+        raise RecordError("; ".join(flat), advice)
     if not found:
         sizes, rest = sorted({one.group_size for one in series.values()}), "".join(f"; {one}" for one in flat)
         raise RecordError(

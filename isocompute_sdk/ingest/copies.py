@@ -93,8 +93,7 @@ def _shared_changes(mine: Curves, theirs: Curves) -> int | None:
 def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple[int, str], tuple[int, str]]]:
     """Canonical tables without rows that stand before, some perhaps empty; and each copy with its original.
 
-    A run is named by the position of its table and its run_id. In one table only runs that are equal throughout are
-    copies.
+    A run is named by the position of its table and its run_id.
     """
     import polars as pl
 
@@ -110,19 +109,20 @@ def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple
             runs[i, name] = Candidate({field: own[field] for field in PER_RUN if field != "seed"}, curves[name])
     copies: dict[tuple[int, str], tuple[int, str]] = {}
     for original, copy, shared in alike(runs):
-        equal = original[0] != copy[0] or all(
-            len(curve) == len(runs[copy].curves.get(name, ())) for name, curve in runs[original].curves.items()
-        )
-        if equal and shared >= MIN_CHANGES and copy not in copies and original not in copies:
+        if shared >= MIN_CHANGES and copy not in copies and original not in copies:
             copies[copy] = original
     kept: list[pl.DataFrame] = []
     for i, table in enumerate(tables):
         names = {run: original for (part, run), (_, original) in copies.items() if part == i}
         own, copied = table.with_columns(place), pl.col("run_id").is_in([*names])
-        rest, again = own.filter(~copied), own.filter(copied).with_columns(pl.col("run_id").replace(names))
-        earlier = pl.concat([one.select(*_KEY, "_at") for one in (*kept, rest)])
-        again = again.join(earlier, on=[*_KEY, "_at"], how="anti").unique([*_KEY, "_at"], keep="first")
-        kept.append(pl.concat([rest, again.sort(*_KEY, "_at")]) if names else rest)
+        kept.append(own.filter(~copied))
+        if names:
+            # A longer copy goes on where its original ends.
+            earlier = pl.concat([one.select(*_KEY, "_at") for one in kept])
+            again = (
+                own.filter(copied).with_columns(pl.col("run_id").replace(names)).unique([*_KEY, "_at"], keep="first")
+            )
+            kept[-1] = pl.concat([kept[-1], again.join(earlier, on=[*_KEY, "_at"], how="anti").sort(*_KEY, "_at")])
     return [one.drop("_at") for one in kept], copies
 
 
