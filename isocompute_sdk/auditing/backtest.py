@@ -31,7 +31,7 @@ from isocompute_sdk.fitting.measured_runs import check_bounds, grouped
 from isocompute_sdk.fitting.surface.surface import LEARNED
 from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
-from isocompute_sdk.phrases import counted, off
+from isocompute_sdk.phrases import counted, listed, off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
@@ -229,15 +229,14 @@ def own_sweeps(
     check_bounds(series.values(), measure.metric, measure.bounds)
     groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
-    found: list[RecordedSweep] = []
-    flat: list[tuple[str, str]] = []
-    for i, group in enumerate(groups):
-        mine = [series[run.run_id].value_T for run in group.runs]
-        if no_rise(mine):
+    found, flat, advice = list[RecordedSweep](), list[str](), ""
+    for i, group in enumerate(groups, start=1):
+        name, names = f"group {i}", [run.run_id for run in group.runs]
+        if no_rise([series[run].value_T for run in names]):
             # The best checkpoint of runs without a rise is their luckiest.
-            flat.append(no_rise_words(measure.metric, len(mine)))
+            told, advice = no_rise_words(measure.metric, len(names))
+            flat.append(f"{listed(names, 3)}: {told}")
         elif len({run.group_size for run in group.runs}) > 1:
-            name, names = f"group {i + 1}", [run.run_id for run in group.runs]
             model, data, algorithm = (
                 str(group.context.get(key) or "not recorded") for key in ("model", "train_data", "algorithm")
             )
@@ -256,13 +255,13 @@ def own_sweeps(
                 bounds=measure.bounds,
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
-    if not found and flat:
-        raise RecordError(*flat[0])
+    if len(flat) == len(groups):
+        raise RecordError("; ".join(flat), advice)
     if not found:
-        sizes = sorted({one.group_size for one in series.values()})
+        sizes, rest = sorted({one.group_size for one in series.values()}), "".join(f"; {one}" for one in flat)
         raise RecordError(
-            f"no two group sizes that may be compared: {counted(len(series), 'run')} with {measure.metric}, "
-            f"n = {sizes}; accepted: runs of at least two n that agree in model, data and recipe",
+            f"no two group sizes that may be compared: {counted(len(series), 'run')} with {measure.metric}, n = {sizes}"
+            f"{rest}; accepted: runs of at least two n that agree in model, data and recipe",
             "isocompute audit RUNS says which runs may be compared, and why.",
         )
     return tuple(found)

@@ -24,8 +24,8 @@ PATHS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, err
 """Errors of the system that a person can mend at the path that they name."""
 
 
-PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST", "NUMBER")
-"""Ends of options whose number a person has to fill in."""
+PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST", "NUMBER", "LOW HIGH")
+"""Ends of options whose numbers a person has to fill in."""
 
 
 def again(words: Sequence[str], options: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def audit(
         emit_json(found.to_dict())
         return
     say(found.summary(terminal().width))
-    if any(run.standing in ("undecided", "alone") for group in found.groups for run in group.runs):
+    if any(run.standing in ("undecided", "alone") and run.group_size > 1 for one in found.groups for run in one.runs):
         unread = [name.removeprefix("column ") for name, why in left_out.items() if why == NOT_MEASURED]
         ignored = [f"--ignore {quote(name)}" for name in unread]
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", *ignored, "--budget C")

@@ -177,11 +177,15 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
     width = widest(finding.name for finding in found.runs)
     for remark in found.remarks:
         say(printable(remark))
+    all_told = Counter(pair for one in found.runs for pair in zip(one.problems, one.advice, strict=True))
     for finding in found.runs:
         say(describe(finding, width, numbers.get(id(finding)), with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
-            say(printable(f"    {problem}"))
-            say(printable(f"      -> {advice}"))
+            # What is true of many runs is said of the first.
+            if count := all_told.pop((problem, advice), 0):
+                others = f" (also true of {counted(count - 1, 'other run')})" if count > 1 else ""
+                say(printable(f"    {problem}{others}"))
+                say(printable(f"      -> {advice}"))
     for number, group in enumerate(groups, start=1):
         stated = dict(group.context)
         if group.base_reward is not None and sum(one.context == group.context for one in groups) > 1:
@@ -196,7 +200,7 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
     elif found.question is not None:
         say(printable(f"question: {found.question}"))
     if found.usable:
-        say(printable(f"next: {found.next}"))
+        say(printable(_command(found.next)))
 
 
 def describe(finding: RunFinding, width: int, group: int | None, *, with_source: bool = False) -> str:
@@ -259,7 +263,13 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
-        say(f"next: {_next(runs, output, reading.metric)}")
+        say(_command(_next(runs, output, reading.metric)))
+
+
+def _command(next_: str) -> str:
+    from isocompute_sdk.records.reward_metrics import LOW_HIGH
+
+    return f"next{', with your numbers' if next_.endswith(LOW_HIGH) else ''}: {next_}"
 
 
 def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
@@ -282,6 +292,7 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     from isocompute_sdk.fitting.measured_runs import grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
     from isocompute_sdk.records.grouping import choose_measure
+    from isocompute_sdk.records.reward_metrics import bounds_option
 
     try:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)
@@ -291,8 +302,9 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     options = [f"--metric {quote(measure.metric)}"]
     if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
         options.append(f"--eval-set {quote(measure.eval_set)}")
-    if measure.bounds != (0.0, 1.0):
-        options.append(f"--bounds {measure.bounds[0]:.6g} {measure.bounds[1]:.6g}")
+    values = table.filter(eval_set=measure.eval_set).to_polars()["value"].to_numpy()
+    if (bounds := bounds_option(values)) != "--bounds 0 1":
+        options.append(bounds)
     series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
     one_group = len(grouped(table.runs(), series)) == 1 and len({info.group_size for info in table.runs()}) > 1
     return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])

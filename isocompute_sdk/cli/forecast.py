@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,10 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.errors import FitError, PlanError, SpecError
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
+from isocompute_sdk.phrases import counted, printable, short
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
 _REST = "The rest of the budget"
+MAX_WHOLE = 4
+"""Runs that are told in full; of more there is a line each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +75,14 @@ def forecast(
     output: Annotated[
         Path | None, opt.option("Save here: JSON, or a picture (.png, .svg, .pdf).", "Output", "--output", "-o")
     ] = None,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Forecast runs in progress: reward at 2x and 4x, when a run levels off, whether it falls, what to do.
 
     One run is enough. It says nothing about another n, and cannot foresee a second rise or a fall that begins later.
-    Without validation rewards the training reward is forecast, with a warning.
+    Without validation rewards the training reward is forecast, with a warning. More than four runs get a line each,
+    first those that should not go on as they are.
 
     With --remaining the answer is what to do with the rest of a run's budget: where trouble began, the last healthy
     checkpoint on disk, what is sunk, and each option with its predicted rewards: go on; roll back with KL term and
@@ -106,7 +111,8 @@ def forecast(
     settings: dict[str, Any] = {"to": float(typed[1]), "bounds": bounds, "level": level, "rng": seed}
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
-    runs = reading.read(logs, reading.metric)
+    left_out: dict[str, str] = {}
+    runs = reading.read(logs, reading.metric, **({"left_out": left_out} if rest.remaining is None else {}))
     sweep = None if fits is None else Fits.load(fits)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
@@ -117,29 +123,48 @@ def forecast(
         return
     names = list(runs.run_ids) if run is None else [run]
     found: list[Forecast] = []
-    failed: dict[str, FitError] = {}
+    failed = dict[str, IsoComputeError]()
     for name in names:
         mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
         try:
             one = api.forecast(runs, name, reading.metric, eval_set, checkpoints=mine, sweep=sweep, **settings)
             found.append(one)
-        except FitError as error:
+        except (FitError, RecordError) as error:
             failed[name] = error
     if not found:
         raise next(iter(failed.values()))
+    left_out |= {name: error.message for name, error in failed.items()}
     written = _written(found, output)
     if json:
-        left_out = {name: error.message for name, error in failed.items()}
         documents = [one.to_dict() for one in found]
         several = {"kind": "forecasts", "forecasts": documents, "left_out": left_out}
         emit_json(documents[0] if run is not None or len(names) == 1 else several)
         return
-    for one in found:
-        say(one.summary())
-    for name, error in failed.items():
-        say(printable(f"{name}: not forecast: {error.message}"))
+    if len(found) > MAX_WHOLE and not verbose:
+        _print_table(found)
+    else:
+        say("\n".join(one.summary() for one in found))
+    for name, why in left_out.items():
+        say(printable(f"left out: {name}: {why}"))
     for path in written:
         say(f"wrote {path}")
+
+
+def _print_table(found: Sequence[Forecast]) -> None:
+    """One line per run, those that had better not go on first."""
+    first, counts = found[0], Counter(one.card.action for one in found)
+    say(f"{counted(len(found), 'run')}, {first.metric}: {', '.join(f'{n} {action}' for action, n in counts.items())}")
+    to = f"best by {first.ahead[-1].factor:g}x, {first.level:.0%}"
+    # Names may be long, and are needed whole.
+    rows = [("", "n x B_p", "rollouts", "fitted", to, "run")]
+    for one in sorted(found, key=lambda one: (one.card.action == "go-on", one.rises)):
+        far, problems = one.ahead[-1], "?" if one.problems_per_batch is None else one.problems_per_batch
+        ahead = f"{far.best_low:.3f} to {far.best_high:.3f}" if one.rises and not one.lost else ""
+        now = "no rise" if not one.rises else "lost" if one.lost else f"{one.reward:.3f}"
+        sizes = f"{one.group_size} x {problems}"
+        rows.append((one.card.action, sizes, short(one.rollouts), now, ahead, printable(one.run_id)))
+    say("\n".join(aligned(rows)))
+    say("details: --run NAME, or -v for all")
 
 
 def _written(found: list[Forecast], output: Path | None) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -14,7 +14,7 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import emit_json, say, say_exactly
+from isocompute_sdk.cli.shared.output import aligned, emit_json, say, say_exactly
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import printable
@@ -104,7 +104,7 @@ def launch(
     run = api.run_spec(chosen, backend, **where, **options)
     if overrides or against is not None:
         # Standard output holds what is appended to a command.
-        print("".join(f"{line}\n" for line in _assumed(chosen)), end="", file=sys.stderr)
+        print("".join(f"{line}\n" for line in _before(chosen)), end="", file=sys.stderr)
         _show_existing(run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
@@ -115,24 +115,24 @@ def launch(
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
     absent = _absent({"--train-data": train_data, "--eval-data": eval_data, "--reward": reward})
-    notes = [note for note in (_unknown_model(run.model), absent) if note is not None]
+    lacking = [note for note in (_unknown_model(run.model), absent) if note is not None]
     if json:
         found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
-        if notes:
+        if notes := [*_not_approved(chosen), *lacking]:
             found["notes"] = [note.to_dict() for note in notes]
         if asked:
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
         return
-    told = [*_assumed(chosen), *["recipe where it differs, runs | plan | script:"] * bool(unlike)]
+    told = [*_before(chosen), *["recipe where it differs, runs | plan | script:"] * bool(unlike)]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
     if asked:
         rows = [(name, _shown(before), _shown(after)) for name, before, after in changed]
-        told += _aligned([("changed", "plan", "now"), *rows])
-    lacking = [f"{note.severity} {note.code}: {note.message}" for note in notes]
+        told += aligned([("changed", "plan", "now"), *rows])
+    missing = [_in_a_line(note) for note in lacking]
     # With --dry-run, standard output holds the script alone.
-    for line in [*told, *lacking] if dry_run else told:
+    for line in [*told, *missing] if dry_run else told:
         print(line, file=sys.stderr if dry_run else sys.stdout)
     if dry_run:
         say_exactly(text.rstrip("\n"))
@@ -143,21 +143,34 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}")
-    for line in lacking:
+    for line in missing:
         say(line)
     # Without its files it stops at once.
     say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
 
 
-def _assumed(plan: Plan) -> Iterator[str]:
-    """What the script trains with although neither the runs nor a person gave it."""
+def _before(plan: Plan) -> Iterator[str]:
+    """Why the plan is not approved, and what it trains with although neither the runs nor a person gave it."""
     from isocompute_sdk.planning.plan import assumed_values
 
+    yield from map(_in_a_line, _not_approved(plan))
     if values := assumed_values(plan):
         yield f"assumed, since neither the runs nor you gave them: {values}; yours: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
+
+
+def _not_approved(plan: Plan) -> list[Note]:
+    """That something speaks against the plan."""
+    approval = plan.approval
+    if approval is None or approval.kind != "do-not":
+        return []
+    return [Note("plan-not-approved", "warning", f"{approval.label}: {approval.reason}", asdict(approval))]
+
+
+def _in_a_line(note: Note) -> str:
+    return f"{note.severity} {note.code}: {note.message}"
 
 
 def _to_edit(text: str) -> tuple[list[str], str]:
@@ -202,13 +215,6 @@ def _absent(files_of: Mapping[str, str]) -> Note | None:
     return Note("data-not-here", "warning", text, {"files": missing})
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, every column but the last as wide as its longest text."""
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    padded = [[text.ljust(width) for text, width in zip(row, wide, strict=False)] for row in rows]
-    return ["  ".join([*cells, row[-1]]).rstrip() for cells, row in zip(padded, rows, strict=True)]
-
-
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return " to ".join(_shown(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
@@ -249,7 +255,7 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
             theirs, ours = ("not said" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
             lines.append((" " if row.same else "!", row.name, theirs, ours, where))
-        say("\n".join(_aligned(lines)))
+        say("\n".join(aligned(lines)))
         different = sum(not row.same for row in compared.rows)
         say(f"{different} of {len(compared.rows)} settings differ (marked !). Not said: the framework's default.")
         for gap in compared.gaps:

@@ -14,7 +14,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
-from isocompute_sdk.errors import BackendError, SpecError
+from isocompute_sdk.errors import BackendError, SpecError, did_you_mean
 from isocompute_sdk.phrases import counted
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ def list_(
         say(line)
 
 
+MAX_NAMED = 12
+"""Names that an error lists."""
 Listed = tuple[dict[str, Any], list[str]]
 """The answer for programs, and its lines for people."""
 
@@ -140,7 +142,9 @@ def _named(kind: str, known: Mapping[str, Any], name: str | None) -> dict[str, A
     if name is None:
         return dict(known)
     if name not in known:
-        raise SpecError(f"no {kind} {name!r}; accepted: {', '.join(known)}", f"isocompute list {kind}")
+        some = ", ".join(known) if len(known) <= MAX_NAMED else f"one of {len(known)}"
+        hint = f"{did_you_mean(name, [*known])}Those there are: isocompute list {kind}."
+        raise SpecError(f"no {kind} {name!r}; accepted: {some}", hint)
     return {name: known[name]}
 
 

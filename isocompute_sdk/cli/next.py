@@ -140,7 +140,8 @@ def _scripts(
         yield fill_in if is_saved else typed.asking("next", *unknown)
     plan = typed.asking("allocate" if paths else "plan", "--output plan.json")
     if not first.runs:
-        yield f"next: {plan}"
+        if fits is None or not fits.no_rise:
+            yield f"next: {plan}"
         return
     yield from ("scripts:", plan)
     yield from _launches(first, paths, checkpoints, fits, "" if model_known else " --model NAME_OR_FOLDER")

@@ -15,7 +15,7 @@ from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.grouping import Group, group_runs
-from isocompute_sdk.records.reward_metrics import likely_range, no_rise, no_rise_note
+from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunInfo, RunSeries, RunSet
@@ -152,18 +152,14 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
             ).in_shell(
                 "Give the lowest and highest reward that its function can return: they decide what counts as equal. "
                 "Or repair the values.",
-                _bounds_of(values),
+                (bounds_option(values),),
             )
     if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):
         raise FitError(
             f"{metric} spans {values.min():g} to {values.max():g} in all runs, which is next to nothing of bounds = "
             f"{bounds}",
             "Pass the bounds of this metric as it was logged, such as bounds=(0, 1).",
-        ).in_shell("Give the range of this metric as it was logged.", _bounds_of(values))
-
-
-def _bounds_of(values: Array) -> tuple[str, ...]:
-    return ("--bounds {:g} {:g}".format(*likely_range(values)),)
+        ).in_shell("Give the range of this metric as it was logged.", (bounds_option(values),))
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

@@ -23,9 +23,9 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
+    bounds_option,
     headline,
     is_training_reward,
-    likely_range,
     measured_in,
     undecided,
 )
@@ -107,7 +107,8 @@ class Diagnosis:
 
     runs: tuple[RunFinding, ...]
     next: str
-    """The command to give next, which works when pasted; why there is none, if nothing is usable."""
+    """The command to give next, which works when pasted, unless it ends with words to fill in; why there is none, if
+    nothing is usable."""
     usable: bool
     """Whether a run can be read, or could be once what its log leaves open is answered."""
     verdict: Literal["ready", "question", "unusable"] = "ready"
@@ -235,9 +236,8 @@ def _fit_as_it_is(
         return None
     if len({(one.metric, where, repr(one.context)) for one, runs in used for where in runs.eval_sets}) > 1:
         return None
-    low, high = likely_range(np.concatenate([runs.to_polars()["value"].to_numpy() for _, runs in used]))
-    bounds = [] if (low, high) == (0.0, 1.0) else [f"--bounds {low:g} {high:g}"]
-    return " ".join(["isocompute fit", shlex.join(paths), *words, *bounds])
+    bounds = bounds_option(np.concatenate([runs.to_polars()["value"].to_numpy() for _, runs in used]))
+    return " ".join(["isocompute fit", shlex.join(paths), *words, *([] if bounds == "--bounds 0 1" else [bounds])])
 
 
 def _command(paths: Sequence[str], words: Sequence[str]) -> str:
@@ -409,8 +409,8 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
         values_T = measured.to_polars()["value"].to_numpy()
         low, high = float(values_T.min()), float(values_T.max())
         if not -1e-9 <= low <= high <= 1 + 1e-9:
-            bounds = "--bounds {:g} {:g}".format(*likely_range(values_T))
-            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", f"give its range to fit, such as {bounds}"))
+            range_ = f"give the lowest and highest reward that its function can return, {bounds_option(values_T)}"
+            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", range_))
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
     return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)

@@ -379,7 +379,7 @@ class Collection:
         except RecordError as error:
             error = error if str(table.path) in error.message else error.restated(f"{table.path}: {error.message}")
             sets = [option.startswith("--set") for option in error.options]
-            if self.ask and (any(sets) or not sets):
+            if self.ask and any(sets):
                 # What other options would mend is asked about as it is.
                 self._as_logs(table, name, error)
                 return

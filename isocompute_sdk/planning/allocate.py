@@ -35,6 +35,7 @@ from isocompute_sdk.planning.pricing import (
     candidates,
 )
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.specs.throughput import MORE_BATCHES
 
 MIN_SAVED = 0.1
 """Share of the steps below which leaving them out is not worth a note."""
@@ -526,4 +527,8 @@ def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
             "the fits offer no group size of 2 or more to choose from",
             "Run group sizes of 2 or more: a single rollout has no group to be compared with.",
         )
-    return PlanError(f"no group size satisfies the constraints together: {listed}", "Relax the constraint named.")
+    untimed = all(r.constraint == "throughput" for r in rejections)
+    return PlanError(
+        f"no group size satisfies the constraints together: {listed}",
+        MORE_BATCHES if untimed else "Relax the constraint named.",
+    )

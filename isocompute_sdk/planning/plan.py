@@ -139,13 +139,16 @@ class Approval:
     """Reward below which to stop there: one run in ten measures less. None if unknown, or if at no check before the
     end it is more than a run has measured already: then the check is for planning again."""
 
-    def caution(self) -> str:
-        """The reason, and what the check should find."""
-        if self.step is None:
-            return self.reason
-        expected = "" if self.expected is None else f", where we expect {self.expected:.3f}"
-        what = "then plan again" if self.lowest is None else f"stop below {self.lowest:.3f}"
-        return f"{self.reason}, step {self.step:,}{expected}; {what}"
+    @property
+    def label(self) -> str:
+        """What is asked, in a few words."""
+        match self.kind:
+            case "approve":
+                return "Approve"
+            case "check":
+                return f"Approve with a check at step {self.step or 1:,}"
+            case "do-not":
+                return "Do not approve yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,15 +430,26 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
     ]
+    first = () if plan.next_runs is None else plan.next_runs.runs
     if plan.next_runs is not None:
-        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
-    settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
-    if plan.approval is not None and plan.approval.kind != "approve" and (plan.gains_nothing or not settled):
-        found.insert(0 if plan.gains_nothing else 1, ("but", plan.approval.caution()))
+        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in first]
+    if plan.approval is not None:
+        told = bool(first) or plan.approval.reason == plan.verdict.sentence
+        row = ("approval", plan.approval.label if told else _approval(plan.approval))
+        found.insert(0 if plan.gains_nothing else 1, row)
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
+
+
+def _approval(approval: Approval) -> str:
+    """What is asked of whoever pays, what the check should find, and why."""
+    text = f"{approval.label}: {approval.reason}"
+    if approval.expected is None:
+        return text
+    then = "then plan again" if approval.lowest is None else f"stop below {approval.lowest:.3f}"
+    return f"{text}; we expect {approval.expected:.3f} there, {then}"
 
 
 def _close(plan: Plan) -> list[str]:

@@ -185,16 +185,30 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
 Array = NDArray[np.float64]
 USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 """Usual ranges of rewards, narrowest first."""
+LOW_HIGH = "LOW HIGH"
+"""Words in the place of a range that is not known."""
 LOOKS_PERCENT = 10.0
 """The largest reward of a metric is above it if the metric is a percentage."""
+
+
+def usual_range(low: float, high: float) -> tuple[float, float] | None:
+    """The first usual range that holds rewards from `low` to `high`; None if none does."""
+    fitting = [one for one in USUAL_RANGES if one[0] <= low and high <= one[1]]
+    return fitting[0] if fitting and (high <= 1 or high > LOOKS_PERCENT) else None
+
+
+def bounds_option(values: Array) -> str:
+    """`--bounds` of rewards, with words to fill in outside the usual ranges: what a function can return, only its
+    author knows."""
+    usual = usual_range(float(np.min(values)), float(np.max(values)))
+    return f"--bounds {LOW_HIGH}" if usual is None else "--bounds {:g} {:g}".format(*usual)
 
 
 def likely_range(values: Array) -> tuple[float, float]:
     """The first usual range that holds rewards, else theirs with a tenth of it on each side, in round numbers."""
     low, high = (float(np.clip(one, -1e300, 1e300)) for one in (np.min(values), np.max(values)))
-    for bounds in USUAL_RANGES if high <= 1 or high > LOOKS_PERCENT else ():
-        if bounds[0] <= low and high <= bounds[1]:
-            return bounds
+    if (usual := usual_range(low, high)) is not None:
+        return usual
     room = 0.1 * (high - low or abs(high))
     digits = -math.floor(math.log10(room))
     lowest = math.floor((low - room) * 10.0**digits) / 10.0**digits

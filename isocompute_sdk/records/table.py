@@ -417,7 +417,7 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
 
 _LIKELY: dict[str, str] = {
     "group_size": r"g|k|n(um)?_(samples|rollouts|gen.*)|samples|generations|gro?u?p(_?si?ze?)?",
-    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
+    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|(n_|num_)?(prompts|problems)((_per_|/)\w+)?",
     "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
 }
@@ -447,6 +447,40 @@ def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
         if numbers.n_unique() > 2 and (numbers >= 0).all() and 2 * growing >= len(numbers):
             found.append(name)
     return found[0] if len(found) == 1 else None
+
+
+def _sizes_of_runs(named: Named, step: str | None) -> list[str]:
+    """Columns that may hold n: whole numbers that tell runs apart.
+
+    Args:
+        named: the columns.
+        step: the column that would be the step, if none is called so.
+    """
+    import polars as pl
+
+    written = named.source.written
+    others = {written[name]: numbers_in(cells) for name, cells in named.others.items()}
+    settings = [cells for name, cells in named.known.items() if schema.BY_NAME[name].per_run]
+    at = named.known.get("step") if step is None else others.get(step)
+    run, found = named.known.get("run_id"), list[str]()
+    counts = re.compile("|".join((_LIKELY["step"], _LIKELY["rollouts"])))
+    for name, numbers in others.items():
+        if (
+            counts.fullmatch(schema.folded(name))
+            or numbers.null_count()
+            or numbers.n_unique() < 2
+            or (numbers % 1 != 0).any()
+            or not (numbers > 0).all()
+        ):
+            continue
+        if run is not None:
+            apart = pl.DataFrame([run.alias("run"), numbers.alias("n")]).n_unique() == run.n_unique()
+        else:
+            rows = pl.DataFrame([one.alias(str(i)) for i, one in enumerate((at, *settings)) if one is not None])
+            apart = rows.is_duplicated().any() and not rows.with_columns(numbers.alias("n")).is_duplicated().any()
+        if apart:
+            found.append(name)
+    return found
 
 
 _WANTED = {
@@ -484,6 +518,11 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
         elif name != "rollouts":
             asked = batch if name == "problems_per_batch" else name
             values[asked] = schema.PLACEHOLDERS[asked]
+    step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
+    sizes = _sizes_of_runs(named, step) if "group_size" in values else []
+    if len(sizes) == 1:
+        del values["group_size"]
+        renamed[sizes[0]] = "group_size"
     options = (
         *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
         *(f"--set {name}={value}" for name, value in values.items()),
@@ -501,6 +540,8 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     if "group_size" in values and "run_id" in named.known and named.known["run_id"].n_unique() > 1:
         # One n for all runs would be wrong for most of them.
         options, in_shell = (), f"{in_shell[:-1]} if all runs share it, or {schema.PROPOSE}."
+    if len(sizes) > 1:
+        in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
         in_shell += " Also name the column of update steps: --rename THEIRS=step."
     raise RecordError(

@@ -22,6 +22,11 @@ TRADE_OFF_SPAN = 4.0
 """Batches at least this many times apart separate what depends on the batch from what does not."""
 NEAR = 1.25
 """Without such batches, seconds are known for batches up to this factor outside the measured ones."""
+MORE_BATCHES = (
+    f"To plan in hours, time batches at least {TRADE_OFF_SPAN:g}x apart (isocompute run STUDY.yaml --probe), or give "
+    "--rollouts-per-second and --step-overhead-seconds in place of --throughput."
+)
+"""What to do if seconds of a batch are unknown."""
 SYSTEM_SHARE = 0.8
 """Share of the largest possible speed at the system batch size; doubling the batch then adds 11 %."""
 

@@ -226,15 +226,12 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
         train = f"isocompute launch {quote(saved)}{model}{gpus}"
     else:
         train = typed.saving()
-    if _measure(plan):
+    if plan.approval is None or plan.approval.kind != "do-not":
+        return [f"next: {train}"]
+    borrowed = plan.verdict.kind == "borrowed"
+    if borrowed if plan.next_runs is None else plan.next_runs.runs:
         return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
-    refused = plan.approval is not None and plan.approval.kind == "do-not" and plan.verdict.kind != "borrowed"
-    return [f"{'to train it as it is' if refused else 'next'}: {train}"]
-
-
-def _measure(plan: Plan) -> bool:
-    """Whether runs should be made before this plan."""
-    return plan.next_runs is not None and bool(plan.next_runs.runs)
+    return [f"to train it as it is: {train}"]
 
 
 def print_notes(notes: Iterable[Note]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from isocompute_sdk.errors import IsoComputeError
@@ -74,3 +74,10 @@ def emit_json(payload: Mapping[str, Any]) -> None:
 def widest(names: Iterable[str]) -> int:
     """Width of a column of names, which a very long one does not widen."""
     return min(40, max(map(len, map(printable, names)), default=0))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines, every column but the last as wide as its longest text."""
+    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    padded = [[text.ljust(width) for text, width in zip(row, wide, strict=False)] for row in rows]
+    return ["  ".join([*cells, row[-1]]).rstrip() for cells, row in zip(padded, rows, strict=True)]

@@ -135,6 +135,7 @@ def save_speed(
         FitError: the runs do not show seconds per step.
     """
     from isocompute_sdk.specs import Throughput, dump_spec
+    from isocompute_sdk.specs.throughput import MORE_BATCHES
 
     output = output or DEFAULT_FILE
     throughput = Throughput.measure(runs, gpus=gpus, seconds=seconds, usd_per_gpu_hour=price)
@@ -145,6 +146,9 @@ def save_speed(
         return
     say(throughput.summary())
     say(f"wrote {output}")
+    if throughput.measured is not None and not throughput.measured.separates_batches:
+        say(MORE_BATCHES)
+        return
     plan = f"--budget '200 gpu_hours' --throughput {quote(str(output))}"
     say(f"with your own runs: isocompute allocate RUNS {plan}")
     say(f"next: isocompute plan {plan}")

@@ -100,7 +100,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     tone = "neutral" if approval is None else TONES[approval.kind]
     return Answer(
         tone=tone,
-        label=VERDICTS[plan.verdict.kind] if approval is None else _label(approval),
+        label=VERDICTS[plan.verdict.kind] if approval is None else approval.label,
         sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
         decision="" if approval is None else _decision(plan, approval),
         facts=(
@@ -146,16 +146,6 @@ def _going_on(material: Material) -> list[Block]:
         return []
     text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
     return [Paragraph(text)]
-
-
-def _label(approval: Approval) -> str:
-    match approval.kind:
-        case "approve":
-            return "Approve"
-        case "check":
-            return f"Approve with a check at step {approval.step or 1:,}"
-        case "do-not":
-            return "Do not approve yet"
 
 
 def _decision(plan: Plan, approval: Approval) -> str:

@@ -56,3 +56,12 @@ def test_a_long_run_name_is_printed_whole_at_80_columns(isocompute: Command, log
     lines = done.stdout.splitlines()
     assert lines[lines.index(f"  {name}") + 1].split()[:3] == ["64", "x", "32"]
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_what_to_run_next_is_asked_only_of_runs_with_groups(isocompute: Command, logs: Path, n: int) -> None:
+    rows = [f"{n},32,{step},{0.1 + 0.01 * step}" for step in range(0, 40, 4)]
+    (logs / "one.csv").write_text("\n".join(["num_generations,Bp,step,reward", *rows]) + "\n")
+    done = ok(isocompute("audit", "logs/one.csv"))
+    assert ("isocompute next logs/one.csv" in done.stdout) == (n > 1)
+    assert isocompute("next", "logs/one.csv", "--budget", "1M").returncode == (n == 1)

@@ -139,3 +139,31 @@ def test_a_picture_is_drawn_and_several_runs_get_one_each(tmp_path: Path, isocom
     asked = isocompute("forecast", "both.csv", "--remaining", "1M")
     assert asked.returncode == 1
     assert "--run" in asked.stderr
+
+
+def test_many_runs_get_a_line_each_those_to_stop_first_and_one_without_the_metric_stops_nothing(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    steps = range(0, 400, EVERY)
+    for name in range(6):
+        slow = 2000 if name % 2 else 60
+        rows = [
+            f"{step},4,32,{0.4 + 0.01 * name + 0.3 * (1 - np.exp(-step / slow)) + NOISE[step]:.4f}" for step in steps
+        ]
+        (logs / f"run{name}.csv").write_text("\n".join(["step,n,bp,accuracy", *rows]) + "\n")
+    (logs / "other.csv").write_text("step,n,bp,loss\n" + "".join(f"{step},4,32,0.5\n" for step in steps))
+    asked = ("forecast", "logs", "--metric", "accuracy")
+    forecasts = json.loads(ok(isocompute(*asked, "--json")).stdout)
+    assert [*forecasts["left_out"]] == [str(Path("logs") / "other.csv")]
+    actions = {one["run_id"]: one["card"]["action"] for one in forecasts["forecasts"]}
+    assert len(actions) == 6
+    lines = [line.split() for line in ok(isocompute(*asked)).stdout.splitlines()]
+    told = [(line[-1], line[0]) for line in lines if line[-1] in actions]
+    assert dict(told) == actions
+    assert [action for _, action in told] == sorted(actions.values(), key=lambda action: action == "go-on")
+    assert any(line[:2] == ["left", "out:"] for line in lines)
+    whole = ok(isocompute(*asked, "-v")).stdout
+    one = ok(isocompute(*asked, "--run", told[0][0])).stdout
+    assert one.splitlines()[0] in whole

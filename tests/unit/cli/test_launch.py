@@ -124,11 +124,26 @@ def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Comman
     asked = ("launch", "plan.json", "--reward", "grade.py:score")
     shown = ok(isocompute(*asked))
     assert "--train-data train.jsonl" in shown.stdout
-    (note,) = json.loads(isocompute(*asked, "--json").stdout)["notes"]
+    (note,) = _lacking(isocompute(*asked, "--json"))
     assert note["data"]["files"] == {"--train-data": "train.jsonl"}
     dry = isocompute(*asked, "--dry-run")
     assert dry.stdout.startswith("#!")
     assert "data-not-here" in dry.stderr
     (tmp_path / "train.jsonl").write_text("")
     assert "data-not-here" not in isocompute(*asked).stdout
-    assert "notes" not in json.loads(isocompute(*asked, "--json").stdout)
+    assert not _lacking(isocompute(*asked, "--json"))
+
+
+def _lacking(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [note for note in json.loads(done.stdout)["notes"] if note["code"] == "data-not-here"]
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_plan_that_is_not_approved_gets_a_script_with_a_warning(isocompute: Command, tmp_path: Path) -> None:
+    warning = "plan-not-approved"
+    assert warning in ok(isocompute("launch", "plan.json")).stdout.partition("wrote launch.sh")[0]
+    assert (tmp_path / "launch.sh").exists()
+    for flag in ("--dry-run", "--overrides"):
+        assert warning in isocompute("launch", "plan.json", flag).stderr
+    # Who changes a plan decides about it.
+    assert warning not in isocompute("launch", "plan.json", "--change", "group_size=8").stdout

@@ -84,6 +84,7 @@ def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute:
     (remark,) = asked(isocompute, "doctor")["remarks"]
     assert not any(row["rises"] for row in asked(isocompute, "status")["runs"])
     assert remark in isocompute("status", "runs.csv").stdout
+    assert "allocate" not in isocompute("next", "runs.csv", "--budget", "100k").stdout
     (note,) = (note for note in asked(isocompute, "fit")["notes"] if note["code"] == "no-rise-seen")
     assert note["message"] == remark
     assert {one["card"]["reason"] for one in asked(isocompute, "forecast")["forecasts"]} == {remark}

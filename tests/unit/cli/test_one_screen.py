@@ -87,6 +87,28 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
         assert bool(answer.get("first", answer)["runs"]) == named
 
 
+@pytest.mark.usefixtures("pilot_csv")
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("allocate 'my runs.csv' --budget 6M", "approve"),
+        ("allocate 'my runs.csv' --budget 30M", "check"),
+        ("allocate pilot.csv --budget 10M", "do-not"),
+        ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
+    ],
+)
+def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
+    isocompute: Command, tmp_path: Path, command: str, kind: str
+) -> None:
+    lines = ok(isocompute(*shlex.split(command), "--output", "plan.json", columns=1000)).stdout.splitlines()
+    approval = iso.Plan.load(tmp_path / "plan.json").approval
+    assert approval is not None
+    assert approval.kind == kind
+    assert any(line.startswith("approval") and approval.label in line for line in lines)
+    next_ = [line.split()[2] for line in lines if line.startswith("next: ")]
+    assert next_ == [{"do-not": "next"}.get(kind, "launch")]
+
+
 def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Command) -> None:
     named = screen(isocompute, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.yaml'")[-1]
     assert "--rollout.n_samples_per_prompt" in isocompute(*shlex.split(named.partition(": ")[2])[1:]).stdout

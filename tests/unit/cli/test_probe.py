@@ -73,3 +73,16 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
     read = ok(isocompute("doctor", "--speed", "runs/mine-probe", "--gpus", 8, "--output", "speed.yaml", "--json"))
     assert json.loads(read.stdout)["measured"]["rollouts_per_batch"] == [256, 2048, 8192]
     assert load_spec(study.parent / "speed.yaml", Throughput).gpus == 8
+
+
+def test_a_speed_that_holds_for_one_batch_only_is_no_speed_to_plan_with(isocompute: Command, study: Path) -> None:
+    ok(isocompute("run", study, "--probe", "--prepare", "--batch", "2x4"))
+    subprocess.run(["bash", "runs/mine-probe/probe.sh"], check=True, capture_output=True)
+    shown = ok(isocompute("doctor", "--speed", "runs/mine-probe", "--gpus", 8)).stdout
+    assert "isocompute plan" not in shown
+    refused = isocompute("plan", "--budget", "5 gpu_hours", "--throughput", "throughput.yaml", "--gpus", 8)
+    assert refused.returncode == 1
+    options = ["--rollouts-per-second", "--step-overhead-seconds"]
+    assert all(option in text for option in options for text in (shown, refused.stderr))
+    stated = [word for option in options for word in (option, 10)]
+    ok(isocompute("plan", "--budget", "5 gpu_hours", "--gpus", 8, *stated))

@@ -469,3 +469,55 @@ def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None
     rows = [f"{n},16,{step},{3 + step},{90 + step},0.5\n" for n in (4, 8) for step in range(3)]
     (tmp_path / "t.csv").write_text("n,B_p,step,eval/turns,eval/len,eval/reward\n" + "".join(rows))
     assert unasked(RunSet.read(tmp_path / "t.csv"), None)[0] == "eval/reward"
+
+
+def rows_of_three_runs(columns: str, cells: str) -> str:
+    rows = (cells.format(n=n) + f",{step},{0.2 + step * n / 4000:.4f}" for n in (4, 8, 16) for step in range(0, 50, 5))
+    return "\n".join([f"{columns},iter,reward", *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "size"),
+    [
+        ("Gruppe,prompts/batch", "{n},256", "Gruppe"),
+        ("run,Gruppe,prompts/batch", "r{n},{n},256", "Gruppe"),
+        # Both may hold n.
+        ("run,Gruppe,nodes,prompts/batch", "r{n},{n},1{n},256", None),
+    ],
+)
+def test_a_column_that_tells_runs_apart_is_proposed_as_n_and_never_merged(
+    isocompute: Command, tmp_path: Path, columns: str, cells: str, size: str | None
+) -> None:
+    (tmp_path / "odd.csv").write_text(rows_of_three_runs(columns, cells))
+    told = isocompute("doctor", "odd.csv").stdout
+    if size is None:
+        assert "Gruppe or nodes" in told
+        told = told.replace("--set group_size=N", "--rename Gruppe=group_size")
+    options = shlex.split(re.findall(r"-> Add (--.*?[^.])\. ?", told)[0])
+    read = json.loads(ok(isocompute("doctor", "odd.csv", *options, "--json")).stdout)
+    assert [one["group_size"] for one in read["runs"]] == ["4", "8", "16"]
+
+
+@pytest.mark.parametrize("command", ["doctor", "fit"])
+def test_one_n_for_rows_that_repeat_their_steps_is_refused(isocompute: Command, tmp_path: Path, command: str) -> None:
+    (tmp_path / "odd.csv").write_text(rows_of_three_runs("Gruppe,prompts/batch", "{n},256"))
+    sizes = ("--set", "group_size=8", "--set", "problems_per_batch=256")
+    done = isocompute(command, "odd.csv", "--rename", "iter=step", *sizes)
+    assert done.returncode == 1
+    assert "repeats odd.csv" in done.stdout + done.stderr
+
+
+def test_what_is_true_of_all_runs_is_said_once(isocompute: Command, tmp_path: Path) -> None:
+    rows = [f"r{n},{n},32,{step},{0.1 + step * n / 400:.4f}" for n in (4, 8, 16) for step in range(0, 20, 2)]
+    (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,train_reward", *rows]) + "\n")
+    shown = isocompute("doctor", "runs.csv").stdout
+    assert shown.count("only the training reward") == 1
+    listed = json.loads(isocompute("doctor", "runs.csv", "--json").stdout)["runs"]
+    assert all("only the training reward" in " ".join(one["problems"]) for one in listed)
+
+
+def test_an_unknown_code_gets_the_nearest_and_not_all(isocompute: Command) -> None:
+    refused = isocompute("list", "notes", "extrapolation-beyond")
+    assert refused.returncode == 1
+    assert "extrapolation-beyond-3x" in refused.stderr
+    assert refused.stderr.count("-") < 10
