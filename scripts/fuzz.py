@@ -3,8 +3,9 @@
     python scripts/fuzz.py --seconds 600 --seed 0
 
 takes a file that reads well (tables, logs of each framework, event files, `training_args.bin`, saved plans and fits,
-studies), changes bytes, lines or JSON values of it, and reads it. Printed at the end: damaged files by kind, how many
-were refused, and every one of these, with the file kept under `--keep`:
+studies), changes bytes, lines or JSON values of it, and reads it (`fuzz_guided.py` goes on from those that reach new
+code). Printed at the end: damaged files by kind, how many were refused, and every one of these, with the file kept
+under `--keep`:
 
 - an exception that is no IsoComputeError,
 - a file that takes longer than `SECONDS`,
@@ -230,71 +231,89 @@ def checked(name: str, kind: Kind) -> Any:
     return value
 
 
-def damaged_copy(kind: Kind, target: Path, rng: random.Random) -> tuple[bytes, bytes]:
-    """Copy a kind to `target` and damage it; the file before and after."""
+class Tally:
+    """What came of all files of all kinds."""
+
+    def __init__(self, keep: Path) -> None:
+        self.keep = keep
+        self.counts: dict[str, Counter[str]] = {}
+        self.bad: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, kind: Kind, outcome: str, content: bytes) -> None:
+        """Count one file; print and keep it if it is bad."""
+        self.counts.setdefault(name, Counter())[outcome if outcome in GOOD else "bad"] += 1
+        if outcome in GOOD:
+            return
+        sort = name, outcome.partition(":")[0]
+        self.bad[sort] += 1
+        if self.bad[sort] <= SHOWN:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            place = self.keep / f"{name.replace(' ', '-')}-{sum(self.bad.values())}-{(kind.path / kind.inside).name}"
+            place.write_bytes(content)
+            print(f"{name}: {outcome[:400]}\n    {place}", flush=True)
+
+    def print(self) -> None:
+        """Print the table of kinds."""
+        for kind, count in sorted(self.counts.items()):
+            numbers = "".join(f"{count[name]:7} {name}" for name in (*GOOD, "bad"))
+            print(f"{kind:24} {sum(count.values()):6} files{numbers}")
+        files = sum(sum(count.values()) for count in self.counts.values())
+        print(f"{files} files, {sum(self.bad.values())} bad of {len(self.bad)} sorts")
+        print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most", flush=True)
+
+
+def outcome_of(kind: Kind, clean: Any, target: Path, before: bytes, after: bytes) -> str:
+    """Put a damaged file to `target` and read it."""
     shutil.rmtree(target.parent, ignore_errors=True)
     target.parent.mkdir()
     (shutil.copytree if kind.path.is_dir() else shutil.copy)(kind.path, target)
-    before = (target / kind.inside).read_bytes()
-    after = damaged(before, rng)
     (target / kind.inside).write_bytes(after)
-    return before, after
+    outcome, value = tried(kind.read, target)
+    return judged(kind, clean, value, before, after) if outcome == "read" else outcome
 
 
-def summarise(counts: dict[str, Counter[str]], bad: Counter[tuple[str, str]]) -> None:
-    """Print the table of kinds."""
-    for kind, count in sorted(counts.items()):
-        numbers = "".join(f"{count[name]:7} {name}" for name in (*GOOD, "bad"))
-        print(f"{kind:24} {sum(count.values()):6} files{numbers}")
-    print(f"{sum(sum(count.values()) for count in counts.values())} files, {sum(bad.values())} bad of {len(bad)} sorts")
-    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most")
-
-
-def main() -> int:
-    """Fuzz until the time is over."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="*", help="only kinds that begin so")
-    parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"))
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+def limit() -> None:
+    """Let no file take more than `SECONDS` and `MEMORY`."""
 
     def alarm(*_: object) -> None:
         raise Slow
 
     signal.signal(signal.SIGPROF, alarm)
-    counts: dict[str, Counter[str]] = {}
-    bad: Counter[tuple[str, str]] = Counter()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    warnings.simplefilter("ignore")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Options of a fuzzer."""
+    found = argparse.ArgumentParser(description=(description or "").split("\n", maxsplit=1)[0])
+    found.add_argument("--seconds", type=float, default=60)
+    found.add_argument("--seed", type=int, default=0)
+    found.add_argument("--kinds", nargs="*", default=[""], help="only kinds that begin so")
+    found.add_argument("--keep", type=Path, default=Path("fuzz-failures"))
+    return found
+
+
+def main() -> int:
+    """Fuzz until the time is over."""
+    options = parser(__doc__).parse_args()
+    rng = random.Random(options.seed)
+    limit()
+    tally = Tally(options.keep)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        known = kinds(folder)
-        if options.kinds:
-            known = {kind: entry for kind, entry in known.items() if kind.startswith(tuple(options.kinds))}
+        known = {name: kind for name, kind in kinds(folder).items() if name.startswith(tuple(options.kinds))}
         clean = {name: checked(name, kind) for name, kind in known.items()}
         end = time.monotonic() + options.seconds
         while time.monotonic() < end:
             name = rng.choice(list(known))
             kind = known[name]
-            target = folder / "damaged" / kind.path.name
-            before, after = damaged_copy(kind, target, rng)
-            outcome, value = tried(kind.read, target)
-            if outcome == "read":
-                outcome = judged(kind, clean[name], value, before, after)
-            counts.setdefault(name, Counter())[outcome if outcome in GOOD else "bad"] += 1
-            if outcome in GOOD:
-                continue
-            sort = name, outcome.partition(":")[0]
-            bad[sort] += 1
-            if bad[sort] <= SHOWN:
-                options.keep.mkdir(parents=True, exist_ok=True)
-                place = options.keep / f"{sum(bad.values())}-{(target / kind.inside).name}"
-                place.write_bytes(after)
-                print(f"{name}: {outcome[:400]}\n    {place}", flush=True)
-    summarise(counts, bad)
-    return 1 if bad else 0
+            before = (kind.path / kind.inside).read_bytes()
+            after = damaged(before, rng)
+            tally.add(
+                name, kind, outcome_of(kind, clean[name], folder / "damaged" / kind.path.name, before, after), after
+            )
+    tally.print()
+    return 1 if tally.bad else 0
 
 
 if __name__ == "__main__":
