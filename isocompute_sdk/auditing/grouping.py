@@ -12,7 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, listed
+from isocompute_sdk.phrases import counted, joined, listed
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
@@ -143,8 +143,8 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
             Note(
                 "context-taken-for-granted",
                 "warning",
-                f"{_and(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of the "
-                "others in their group are assumed. If they differ, add the columns or leave these runs out.",
+                f"{joined(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of "
+                "the others in their group are assumed. If they differ, add the columns or leave these runs out.",
                 {"fields": guessed, "runs": silent},
             )
         )
@@ -152,10 +152,6 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
     measured = [bases[run.run_id] for run in cell if run.run_id in bases]
     base = float(np.mean(measured)) if measured else None
     return Group(context, tuple(ordered), pooled, tuple(notes), base)
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 @dataclass(frozen=True)

@@ -401,6 +401,9 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
 
+YOURS = "--recipe-value NAME=VALUE, or"
+
+
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
@@ -414,11 +417,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
-        *(
-            [("assumed", f"{values}; yours: --recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}")]
-            if values
-            else []
-        ),
+        *([("assumed", f"{values}; yours: {YOURS} --recipe {plan.recipe.based_on}")] if values else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
