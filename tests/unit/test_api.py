@@ -197,7 +197,7 @@ def test_the_run_and_the_compute_of_an_outlier_are_named(make_runs: Make) -> Non
             {"smooth": True},
             r"no option of method 'surface': smooth; accepted: compute, max_rollouts_per_batch",
         ),
-        (PAPER | {"smooth": True}, r"smooth for method 'paper'; accepted: bin_width, compute, curve, max_rollouts"),
+        (PAPER | {"smooth": True}, r"method 'paper': smooth; accepted: bin_width, compute, curve, max_rollouts"),
         ({"metric": []}, "metric is an empty list"),
         ({"metric": 4}, "metric is 4; accepted: a metric name or a list of them"),
         ({"metric": ["avg@4", None]}, r"metric is \['avg@4', None\]; accepted"),
