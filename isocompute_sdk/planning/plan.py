@@ -150,6 +150,14 @@ class Approval:
             case "do-not":
                 return "Do not approve yet"
 
+    @property
+    def finding(self) -> str:
+        """What the check should find; empty if nothing is expected."""
+        if self.expected is None:
+            return ""
+        then = "then plan again" if self.lowest is None else f"stop below {self.lowest:.3f}"
+        return f"we expect {self.expected:.3f} there, {then}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Sized, Saved):
@@ -408,6 +416,9 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
 
+YOURS = "--recipe-value NAME=VALUE, or"
+
+
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
@@ -421,11 +432,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
-        *(
-            [("assumed", f"{values}; yours: --recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}")]
-            if values
-            else []
-        ),
+        *([("assumed", f"{values}; yours: {YOURS} --recipe {plan.recipe.based_on}")] if values else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -444,12 +451,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _approval(approval: Approval) -> str:
-    """What is asked of whoever pays, what the check should find, and why."""
-    text = f"{approval.label}: {approval.reason}"
-    if approval.expected is None:
-        return text
-    then = "then plan again" if approval.lowest is None else f"stop below {approval.lowest:.3f}"
-    return f"{text}; we expect {approval.expected:.3f} there, {then}"
+    """What is asked of whoever pays, why, and what the check should find."""
+    finding = f"; {approval.finding}" if approval.finding else ""
+    return f"{approval.label}: {approval.reason}{finding}"
 
 
 def _close(plan: Plan) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
-from isocompute_sdk.phrases import counted, multiple, small
+from isocompute_sdk.phrases import counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict
@@ -71,12 +71,11 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
     """The verdict on group sizes with equal predictions; None where the plan's n has none."""
-    sizes = sorted([plan.group_size, *plan.about_equal])
-    if len(sizes) == 1:
+    if not plan.about_equal:
         return None
-    both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-    apart = f"differ by at most {equal:g} in {plan.metric}"
-    return Verdict("tie", f"{both} are predicted to {apart}: take the one that suits the hardware")
+    sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
+    apart = f"are predicted to differ by at most {equal:g} in {plan.metric}"
+    return Verdict("tie", f"n = {sizes} {apart}: take the one that suits the hardware")
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
