@@ -373,8 +373,7 @@ def backtest(
         source = own_sweeps(source, metric, eval_set, bounds)
     elif source is None or isinstance(source, str | Path):
         source = sweeps(source)
-    options: dict[str, Any] = {"cuts": cuts, "seeds": seeds, "min_evaluations": min_evaluations}
-    every = [pilot for sweep in source for pilot in pilots(sweep, **options)]
+    every = [one for sweep in source for one in pilots(sweep, cuts=cuts, seeds=seeds, min_evaluations=min_evaluations)]
     if not every:
         raise FitError(
             f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "
