@@ -49,6 +49,9 @@ runs made first are worth their cost; `undecided`: the runs cannot decide, becau
 than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
 on no runs of the user's own."""
 
+Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
+"""Whether a doubling of the budget is predicted to add as much as the last half of a plan's budget must add."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -204,6 +207,8 @@ class Plan(Sized, Saved):
     """How far the fits extrapolate; None without a surface."""
     stopping: Stopping | None = None
     """What it leaves of the budget because that would add almost nothing; None if it leaves nothing for that reason."""
+    last_half: float | None = None
+    """Reward that the last half of its steps is predicted to add, if that is not worth it (`worth_of`)."""
     gain: Gain | None = None
     """What it gains over the best run so far; None without reward curves."""
     approval: Approval | None = None
@@ -520,11 +525,17 @@ def _cost(plan: Plan) -> str:
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
-    if plan.stopping is not None and not (plan.fits is not None and plan.fits.no_rise):
-        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
-    return f"{text}, {share:.1%} of the budget" + (
-        "; the deadline allows no more" if "deadline" in plan.binding else ""
-    )
+    if plan.stopping is not None:
+        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}{too_much(plan)}"
+    late = "; the deadline allows no more" if "deadline" in plan.binding else ""
+    return f"{text}, {share:.1%} of the budget{late}{too_much(plan)}"
+
+
+def too_much(plan: Plan) -> str:
+    """That the last half of a plan is not worth it, as the end of a sentence; empty if it may be."""
+    if plan.last_half is None:
+        return ""
+    return f"; the last half adds {small(plan.last_half)}, less than {Tolerances(plan.span).small:.3g}: not worth it"
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:
