@@ -556,7 +556,7 @@ def _reward(plan: Plan) -> str:
         return "not predicted: no rise seen"
     if plan.predicted_reward is None:
         return "not predicted: no reward curve for this n, model and metric"
-    text = f"{plan.predicted_reward:.3f}"
+    text = f"{plan.predicted_reward:.3f}, the mean of new runs"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:
