@@ -73,7 +73,7 @@ def test_going_on_further_than_any_run_is_beyond_the_data(budget: str, basis: st
         "avg@4": [*rewards(fall=False)[:26], *rewards(fall=False, seed=1)],
     }
     runs = RunSet.from_columns(table, group_size=16, problems_per_batch=32)
-    assert planner(runs).replan(runs, budget, run="mine").option("go-on").basis == basis
+    assert planner(runs).replan(runs, budget, run_id="mine").option("go-on").basis == basis
 
 
 def test_every_option_has_a_reward_in_its_interval_and_a_basis(fallen: Replan) -> None:
