@@ -19,6 +19,7 @@ from isocompute_sdk.fitting.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
+from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
@@ -189,7 +190,7 @@ class _Question:
             *found.notes,
             *confounded(series, self.pool),
             *_on_logs(runs, series),
-            *_health(runs, series, metric, self.eval_set),
+            *check_health(runs.filter(run_id=[*by_run]), metric, self.eval_set).notes,
         ]
         return replace(
             found,
@@ -504,22 +505,13 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
     return OPTIONS[method](**changed)
 
 
-def _health(runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None) -> tuple[Note, ...]:
-    """Notes on the health of the runs."""
-    from isocompute_sdk.health import check_health
-
-    used = [one.run_id for one in series]
-    seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
-    return check_health(seen, name, eval_set).notes
-
-
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
     """Notes of the readers on the logs of these runs, one per code."""
     used = {one.run_id for one in series}
     by_code: dict[str, list[Note]] = {}
     for note in runs.notes:
-        about = {note.data.get("run_id")}
-        if about & {None, *used}:
+        # Of a copy, its original is among the runs.
+        if note.data.get("same_as", note.data.get("run_id")) in {None, *used}:
             by_code.setdefault(note.code, []).append(note)
     found: list[Note] = []
     for same in by_code.values():

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds, grouped
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, grouped
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, Finding
@@ -50,8 +50,8 @@ CARRIED = (
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
-OF_READING = ("column-assumed",)
-"""Notes of the reader on what columns were taken for."""
+OF_READING = ("column-assumed", "run-left-out")
+"""Notes of the reader on what columns were taken for, and on copies."""
 
 
 def audit(
@@ -93,7 +93,9 @@ def audit(
     draws = whole_number("draws", draws)
     rng = rng if rng is None or isinstance(rng, np.random.Generator) else whole_number("rng", rng)
     measure = choose_measure(runs, metric, eval_set, bounds)
-    series = _series(runs, measure)
+    table = runs.filter(eval_set=measure.eval_set)
+    measured = MeasuredRuns.of(table, measure.metric, measure.eval_set, stand_in=True)
+    series = {one.run_id: one for one in measured.series}
     check_bounds(series.values(), measure.metric, bounds)
     infos = [info for info in runs.runs() if info.run_id in series]
     absent = dict(left_out or {})
@@ -115,16 +117,6 @@ def audit(
         apart=tuple(_apart(found)),
         notes=unique([*measure.notes, *(note for note in runs.notes if note.code in OF_READING)]),
     )
-
-
-def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:
-    """The metric of every run that has it; avg@j replaces a missing avg@k."""
-    found: dict[str, RunSeries] = {}
-    table = runs.filter(eval_set=measure.eval_set)
-    for name in kin(measure.metric, table.metrics):
-        for one in table.series(name, measure.eval_set):
-            found.setdefault(one.run_id, one)
-    return found
 
 
 def _audit_group(

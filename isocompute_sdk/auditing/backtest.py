@@ -35,7 +35,7 @@ from isocompute_sdk.phrases import counted, off
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise, no_rise_seen
+from isocompute_sdk.records.reward_metrics import no_rise, no_rise_words
 from isocompute_sdk.tolerances import NEAR
 
 if TYPE_CHECKING:
@@ -230,12 +230,12 @@ def own_sweeps(
     groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
     found: list[RecordedSweep] = []
-    flat: list[str] = []
+    flat: list[tuple[str, str]] = []
     for i, group in enumerate(groups):
         mine = [series[run.run_id].value_T for run in group.runs]
         if no_rise(mine):
             # The best checkpoint of runs without a rise is their luckiest.
-            flat.append(no_rise_seen(measure.metric, len(mine)))
+            flat.append(no_rise_words(measure.metric, len(mine)))
         elif len({run.group_size for run in group.runs}) > 1:
             name, names = f"group {i + 1}", [run.run_id for run in group.runs]
             model, data, algorithm = (
@@ -257,7 +257,7 @@ def own_sweeps(
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
     if not found and flat:
-        raise RecordError(flat[0], NO_RISE_ADVICE)
+        raise RecordError(*flat[0])
     if not found:
         sizes = sorted({one.group_size for one in series.values()})
         raise RecordError(

@@ -13,7 +13,8 @@ from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate
-from isocompute_sdk.health.findings import FELL, Fault
+from isocompute_sdk.fitting.surface.data import Fault
+from isocompute_sdk.health.findings import FELL
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import counted, listed, short
 from isocompute_sdk.planning.plan import Alternative, Verdict

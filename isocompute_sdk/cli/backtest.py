@@ -85,8 +85,9 @@ def backtest(
     say(found.table())
     if isinstance(source, RunSet):
         say(
-            "\nOf each n the best checkpoint is predicted, and a pilot does not know that a run falls later. The "
-            "backtest that fit prints is about the last evaluations, without what follows a fall."
+            "\nPilots of one seed predict the best checkpoint of each n, and do not know that a run falls later. The "
+            "backtest that fit prints is another test: all runs up to a third predict their last evaluations, without "
+            "what follows a fall."
         )
     if csv is not None:
         say(f"wrote {csv}")

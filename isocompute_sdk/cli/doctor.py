@@ -108,9 +108,9 @@ def doctor(
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
     watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
     found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
-    series = {id(one): _series(one) for one in found.runs}
-    groups = _grouped(found.runs, series)
-    found = replace(found, remarks=(*_no_rise(groups, series), *found.remarks))
+    rewards = {run.run_id: run for one in found.runs for run in _rewards(one)}
+    groups = _grouped(found.runs, rewards)
+    found = replace(found, remarks=(*_no_rise(groups, rewards), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
     if json:
         listed = [{**one.to_dict(), "context_group": numbers.get(id(one))} for one in found.runs]
@@ -138,21 +138,18 @@ def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
     return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
 
 
-def _grouped(
-    findings: Sequence[RunFinding], series: Mapping[int, Sequence[RunSeries]]
-) -> list[tuple[Group, list[RunFinding]]]:
+def _grouped(findings: Sequence[RunFinding], rewards: Mapping[str, RunSeries]) -> list[tuple[Group, list[RunFinding]]]:
     """Each group of runs that may be pooled, as an audit groups them, with its members."""
     from isocompute_sdk.fitting.measured_runs import grouped
 
     readable = [one for one in findings if one.runs is not None and one.metric is not None]
     infos = [(info, one) for one in readable if one.runs is not None for info in one.runs.runs()]
-    rewards = {run.run_id: run for one in readable for run in series[id(one)]}
     owners = {id(info): one for info, one in infos}
     found = grouped([info for info, _ in infos], rewards)
     return [(group, [owners[id(run)] for run in group.runs]) for group in found]
 
 
-def _series(finding: RunFinding) -> list[RunSeries]:
+def _rewards(finding: RunFinding) -> list[RunSeries]:
     """The reward of a run, on each of its evaluation sets."""
     if finding.runs is None or finding.metric is None:
         return []
@@ -160,17 +157,15 @@ def _series(finding: RunFinding) -> list[RunSeries]:
     return [one for where in measured.eval_sets for one in measured.series(finding.metric, where)]
 
 
-def _no_rise(
-    groups: Sequence[tuple[Group, Sequence[RunFinding]]], series: Mapping[int, Sequence[RunSeries]]
-) -> list[str]:
+def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]], rewards: Mapping[str, RunSeries]) -> list[str]:
     """Of each group whose rewards do not rise, all runs together, that they do not."""
     from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 
     found: list[str] = []
-    for number, (_, members) in enumerate(groups, start=1):
+    for number, (runs, members) in enumerate(groups, start=1):
         for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
-            mine = [one for one in members if one.metric == metric]
-            values = [run.value_T for one in mine for run in series[id(one)]]
+            mine = (run.run_id for run, one in zip(runs.runs, members, strict=True) if one.metric == metric)
+            values = [rewards[run].value_T for run in mine]
             if no_rise(values):
                 group = f"group {number}: " if len(groups) > 1 else ""
                 found.append(f"{group}{no_rise_note(metric, len(values)).message}")

@@ -160,7 +160,8 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
-    for text in dict.fromkeys(note.message for note in flat.values() if note.data["runs"] > 1):
+    copied = [note.message for note in runs.notes if "same_as" in note.data]
+    for text in dict.fromkeys([*copied, *(note.message for note in flat.values() if note.data["runs"] > 1)]):
         say(printable(text))
     width = widest(row["run_id"] for row in rows)
     for row in rows:
@@ -183,10 +184,8 @@ def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]]) -> dict[str, Note]:
 
     found: dict[str, Note] = {}
     for metric, where in dict.fromkeys((row["metric"], row["eval_set"]) for row in rows if row["metric"] is not None):
-        series = {one.run_id: one for one in runs.series(metric, where)}
-        flat = flat_runs([info for info in runs.runs() if info.run_id in series], series, metric)
-        shown = (row["run_id"] for row in rows if (row["metric"], row["eval_set"]) == (metric, where))
-        found |= {run: flat[run] for run in shown if run in flat}
+        shown = {row["run_id"] for row in rows if (row["metric"], row["eval_set"]) == (metric, where)}
+        found |= {run: note for run, note in flat_runs(runs, metric, where).items() if run in shown}
     return found
 
 

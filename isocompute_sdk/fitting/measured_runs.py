@@ -116,15 +116,14 @@ def grouped(
         bounds: range of the rewards; None: guessed from their values.
         pool: context fields that may differ within a group.
     """
-    if not series:
-        return group_runs(infos, pool)
-    return group_runs(infos, pool, *start_rewards(series, bounds))
+    return group_runs(infos, pool, *start_rewards(series, bounds)) if series else group_runs(infos, pool)
 
 
-def flat_runs(infos: Sequence[RunInfo], series: Mapping[str, RunSeries], metric: str) -> dict[str, Note]:
+def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note]:
     """That a run does not rise, by run id: all runs of its group together (`grouped`), or it alone."""
     found: dict[str, Note] = {}
-    for group in grouped(infos, series):
+    series = {one.run_id: one for one in runs.series(metric, eval_set)}
+    for group in grouped([run for run in runs.runs() if run.run_id in series], series):
         mine = {run.run_id: series[run.run_id].value_T for run in group.runs}
         if no_rise(mine.values()):
             found |= dict.fromkeys(mine, no_rise_note(metric, len(mine)))

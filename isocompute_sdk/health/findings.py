@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
 from isocompute_sdk.phrases import counted, listed
@@ -17,6 +18,10 @@ LISTED = 5
 Basis = Literal["measured in the paper", "a guess"]
 PAPER: Basis = "measured in the paper"
 GUESS: Basis = "a guess"
+FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
+"""Findings about a reward that fell."""
+FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell from its peak"}
+"""What the reward of a run did, in the words of every command."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +89,9 @@ ADVICE: dict[str, Advice] = {
     ),
     "gradient-norm-spikes": Advice("the gradient norm jumps", (_LOWER_RATE, _MORE_PROBLEMS)),
     "gradient-norm-growth": Advice("the gradient norm grows and stays up", (_RATE, _LOWER_RATE)),
-    "collapsed-run": Advice("the reward has collapsed", (_PAIR, _RATE, _MORE_PROBLEMS, _LOWER_RATE)),
+    "collapsed-run": Advice(f"the reward {FELL['collapse']}", (_PAIR, _RATE, _MORE_PROBLEMS, _LOWER_RATE)),
     "decayed-run": Advice(
-        "the reward falls after its best level",
+        f"the reward {FELL['decay']}",
         (Try("keep the best checkpoint and stop; more training problems", PAPER, "section 6"), _LOWER_RATE),
     ),
     "overfitting-run": Advice(
@@ -130,12 +135,6 @@ ADVICE: dict[str, Advice] = {
     ),
 }
 """Advice by note code. The thresholds, which are this project's own, stand with the detectors."""
-
-Fault = Literal["collapse", "decay"]
-FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
-"""Findings about a reward that fell."""
-FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell from its peak"}
-"""What the reward of a run did, in the words of every command."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 from isocompute_sdk.errors import FitError, RecordError, did_you_mean
 from isocompute_sdk.fitting.measured_runs import flat_runs
 from isocompute_sdk.fitting.run_surface import LiveRun, Trouble
-from isocompute_sdk.health.detectors import IMPROVED, check_health, findings
-from isocompute_sdk.health.findings import Finding
+from isocompute_sdk.health.detectors import IMPROVED, findings
+from isocompute_sdk.health.findings import FALLS, Finding, notes_by_run
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.records.asked import best_beside, unasked
 from isocompute_sdk.records.reward_metrics import TRAIN_SET, is_training_reward, training_reward_note
@@ -35,7 +35,6 @@ SICK = frozenset(
     }
 )
 """Findings that a change of the recipe answers, if they are warnings."""
-FALLING = frozenset({"decayed-run", "overfitting-run"})
 HARMLESS_IN_A_RISE = ("truncated-responses", "gradient-norm-growth")
 """Findings that are no trouble while the evaluated reward rises on: later checkpoints are the better ones."""
 SHOWN = 8
@@ -72,31 +71,26 @@ def live_run(
         notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
-    every = {other.run_id: other for other in runs.series(metric, where)}
-    flat = flat_runs([info for info in runs.runs() if info.run_id in every], every, metric).get(name)
-    evaluated, asked = not is_training_reward(metric) and where != TRAIN_SET, (metric, eval_set)
-    found = [_weighed(finding, one, rewards=evaluated) for finding in findings(mine, *asked).get(name, ())]
-    severity = {finding.code: finding.severity for finding in found}
-    seen = check_health(mine, *asked).by_run.get(name, ())
-    shown = tuple(replace(note, severity=severity.get(note.code, note.severity)) for note in seen)
+    evaluated = not is_training_reward(metric) and where != TRAIN_SET
+    found = [_weighed(each, one, rewards=evaluated) for each in findings(mine, metric, eval_set).get(name, ())]
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
     return LiveRun(
         (one,),
         metric,
         eval_set,
         tuple(trouble for finding in found if (trouble := _trouble(finding)) is not None),
-        shown,
+        notes_by_run({name: found}).get(name, ()),
         tuple(sorted(saved)),
         tuple(notes),
         best,
         best_metric,
-        flat,
+        flat_runs(runs, metric, where).get(name),
     )
 
 
 def _trouble(finding: Finding) -> Trouble | None:
     """A finding as trouble of the run; None for what is only worth knowing."""
-    if finding.severity == "info" or finding.code not in SICK | FALLING:
+    if finding.severity == "info" or finding.code not in SICK | FALLS.keys():
         return None
     return Trouble(finding.code, "sick" if finding.code in SICK else "falling", finding.rollouts)
 
@@ -117,9 +111,8 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
         raise FitError(f"these fits are of {fits.metric}, the run is forecast in {live.metric}", "Fit its own sweep.")
     series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
-    same = [one for one in series if one.run_id == live.one.run_id]
-    known = bool(same) and np.array_equal(same[0].rollouts_T, live.one.rollouts_T)
-    known = known and np.array_equal(same[0].value_T, live.one.value_T)
+    evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
+    known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)
     return replace(live, series=(live.one, *others)), fits.surface if known else None
 
 

@@ -91,17 +91,16 @@ def _shared_changes(mine: Curves, theirs: Curves) -> int | None:
 
 
 def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple[int, str], tuple[int, str]]]:
-    """Canonical tables without rows that an earlier one holds, some perhaps empty; and each copy with its original.
+    """Canonical tables without rows that stand before, some perhaps empty; and each copy with its original.
 
     A run is named by the position of its table and its run_id.
     """
     import polars as pl
 
-    if len(tables) < 2:
-        return list(tables), {}
     place = pl.coalesce("step", "rollouts").alias("_at")
     runs: dict[tuple[int, str], Candidate] = {}
-    for i, table in enumerate(tables):
+    for i, whole in enumerate(tables):
+        table = whole if len(tables) > 1 else whole.filter(pl.col("run_id").is_in(_alike_at_sight(whole)))
         curves: dict[str, dict[Any, NDArray[np.float64]]] = {}
         for (name, *measurement), rows in table.select(place, *_KEY, "value").partition_by(_KEY, as_dict=True).items():
             curves.setdefault(name, {})[tuple(measurement)] = rows.select("_at", "value").to_numpy()
@@ -110,23 +109,34 @@ def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple
             runs[i, name] = Candidate({field: own[field] for field in PER_RUN if field != "seed"}, curves[name])
     copies: dict[tuple[int, str], tuple[int, str]] = {}
     for original, copy, shared in alike(runs):
-        apart = original[0] != copy[0] and copy not in copies and original not in copies
-        if apart and shared >= MIN_CHANGES:
+        if shared >= MIN_CHANGES and copy not in copies and original not in copies:
             copies[copy] = original
     kept: list[pl.DataFrame] = []
     for i, table in enumerate(tables):
         names = {run: original for (part, run), (_, original) in copies.items() if part == i}
-        own = table.with_columns(pl.col("run_id").replace(names), place)
-        earlier = [one.select(*_KEY, "_at") for one in kept if names]
-        there = pl.col("run_id").is_in([*names.values()])
-        repeats = pl.concat(earlier) if earlier else own.clear().select(*_KEY, "_at")
-        kept.append(pl.concat([own.filter(~there), own.filter(there).join(repeats, on=[*_KEY, "_at"], how="anti")]))
+        own, copied = table.with_columns(place), pl.col("run_id").is_in([*names])
+        kept.append(own.filter(~copied))
+        if names:
+            # A longer copy goes on where its original ends.
+            earlier = pl.concat([one.select(*_KEY, "_at") for one in kept])
+            again = (
+                own.filter(copied).with_columns(pl.col("run_id").replace(names)).unique([*_KEY, "_at"], keep="first")
+            )
+            kept[-1] = pl.concat([kept[-1], again.join(earlier, on=[*_KEY, "_at"], how="anti").sort(*_KEY, "_at")])
     return [one.drop("_at") for one in kept], copies
+
+
+def _alike_at_sight(table: pl.DataFrame) -> list[str]:
+    """Runs of a table with as many values between the same two as another run."""
+    import polars as pl
+
+    seen = table.group_by("run_id").agg(pl.len(), low=pl.col("value").min(), high=pl.col("value").max())
+    return seen.filter(pl.struct("len", "low", "high").is_duplicated())["run_id"].to_list()
 
 
 def told(original: str) -> str:
     """What is wrong with a copy, for people."""
-    return f"its evaluations are those of {original!r}, value for value: one run in two logs"
+    return f"its evaluations are those of {original!r}, value for value: one run, written twice"
 
 
 def repeated(name: str, original: str) -> Note:

@@ -460,12 +460,11 @@ class Collection:
         if not frames:
             none = RecordError(f"nothing to read in {', '.join(map(str, self.paths))}", "Give files, folders or globs.")
             raise next(iter(self.errors.values()), none)
-        if len(frames) > 1:
-            from isocompute_sdk.ingest.copies import once, repeated
+        from isocompute_sdk.ingest.copies import once, repeated
 
-            kept, copies = once([*frames.values()])
-            notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
-            frames = {name: frame for name, frame in zip(frames, kept, strict=True) if not frame.is_empty()}
+        kept, copies = once([*frames.values()])
+        notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
+        frames = {name: frame for name, frame in zip(frames, kept, strict=True) if not frame.is_empty()}
         notes += self._about_losses(notes)
         try:
             return RunSet(join([*frames.values()], [*frames], self.options.on_duplicate), notes)

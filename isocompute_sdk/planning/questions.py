@@ -23,7 +23,7 @@ from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan, Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.verdict import worth_of
-from isocompute_sdk.records.reward_metrics import NO_RISE_ADVICE, no_rise_seen
+from isocompute_sdk.records.reward_metrics import no_rise_words
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import FAR, Tolerances
 
@@ -88,7 +88,7 @@ class PlansByBudget:
             raise PlanError(error.message, error.hint) from None
         fits = self.basis.fits
         if fits.flat_runs is not None:
-            raise PlanError(no_rise_seen(fits.metric, fits.flat_runs), NO_RISE_ADVICE)
+            raise PlanError(*no_rise_words(fits.metric, fits.flat_runs))
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",

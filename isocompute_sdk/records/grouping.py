@@ -142,8 +142,8 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
             Note(
                 "context-taken-for-granted",
                 "warning",
-                f"{_and(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of the "
-                "others in their group are assumed. If they differ, add the columns or leave these runs out.",
+                f"{' and '.join(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the "
+                "values of the others in their group are assumed. If they differ, add the columns, or leave these out.",
                 {"fields": guessed, "runs": silent},
             )
         )
@@ -151,10 +151,6 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
     measured = [bases[run.run_id] for run in cell if run.run_id in bases]
     base = float(np.mean(measured)) if measured else None
     return Group(context, tuple(ordered), pooled, tuple(notes), base)
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 @dataclass(frozen=True)

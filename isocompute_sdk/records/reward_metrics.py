@@ -228,21 +228,17 @@ def no_rise(curves: Iterable[Array]) -> bool:
     return most >= ENOUGH_Z and max(whole, half, _step(values)) < MIN_Z
 
 
-NO_RISE_ADVICE = "Check the reward, the learning rate, and how hard the problems are."
-
-
-def no_rise_seen(metric: str, runs: int) -> str:
-    """That rewards do not rise, and what follows; `NO_RISE_ADVICE` says what to do."""
-    if runs == 1:
-        return f"no rise seen: the run does not rise in {metric} beyond noise: forecasts mean nothing"
-    none = f"no rise seen: the {runs} runs together do not rise in {metric} beyond noise"
-    return f"{none}: no n can be told from another, and forecasts mean nothing"
+def no_rise_words(metric: str, runs: int) -> tuple[str, str]:
+    """That rewards do not rise and what follows; and what to do."""
+    who = "the run does" if runs == 1 else f"the {runs} runs together do"
+    so = "" if runs == 1 else "no n can be told from another, and "
+    seen = f"no rise seen: {who} not rise in {metric} beyond noise: {so}forecasts mean nothing"
+    return seen, "Check the reward, the learning rate, and how hard the problems are."
 
 
 def no_rise_note(metric: str, runs: int) -> Note:
-    """The same as a note, with the advice."""
-    message = f"{no_rise_seen(metric, runs)}. {NO_RISE_ADVICE}"
-    return Note("no-rise-seen", "warning", message, {"metric": metric, "runs": runs})
+    """The same as a note."""
+    return Note("no-rise-seen", "warning", ". ".join(no_rise_words(metric, runs)), {"metric": metric, "runs": runs})
 
 
 def _trend(curves: Sequence[Array]) -> tuple[float, float]:

@@ -111,7 +111,7 @@ class Passport:
     outlying_evaluations: Mapping[str, Count]
     """Evaluations that lie far from their neighbours and were moved towards them, by run."""
     ends_left_out: Mapping[str, Positive]
-    """Runs of which the end is left out, as it lies below the best stretch; the compute up to which they count."""
+    """Runs of which the end is left out, as it lies below the best level; the compute up to which they count."""
     evaluations: Count
     """Evaluations of all runs after step 0, up to any fall."""
 

@@ -43,8 +43,6 @@ RESPONSE_LENGTH = "response_length"
 TRAINED_SHARE = "trained_share"
 TRUNCATED_SHARE = "truncated_share"
 ZERO_VARIANCE_SHARE = "zero_variance_share"
-BOOTSTRAP = ":bootstrap"
-"""Ends the name of a best@k or worst@k that was drawn with replacement."""
 METRICS: dict[str, str] = {
     TRAIN_REWARD: "mean reward of the rollouts of an update",
     "loss": "loss of an update; that of the policy alone where a framework logs no total",

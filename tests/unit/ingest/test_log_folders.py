@@ -21,7 +21,7 @@ from isocompute_sdk.records import RunSet
 
 FOLDERS = Path(__file__).resolve().parents[4] / "shared" / "data" / "logs"
 """Folders with `truth.json`: runs with n, B_p, C, metric, first and last value, attempts."""
-LEFT_OUT = ("left out", "one run in two logs")
+LEFT_OUT = ("left out", "written twice")
 
 
 @dataclass(frozen=True)

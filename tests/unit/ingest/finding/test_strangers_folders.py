@@ -38,9 +38,7 @@ def write_state(folder: Path, count: int, seed: int = 0, name: str = "trainer_st
 
 def only(folder: Path) -> tuple[str, str, float | None]:
     """n, B_p and C of the one run that is not left out."""
-    found = [
-        one for one in diagnose(folder).runs if not any("count twice" in p or "two logs" in p for p in one.problems)
-    ]
+    found = [one for one in diagnose(folder).runs if not any("twice" in p for p in one.problems)]
     assert len(found) == 1, [one.name for one in found]
     return found[0].group_size, found[0].problems_per_batch, found[0].rollouts
 
@@ -147,7 +145,7 @@ def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice:
     assert sorted(run.skip for run in mapping.runs.values()) == [False, True]
     confirmed = mapping.replace(searched=(str(logged_twice),))
     assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
-    (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
+    (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "written twice" in problem]
     assert said.startswith("its evaluations are those of 'n8_bp32'")
 
 

@@ -1,0 +1,113 @@
+"""One run is told alike by every command: its peak, whether it fell, collapsed or never rose, whether it is a copy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from isocompute_sdk.health.findings import FALLS, FELL
+from tests.unit.sweeps import simulated
+
+Command = Callable[..., CompletedProcess[str]]
+KEPT = {"collapse": 0.05, "decay": 0.5}
+"""Share of the reward that a planted fall leaves."""
+
+
+def with_falls(seed: int) -> pl.DataFrame:
+    """A simulated sweep in which some runs fall, at once or slowly."""
+    rng = np.random.default_rng(seed)
+    frame = simulated(seed, first=400).filter(metric="avg@4").to_polars()
+    parts: list[pl.DataFrame] = []
+    for part in frame.partition_by("run_id", maintain_order=True):
+        at = part["rollouts"].to_numpy() / float(part["rollouts"].to_numpy()[-1])
+        fault, begin = rng.choice([*KEPT, "none"]), rng.uniform(0.3, 0.8)
+        over = 0.05 if fault == "collapse" else 1.0 - begin
+        lost = (1.0 - KEPT.get(str(fault), 1.0)) * np.clip((at - begin) / over, 0.0, 1.0)
+        parts.append(part.with_columns(value=part["value"] * (1.0 - lost)))
+    return pl.concat(parts)
+
+
+def asked(isocompute: Command, command: str) -> dict[str, Any]:
+    done = isocompute(command, "runs.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return found["fits"]["avg@4"] if command == "fit" else found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
+    seed: int, isocompute: Command, tmp_path: Path
+) -> None:
+    with_falls(seed).write_csv(tmp_path / "runs.csv")
+    status = {row["run_id"]: row for row in asked(isocompute, "status")["runs"]}
+    told = {run: (row["fault"], row["fault_rollouts"]) for run, row in status.items() if row["fault"] is not None}
+    audited = [run for group in asked(isocompute, "audit")["groups"] for run in group["runs"]]
+    assert told == {run["run_id"]: (run["fault"], run["fault_rollouts"]) for run in audited if run["fault"] is not None}
+    notes = [note for note in asked(isocompute, "fit")["notes"] if note["code"] in FALLS]
+    noted = {run: (FALLS[note["code"]], at["rollouts"]) for note in notes for run, at in note["data"]["runs"].items()}
+    assert told == noted
+    for finding in asked(isocompute, "doctor")["runs"]:
+        fell = [problem for problem in finding["problems"] if any(word in problem for word in FELL.values())]
+        assert len(fell) == (finding["name"] in told)
+        for problem in fell:
+            row = status[finding["name"]]
+            assert FELL[row["fault"]] in problem
+            assert f"(step {row['fault_step']:,.0f})" in problem
+    for forecast in asked(isocompute, "forecast")["forecasts"]:
+        run = forecast["run_id"]
+        assert forecast["rises"] == status[run]["rises"]
+        if run in told:
+            assert forecast["card"]["keep"]["rollouts"] == told[run][1]
+            measured = dict(zip(forecast["evaluated"], forecast["measured"], strict=True))
+            before = [value for at, value in measured.items() if at <= told[run][1]]
+            assert measured[told[run][1]] == max(before)
+
+
+def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {"n": [], "bp": [], "step": [], "avg@4": []}
+    for n in (4, 8, 16, 32):
+        # One of them rises by luck, as one in twenty does.
+        noise = np.sort(rng.random(12)) if n == 32 else rng.random(12)
+        columns["n"] += [n] * 12
+        columns["bp"] += [8] * 12
+        columns["step"] += [*range(12)]
+        columns["avg@4"] += [*(0.3 + 0.05 * noise - 0.04 * (n < 32) * np.arange(12) / 12)]
+    pl.DataFrame(columns).write_csv(tmp_path / "runs.csv")
+    (remark,) = asked(isocompute, "doctor")["remarks"]
+    assert not any(row["rises"] for row in asked(isocompute, "status")["runs"])
+    assert remark in isocompute("status", "runs.csv").stdout
+    (note,) = (note for note in asked(isocompute, "fit")["notes"] if note["code"] == "no-rise-seen")
+    assert note["message"] == remark
+    assert {one["card"]["reason"] for one in asked(isocompute, "forecast")["forecasts"]} == {remark}
+
+
+@pytest.mark.parametrize("seeds", [(None, None), (0, 1)])
+def test_a_copied_run_is_no_second_seed(
+    seeds: tuple[int | None, int | None], isocompute: Command, tmp_path: Path
+) -> None:
+    frame = simulated(0).filter(metric="avg@4").to_polars().drop("seed")
+    first = frame["run_id"][0]
+    copy = frame.filter(pl.col("run_id") == first).with_columns(pl.lit("again").alias("run_id"))
+    both = [frame.with_columns(seed=pl.lit(seeds[0], pl.Int64)), copy.with_columns(seed=pl.lit(seeds[1], pl.Int64))]
+    frame.write_csv(tmp_path / "runs.csv")
+    alone = asked(isocompute, "fit")
+    pl.concat(both).write_csv(tmp_path / "runs.csv")
+    fits = asked(isocompute, "fit")
+    assert fits["passport"] == alone["passport"]
+    (note,) = (note for note in fits["notes"] if note["code"] == "run-left-out")
+    assert (note["data"]["run_id"], note["data"]["same_as"]) == ("again", first)
+    assert note["message"] in isocompute("status", "runs.csv", columns=400).stdout
+    assert "again" in {note["data"].get("run_id") for note in asked(isocompute, "audit")["notes"]}
+    assert [one["name"] for one in asked(isocompute, "doctor")["runs"] if one["context_group"] is None] == ["again"]
+    # One evaluation that differs makes two runs.
+    other = copy.with_columns(value=pl.col("value").shift(1).fill_null(0.1))
+    pl.concat([frame, other]).write_csv(tmp_path / "runs.csv")
+    assert "again" in {row["run_id"] for row in asked(isocompute, "status")["runs"]}
