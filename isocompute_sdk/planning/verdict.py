@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import multiple, small
+from isocompute_sdk.phrases import counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict, Worth
@@ -39,7 +39,7 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     verdict, is_open = _verdict(plan, odds)
     if not verdict.doubts:
         return verdict, is_open
-    why = " and ".join(DOUBTS[code] for code in verdict.doubts)
+    why = joined([DOUBTS[code] for code in verdict.doubts])
     return replace(verdict, sentence=f"{verdict.sentence}; doubtful, since {why}"), is_open
 
 
@@ -71,12 +71,11 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
     """The verdict on group sizes with equal predictions; None where the plan's n has none."""
-    sizes = sorted([plan.group_size, *plan.about_equal])
-    if len(sizes) == 1:
+    if not plan.about_equal:
         return None
-    both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-    apart = f"differ by at most {equal:g} in {plan.metric}"
-    return Verdict("tie", f"{both} are predicted to {apart}: take the one that suits the hardware")
+    sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
+    apart = f"are predicted to differ by at most {equal:g} in {plan.metric}"
+    return Verdict("tie", f"n = {sizes} {apart}: take the one that suits the hardware")
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -216,9 +215,9 @@ def _against(plan: Plan) -> str:
     if plan.gain is not None and plan.gains_nothing:
         return f"a run of yours already measured {plan.gain.best}: the plan would gain nothing"
     if first is not None and first.runs:
-        which = "one run" if len(first.runs) == 1 else f"{len(first.runs)} runs"
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        return f"{which} should come first, for {cost}: this is expected to save {small(first.saving)} of {plan.metric}"
+        saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
+        return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)

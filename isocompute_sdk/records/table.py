@@ -498,6 +498,9 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     say += [f"give one value for all rows as {given}"] if given else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
+    if "group_size" in values and "run_id" in named.known and named.known["run_id"].n_unique() > 1:
+        # One n for all runs would be wrong for most of them.
+        options, in_shell = (), f"{in_shell[:-1]} if all runs share it, or {schema.PROPOSE}."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
         in_shell += " Also name the column of update steps: --rename THEIRS=step."
     raise RecordError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal, widest
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import duration, printable
+from isocompute_sdk.phrases import duration, or_unknown, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.overview import Overview
@@ -267,7 +267,7 @@ def _describe(status: RunStatus, width: int) -> str:
         noise = " (the largest of several noisy values, so above the true one)"
         if best.reported is not None:
             noise = f" ({best.reported:.3f} on samples that did not choose it)"
-        state += f"; best {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
+        state += f"; best measured {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
     n, problems = or_unknown(status.group_size), or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<{width}} n = {n:<5} B_p = {problems:<5} "
@@ -286,8 +286,3 @@ def _best(status: RunStatus) -> BestCheckpoint | None:
     from isocompute_sdk.run_folders.store import read_best
 
     return read_best(status.folder)
-
-
-def or_unknown(value: int | None) -> str:
-    """A size of a run; a question mark where its files do not say it."""
-    return "?" if value is None else str(value)

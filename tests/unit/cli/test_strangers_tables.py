@@ -367,8 +367,10 @@ def test_a_file_for_each_run_is_asked_for_its_n(isocompute: Command, tmp_path: P
     assert "group_size=N" not in done.stderr
     (command,) = re.findall(r"isocompute (doctor .*)$", done.stderr, re.MULTILINE)
     ok(isocompute(*shlex.split(command), "--set", "problems_per_batch=64"))
-    (question,) = RunMap.load(tmp_path / "map.yaml").open_questions()
-    assert (question.field, set(question.runs)) == ("group_size", {"G8_seed1", "G16_seed1"})
+    mapping = RunMap.load(tmp_path / "map.yaml")
+    (question,) = mapping.open_questions()
+    assert (question.field, set(question.runs)) == ("names", {"G8_seed1", "G16_seed1"})
+    assert {name: run.group_size for name, run in mapping.runs.items()} == {"G8_seed1": 8, "G16_seed1": 16}
 
 
 def test_files_of_one_name_are_runs_by_their_folders_with_the_settings_beside_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -217,7 +218,7 @@ def test_verdicts_do_not_go_back_and_forth_as_the_budget_grows(name: str, least:
     assert fits.largest_compute is not None
     budgets = fits.largest_compute * np.geomspace(least, most, 16)
     ties = [Planner(fits).allocate(budget, slots=0).verdict.kind == "tie" for budget in budgets.tolist()]
-    assert sum(a != b for a, b in zip(ties, ties[1:], strict=False)) <= 1
+    assert sum(a != b for a, b in itertools.pairwise(ties)) <= 1
 
 
 @pytest.fixture(scope="module")
