@@ -125,6 +125,11 @@ class Gain:
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
 
+    @property
+    def sentence(self) -> str:
+        """That there is none, if so."""
+        return f"A run of yours already measured {self.best}: the plan would gain nothing"
+
 
 @dataclass(frozen=True)
 class Approval:
@@ -420,8 +425,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
+    beaten = f"{plan.gain.sentence}. " if plan.gain is not None and plan.gains_nothing else ""
     found = [
-        ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        ("verdict", f"{beaten}{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -434,8 +440,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     settled = plan.verdict.kind in ("borrowed", "undecided") or bool(plan.next_runs and plan.next_runs.runs)
-    if plan.approval is not None and plan.approval.kind != "approve" and (plan.gains_nothing or not settled):
-        found.insert(0 if plan.gains_nothing else 1, ("but", plan.approval.caution()))
+    if plan.approval is not None and plan.approval.kind != "approve" and not (plan.gains_nothing or settled):
+        found.insert(1, ("but", plan.approval.caution()))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]

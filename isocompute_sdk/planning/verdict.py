@@ -213,7 +213,7 @@ def _against(plan: Plan) -> str:
         # Its sentence says whether a pilot is worth its cost.
         return verdict.sentence
     if plan.gain is not None and plan.gains_nothing:
-        return f"a run of yours already measured {plan.gain.best}: the plan would gain nothing"
+        return plan.gain.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
