@@ -127,7 +127,7 @@ class Gain:
 
     @property
     def sentence(self) -> str:
-        """That there is none, if so."""
+        """That a run has measured as much, of a plan that gains nothing."""
         return f"A run of yours already measured {self.best}: the plan would gain nothing"
 
 

@@ -118,9 +118,11 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         return Verdict(kind, f"{sentence}; {lost}", doubts), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
-    if not doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
-        return tie if near >= DECIDED else replace(tie, sentence=f"{tie.sentence}; {lost}"), near < DECIDED
-    if near < DECIDED or doubts:
+    is_open = near < DECIDED or bool(doubts)
+    if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
+        sentence = f"{tie.sentence}; {lost}" if is_open else tie.sentence
+        return Verdict("tie", sentence, doubts), is_open
+    if is_open:
         return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}", doubts), True
     chance = float(odds.probability_best[here])
     sentence = f"n = {n} is ahead, best{_at_equal(plan)} with probability {chance:.0%}"
