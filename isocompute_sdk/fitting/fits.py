@@ -179,15 +179,11 @@ class Fits(Saved):
 
     @cached_property
     def largest_compute(self) -> float | None:
-        """Largest compute with an evaluation; None for published laws that do not give it."""
-        seen = [c.last_compute for c in self.curves.values()]
+        """Largest compute of a curve, else of the law's points; None for published laws that do not give it."""
         law = self.laws.get("group_size")
-        if law is not None and law.x_range is not None:
-            end = float(10.0 ** law.x_range[1])
-            # The law of a surface reaches beyond its runs.
-            if self.surface is None:
-                seen.append(end)
-        return max(seen, default=None)
+        if self.curves or law is None or law.x_range is None:
+            return max((c.last_compute for c in self.curves.values()), default=None)
+        return float(10.0 ** law.x_range[1])
 
     @cached_property
     def best_measured(self) -> Measured | None:

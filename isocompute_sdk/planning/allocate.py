@@ -433,7 +433,7 @@ def choice_of(resolved: Resolved, setup: Setup, best: Candidate, landmarks: Sequ
 def _worthwhile(resolved: Resolved, whole: Choice) -> Choice | None:
     """The choice with fewer steps and what is left out, if the last of them are predicted to add almost nothing."""
     best, full, fits, drawn = whole.best.candidate, whole.best.reward, resolved.fits, whole.odds is not None
-    if resolved.request.spend == "all" or full is None or best.ends_by == "update_steps":
+    if resolved.request.spend == "all" or full is None or best.ends_by == "update_steps" or fits.no_rise:
         return None
     end_seen = _end_seen(resolved, whole)
     # Laws need a plateau that was seen.

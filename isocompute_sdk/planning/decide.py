@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
+from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, estimate
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import (
@@ -33,7 +33,7 @@ from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Alternative, Gain, Odds, Plan, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
-from isocompute_sdk.planning.verdict import approval_of, verdict_of, with_first
+from isocompute_sdk.planning.verdict import approval_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL, LEVEL
 
 
@@ -181,6 +181,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         alternatives=() if flat else _alternatives(resolved, choice),
         odds=None if flat else _odds_of(choice.odds, n),
         stopping=choice.stopping,
+        last_half=None if flat else _last_half(resolved, choice.chosen),
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
@@ -188,6 +189,17 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         breakdown=bill.parts | spent,
         fits=fits,
     )
+
+
+def _last_half(resolved: Resolved, chosen: Scored) -> float | None:
+    """Reward that the last half of the steps adds, if that is not worth it; None also without a surface."""
+    steps = chosen.candidate.update_steps // 2
+    if steps == 0 or chosen.reward is None or chosen.drawn_D is None:
+        return None
+    (half,) = resolved.scored([replace(chosen.candidate, update_steps=steps)])
+    assert half.drawn_D is not None, "drawn from the same surface"
+    gain = estimate(chosen.drawn_D - half.drawn_D)
+    return gain.mean if worth_of(gain, resolved.fits.tolerances) == "not-worth-it" else None
 
 
 def _odds_of(odds: GroupSizeOdds | None, n: int) -> Odds | None:
@@ -370,6 +382,7 @@ def _first(
         planned_sizes=tuple(sorted({*sizes, chosen.group_size})),
         min_update_steps=resolved.limits.min_update_steps,
         plan=(chosen.group_size, chosen.problems_per_batch),
+        cost=choice.pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
         regret=odds.expected_loss,
         n_problems=resolved.limits.n_problems,
     )

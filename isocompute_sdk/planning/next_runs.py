@@ -182,6 +182,8 @@ class Question:
     min_update_steps: int
     plan: tuple[int, int]
     """n and B_p of the present plan."""
+    cost: float
+    """What that plan costs, which all runs before it do not exceed."""
     regret: float
     """Reward that it is expected to lose against the best n."""
     n_problems: int | None = None
@@ -235,7 +237,8 @@ def ask(question: Question, search: Search) -> NextRuns:
         and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
         and takes(trial.group_size * trial.problems_per_batch)
     ]
-    picks = _chosen(outlook, asked, search, made)
+    most = question.cost if search.most is None else min(search.most, question.cost)
+    picks = _chosen(outlook, asked, replace(search, most=most), made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
     lost = fits.only_size or f"we expect it to lose {regret:.3f} against the best n"
     now = f"the current plan is n = {question.plan[0]}; {lost}"

@@ -49,6 +49,9 @@ runs made first are worth their cost; `undecided`: the runs cannot decide, becau
 than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
 on no runs of the user's own."""
 
+Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
+"""Whether a doubling of the budget is predicted to add as much as the last half of a plan's budget must add."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -121,6 +124,11 @@ class Gain:
     """80 % interval of `gain`; None without draws."""
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
+
+    @property
+    def sentence(self) -> str:
+        """That a run has measured as much, of a plan that gains nothing."""
+        return f"A run of yours already measured {self.best}: the plan would gain nothing"
 
 
 @dataclass(frozen=True)
@@ -215,6 +223,8 @@ class Plan(Sized, Saved):
     """How far the fits extrapolate; None without a surface."""
     stopping: Stopping | None = None
     """What it leaves of the budget because that would add almost nothing; None if it leaves nothing for that reason."""
+    last_half: float | None = None
+    """Reward that the last half of its steps is predicted to add, if that is not worth it (`worth_of`)."""
     gain: Gain | None = None
     """What it gains over the best run so far; None without reward curves."""
     approval: Approval | None = None
@@ -426,8 +436,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
+    beaten = f"{plan.gain.sentence}. " if plan.gain is not None and plan.gains_nothing else ""
     found = [
-        ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        ("verdict", f"{beaten}{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -441,9 +452,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in first]
     if plan.approval is not None:
-        told = bool(first) or plan.approval.reason == plan.verdict.sentence
-        row = ("approval", plan.approval.label if told else _approval(plan.approval))
-        found.insert(0 if plan.gains_nothing else 1, row)
+        told = bool(first) or plan.gains_nothing or plan.approval.reason == plan.verdict.sentence
+        found.insert(1, ("approval", plan.approval.label if told else _approval(plan.approval)))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
@@ -542,11 +552,17 @@ def _cost(plan: Plan) -> str:
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
-    if plan.stopping is not None and not (plan.fits is not None and plan.fits.no_rise):
-        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
-    return f"{text}, {share:.1%} of the budget" + (
-        "; the deadline allows no more" if "deadline" in plan.binding else ""
-    )
+    if plan.stopping is not None:
+        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}{too_much(plan)}"
+    late = "; the deadline allows no more" if "deadline" in plan.binding else ""
+    return f"{text}, {share:.1%} of the budget{late}{too_much(plan)}"
+
+
+def too_much(plan: Plan) -> str:
+    """That the last half of a plan is not worth it, as the end of a sentence; empty if it may be."""
+    if plan.last_half is None:
+        return ""
+    return f"; the last half adds {small(plan.last_half)}, less than {Tolerances(plan.span).small:.3g}: not worth it"
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:
@@ -567,7 +583,7 @@ def _reward(plan: Plan) -> str:
         return "not predicted: no rise seen"
     if plan.predicted_reward is None:
         return "not predicted: no reward curve for this n, model and metric"
-    text = f"{plan.predicted_reward:.3f}"
+    text = f"{plan.predicted_reward:.3f}, the mean of new runs"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import decide
-from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
+from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan, Worth
 from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.planning.verdict import worth_of
 from isocompute_sdk.records.reward_metrics import no_rise_words
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import FAR, Tolerances
@@ -32,10 +33,6 @@ PER_DECADE = 4
 """Budgets tried in every factor of ten."""
 EXTRA = 0.25
 """The slope of the reward is measured over this share of the budget."""
-
-Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
-"""Whether doubling the budget is predicted to add as much as the last half of a plan's budget must add."""
-
 
 SavedEstimate = Annotated[
     Estimate,
@@ -394,13 +391,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
         drawn_D = second.reward_draws() - first.reward_draws()
         return plans.between(drawn_D) if drawn_D.mean() > 0 else Estimate(0.0, 0.0, 0.0)
 
-    gain, doubling, worthwhile = gained(plan, more), gained(plan, twice), Tolerances(plan.span).small
-    verdict: Worth = "cannot-tell"
-    if doubling.low >= worthwhile or (np.isnan(doubling.low) and doubling.mean >= worthwhile):
-        verdict = "worth-it"
-    # Twice the threshold, because a rule that is right more often than not would always give a verdict.
-    elif np.isnan(doubling.low) or (doubling.high < 2 * worthwhile and doubling.mean < worthwhile):
-        verdict = "not-worth-it"
+    gain, doubling, tolerances = gained(plan, more), gained(plan, twice), Tolerances(plan.span)
     return Marginal(
         metric=plan.metric,
         level=plans.level,
@@ -412,6 +403,6 @@ def marginal(plans: PlansByBudget) -> Marginal:
         gain=gain,
         doubling=doubling,
         last_half=Estimate(np.nan, np.nan, np.nan) if half is None else gained(half, plan),
-        worthwhile=worthwhile,
-        verdict=verdict,
+        worthwhile=tolerances.small,
+        verdict=worth_of(doubling, tolerances),
     )

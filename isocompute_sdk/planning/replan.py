@@ -44,7 +44,7 @@ Name = Literal[
     "halve-learning-rate",
     "stop",
 ]
-Evidence = Literal["measured-in-paper", "seen-in-your-data", "guess"]
+Evidence = Literal["measured-in-paper", "seen-in-your-data", "beyond-your-data", "guess"]
 Change = str | int | float
 
 
@@ -178,6 +178,7 @@ class Replan(Saved):
             + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}{self._unloadable}")
         )
         lines.append(f"rollouts: {self.salvageable:,.0f} salvageable, {self.sunk:,.0f} sunk")
+        lines.append("rewards of the best checkpoint of this run (a plan has the mean of new runs):")
         for one in self.options:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
@@ -305,7 +306,9 @@ def _options(
     on_D = on_DQ.max(axis=1)
     if keep.path is not None or not forecast.lost:
         on_D = np.maximum(on_D, keep_D)
-    going_on = option("go-on", f"n = {n} for {steps:,} more updates", "seen-in-your-data", why, on_D, {})
+    longest = max(float(one.rollouts_T[-1]) for one in live.series)
+    basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
+    going_on = option("go-on", f"n = {n} for {steps:,} more updates", basis_on, why, on_D, {})
     if keep.path is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
         return [going_on, option("stop", title, "seen-in-your-data", why, on_DQ[:, 0], {})]

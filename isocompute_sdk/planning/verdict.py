@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
+from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.phrases import counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict
+from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.tolerances import FAR, LEVEL, NEAR
+from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
 DECIDED, LIKELY = 0.65, 0.4
 """Share of the draws in which an n is equal to the best one, from which it counts as decided, and as the best bet."""
@@ -39,7 +39,7 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     verdict, is_open = _verdict(plan, odds)
     if not verdict.doubts:
         return verdict, is_open
-    why = " and ".join(DOUBTS[code] for code in verdict.doubts)
+    why = joined([DOUBTS[code] for code in verdict.doubts])
     return replace(verdict, sentence=f"{verdict.sentence}; doubtful, since {why}"), is_open
 
 
@@ -164,6 +164,15 @@ def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Ve
     return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
 
 
+def worth_of(doubling: Estimate, tolerances: Tolerances) -> Worth:
+    """Whether a doubling of the budget that adds so much reward is worth it: `Tolerances.small` or more."""
+    least, known = tolerances.small, not np.isnan(doubling.low)
+    if (doubling.low if known else doubling.mean) >= least:
+        return "worth-it"
+    # Twice the threshold, because a rule that is right more often than not would always give a verdict.
+    return "not-worth-it" if not known or (doubling.high < 2 * least and doubling.mean < least) else "cannot-tell"
+
+
 def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` x the runs."""
     against, reach = _against(plan), plan.extrapolation
@@ -205,7 +214,7 @@ def _against(plan: Plan) -> str:
         # Its sentence says whether a pilot is worth its cost.
         return verdict.sentence
     if plan.gain is not None and plan.gains_nothing:
-        return f"a run of yours already measured {plan.gain.best}: the plan would gain nothing"
+        return plan.gain.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         saved = f"this is expected to save {small(first.saving)} of {plan.metric}"

@@ -7,7 +7,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values
+from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, too_much
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -171,7 +171,7 @@ def _cost(plan: Plan) -> list[Fact]:
         added = next((say.amount(spent[name], name) for name in (unit, "gpu_hours", "rollouts") if name in spent), "")
         evaluations = f"evaluations come on top: {added}"
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
-    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
+    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}{too_much(plan)}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]

@@ -90,6 +90,18 @@ def test_nothing_is_run_where_the_answer_is_known(make_runs: Make) -> None:
     assert found.saving < 0.005
 
 
+@pytest.mark.parametrize("problems", [8, 16])
+def test_runs_that_come_first_never_cost_more_than_the_plan(problems: int) -> None:
+    rewards = [0.498, 0.565, 0.653, 0.721, 0.775, 0.809, 0.824, 0.836, 0.845, 0.835, 0.847]
+    columns = {"step": [2 * i for i in range(11)], "acc": rewards}
+    runs = RunSet.from_columns(columns, group_size=4, problems_per_batch=problems)
+    plan = Planner(fit(runs, metric="acc", draws=100)).allocate("1M")
+    assert plan.next_runs is not None
+    # The larger plan pays for the shortest trial of 1 % of the budget, the smaller one does not.
+    assert bool(plan.next_runs.runs) == (plan.cost > 9_984)
+    assert plan.next_runs.cost <= plan.cost
+
+
 def test_what_is_saved_is_read_back(planner: Planner) -> None:
     found = planner.next_runs(BUDGET, slots=2)
     assert NextRuns.from_dict(found.to_dict()) == found

@@ -106,7 +106,13 @@ def test_more_budget_never_loses(planner: Planner, log_budget: float) -> None:
 def test_more_budget_pays_early_and_not_late(planner: Planner) -> None:
     early = planner.marginal("400k")
     assert early.verdict == "worth-it"
+    assert planner.allocate("800k", spend="all").last_half is None
     late = planner.marginal("60M")
+    # A plan for twice as much says the same of its last half.
+    twice = planner.allocate("120M", spend="all")
+    assert twice.last_half is not None
+    assert twice.last_half < late.worthwhile
+    assert "not worth it" in twice.summary()
     assert late.verdict == "not-worth-it"
     assert late.doubling.mean < late.worthwhile
 

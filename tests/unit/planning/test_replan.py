@@ -64,10 +64,22 @@ def test_trouble_checkpoint_and_sunk_cost_follow_from_the_log(fallen: Replan) ->
     assert fallen.sunk == 400 * BATCH
 
 
+@pytest.mark.parametrize(("budget", "basis"), [("100k", "seen-in-your-data"), ("1M", "beyond-your-data")])
+def test_going_on_further_than_any_run_is_beyond_the_data(budget: str, basis: str) -> None:
+    short = STEPS[:26]
+    table = {
+        "run_id": ["mine"] * len(short) + ["longer"] * len(STEPS),
+        "step": [*short, *STEPS],
+        "avg@4": [*rewards(fall=False)[:26], *rewards(fall=False, seed=1)],
+    }
+    runs = RunSet.from_columns(table, group_size=16, problems_per_batch=32)
+    assert planner(runs).replan(runs, budget, run_id="mine").option("go-on").basis == basis
+
+
 def test_every_option_has_a_reward_in_its_interval_and_a_basis(fallen: Replan) -> None:
     bases = {one.name: one.basis for one in fallen.options}
     assert bases == {
-        "go-on": "seen-in-your-data",
+        "go-on": "beyond-your-data",
         "stop": "seen-in-your-data",
         "roll-back-terms-on": "measured-in-paper",
         "halve-learning-rate": "guess",
