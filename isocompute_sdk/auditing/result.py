@@ -198,7 +198,7 @@ class Audit(Saved):
     def headline(self) -> str:
         """How many runs and groups were audited, on which metric."""
         runs = sum(len(group.runs) for group in self.groups)
-        groups = f"{len(self.groups)} group(s) of comparable runs"
+        groups = f"{counted(len(self.groups), 'group')} of comparable runs"
         return f"{counted(runs, 'run')} in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
 
     def __repr__(self) -> str:

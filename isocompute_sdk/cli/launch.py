@@ -54,8 +54,8 @@ def launch(
     change: Annotated[
         list[str] | None,
         opt.option(
-            "Change a value of the plan: group_size=64, problems_per_batch, update_steps, learning_rate, "
-            "budget, or a field of the recipe; repeatable. The rest is recomputed.",
+            "Change the saved plan and recompute the rest: group_size=64, problems_per_batch, update_steps, "
+            "learning_rate, budget, or a field of the recipe; repeatable.",
             None,
             "--change",
         ),

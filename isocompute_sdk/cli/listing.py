@@ -15,6 +15,7 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.errors import BackendError, SpecError, did_you_mean
+from isocompute_sdk.phrases import counted
 
 if TYPE_CHECKING:
     from isocompute_sdk.laws.sweeps import RecordedSweep
@@ -207,7 +208,7 @@ def _sweeps(name: str | None, folder: Path | None) -> Listed:
         found[key] = {"runs": len(runs), **about.model_dump(mode="json")}
         sizes = ", ".join(str(n) for n in sorted({run.group_size for run in runs}))
         lines.append(f"{key}: {about.title}")
-        lines.append(f"  n = {sizes}; {len(runs)} runs; {', '.join(about.metrics)}; family {about.family}")
+        lines.append(f"  n = {sizes}; {counted(len(runs), 'run')}; {', '.join(about.metrics)}; family {about.family}")
         lines.append(f"  {about.source} ({about.licence})")
     return {"sweeps": found}, lines
 

@@ -249,7 +249,7 @@ def _slots(slots: Slots) -> str:
     if not slots.gpus_each:
         return f"up to {counted(slots.count, 'run')} at a time on the CPU"
     names = ", ".join(gpu.token for gpu in slots.gpus)
-    return f"{slots.count} slot(s) of {slots.gpus_each} GPU(s); visible GPUs: {names}"
+    return f"{counted(slots.count, 'slot')} of {counted(slots.gpus_each, 'GPU')}; visible GPUs: {names}"
 
 
 def _fit(folder: Path, runs: Sequence[RunSpec]) -> str:

@@ -15,6 +15,7 @@ from isocompute_sdk.fitting.arguments import positive
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, FitStatus, NotNegative, Number
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch, project
 from isocompute_sdk.notebook import frame_of
+from isocompute_sdk.phrases import counted
 
 if TYPE_CHECKING:
     from isocompute_sdk.notebook import Frame
@@ -161,9 +162,9 @@ class AllocationLaw:
                 f"{at.size} x values and {octaves.size} group sizes; accepted: one group size for each x value",
                 "Give one best group size for each x value.",
             )
-        if len(np.unique(at)) < 2:
+        if (values := len(np.unique(at))) < 2:
             raise FitError(
-                f"{len(at)} point(s) at {len(np.unique(at))} value(s) of {x}; a law needs at least two",
+                f"{counted(len(at), 'point')} at {counted(values, 'value')} of {x}; a law needs at least two",
                 "Give best group sizes at several budgets.",
             )
         return _fit(at, octaves, x, rising)

@@ -49,7 +49,7 @@ from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import counted, short
 from isocompute_sdk.records.comparable import RunSettings
 from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.tolerances import Tolerances
@@ -462,7 +462,7 @@ class Fits(Saved):
 
     def summary(self) -> str:
         """The fit as text: passport, laws, hand-overs, curves and notes, one line each."""
-        origin = self.source or f"{len(self.curves)} configurations"
+        origin = self.source or counted(len(self.curves), "configuration")
         lines = [f"{self.metric}, method {self.method}, {origin}" + (f", {self.model}" if self.model else "")]
         if self.no_rise:
             return "\n".join([*lines, *(f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes)])

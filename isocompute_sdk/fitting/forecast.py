@@ -175,10 +175,10 @@ class Forecast(Saved):
         title += f", best measured {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = "to this run alone, so it knows no other n and no later rise or fall; --fits FILE adds its sweep"
         if self.borrowed:
-            basis = f"with {len(self.borrowed)} other(s) of its sweep; plans show the mean over runs"
+            basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
-            basis = "measured" if self.card.keep.reward in self.measured else "by its curve"
+            basis = "measured" if self.card.keep.reward in self.measured else "by its curve, which evens out luck"
             lines.append(f"  keep: {_kept(self.card.keep, basis)}")
         if self.lost or not self.rises:
             return "\n".join(lines)
@@ -441,7 +441,9 @@ def _caveats(furthest: float, evaluations: int) -> list[Note]:
     notes: list[Note] = []
     doubts = list[str]()
     if evaluations < FEW:
-        doubts.append(f"{evaluations} evaluations after step 0: the forecast is mostly its prior, evaluate more often")
+        doubts.append(
+            f"{counted(evaluations, 'evaluation')} after step 0: the forecast is mostly its prior, evaluate more often"
+        )
     if furthest > BELIEVED:
         doubts.append(f"{furthest:.3g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
     if doubts:

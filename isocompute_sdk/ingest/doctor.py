@@ -15,7 +15,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
-from isocompute_sdk.ingest.mapping import RunMap, asked, collect_mapped, draft
+from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, listed
@@ -40,6 +40,7 @@ _FIELDS = {
     "metrics": "the evaluation among the values",
     "eval_samples": "the samples per problem in the evaluation",
     "updates_per_batch": "the optimiser updates per batch of rollouts",
+    NAMES: "whether n and B_p are what its name says",
 }
 """What a question is about, in words."""
 _ADVICE = {
@@ -291,9 +292,13 @@ def _of_options(options: Sequence[str]) -> str:
 
 def _question(mapping: RunMap) -> str:
     """Everything that is open, as one question, and how to answer it at once if all runs share the answer."""
-    asked = mapping.open_questions()
+    asked = [one for one in mapping.open_questions() if one.field != NAMES] or mapping.open_questions()
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
+    if fields == [NAMES]:
+        return (
+            f"are n and B_p what the names of {listed(runs, 3)} say? Answer in the file that the next command writes."
+        )
     nouns = [_FIELDS.get(one, one) for one in fields]
     named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
     about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
@@ -390,7 +395,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
             )
         )
     elif count < MIN_EVALUATIONS:
-        found.append((f"only {count} values of {metric}", "evaluate more often"))
+        found.append((f"only {counted(count, 'value')} of {metric}", "evaluate more often"))
     if metric is not None:
         measured = runs.filter(metric=metric)
         sets = sorted(measured.eval_sets)

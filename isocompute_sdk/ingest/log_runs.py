@@ -31,6 +31,7 @@ from isocompute_sdk.records.columns import (
     BY_NAME,
     N_AND_BP,
     PLACEHOLDERS,
+    PROPOSE,
     SAYS_ITSELF,
     WANDB_STEPS,
     Options,
@@ -374,10 +375,9 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         return
     asked = [batch if one == "problems_per_batch" else one for one in unknown]
     where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
-    propose = "let `isocompute doctor PATH --output map.yaml` collect what files say"
     raise RecordError(
         f"{log.source}: the {unknown[0]} of run {log.name!r} is unknown ({where}); accepted: a whole number >= 1",
         f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "
-        f"{propose}.",
+        f"{PROPOSE}.",
         options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
-    ).in_shell(f"Add --set {asked[0]}=... if it is the same for all runs, or {propose}.")
+    ).in_shell(f"Add --set {asked[0]}=... if it is the same for all runs, or {PROPOSE}.")

@@ -36,6 +36,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.columns import PER_RUN, Options
 from isocompute_sdk.records.reward_metrics import is_training_reward
 from isocompute_sdk.records.table import build
@@ -270,8 +271,8 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
 
 def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> Note:
     message = (
-        f"run {log.name!r}: {len(step_T)} values of {meaning.metric} are not finite, the first at step {step_T[0]:g}; "
-        "they are left out. If the run failed there, use only what came before."
+        f"run {log.name!r}: infinite and undefined values are left out ({counted(len(step_T), 'value')} of "
+        f"{meaning.metric}), the first at step {step_T[0]:g}. If the run failed there, use only what came before."
     )
     data = {"run_id": log.name, "metric": meaning.metric, "step": float(step_T[0]), "values": len(step_T)}
     return Note("values-not-finite", "warning", message, data)

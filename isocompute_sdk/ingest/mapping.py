@@ -7,6 +7,7 @@ differently, is a question, and a mapping with an open question is not read. The
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -39,6 +40,16 @@ from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)
 """Fields of a run's `context`."""
+NAMES = "names"
+"""Field of the question whether n and B_p are what the names of runs say."""
+_BY_NAME = "the run's name, "
+"""Beginning of the evidence for a size that only the name of a run says."""
+_IN_NAMES = {
+    "group_size": r"n|g|gs|group(?:_?size)?|num_generations",
+    "problems_per_batch": r"b|b_?p|bs|batch(?:_?size)?|problems(?:_per_batch)?",
+}
+"""What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
+_RIGHT = {"right": "they are, or were corrected"}
 _HEADER = """\
 # What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
 # for all their runs, or run by run under `runs:`), and read the runs:
@@ -175,6 +186,7 @@ class RunMap(Spec):
         """
         run = self.runs[name]
         answers = {q.field: q.answer for q in self.questions.values() if name in q.runs and q.answer is not None}
+        answers.pop(NAMES, None)
         tag = answers.pop("metrics", TRAIN_REWARD)
         for field, answer in answers.items():
             if not _has(run, field):
@@ -237,6 +249,8 @@ def _has(run: MappedRun, field: str) -> bool:
         return run.problems_per_batch is not None or run.rollouts_per_batch is not None
     if field == "metrics":
         return any(not name.endswith(ON_TRAIN) for name in run.metrics.values())
+    if field == NAMES:
+        return not any(text.startswith(_BY_NAME) for text in run.evidence.values())
     if field in CONTEXT:
         return field in run.context
     return getattr(run, field) is not None
@@ -255,6 +269,7 @@ def draft(found: Collection) -> RunMap:
             known.unknown.clear()
         elif known.unknown or not is_table(run.log):
             ask_for_evaluation(known, run.log, options)
+            _take_from_name(name, known)
         entries[name] = _entry(known, same.copies.get(name))
         for field, question in known.unknown.items():
             asked.setdefault((field, question.asks, *question.candidates), (question, []))[1].append(name)
@@ -271,6 +286,16 @@ def draft(found: Collection) -> RunMap:
         ignore=tuple(options.ignore),
         set=cast("dict[str, Any]", dict(options.constants)),
     )
+
+
+def _take_from_name(name: str, known: Resolved) -> None:
+    """Answer what is asked about n and B_p by the run's name, where it says one number for it."""
+    for field in (one for one in N_AND_BP if one in known.unknown and not known.unknown[one].candidates):
+        said = re.findall(rf"(?<![a-z0-9])((?:{_IN_NAMES[field]})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
+        if len(said) == 1 and int(said[0][1]):
+            del known.unknown[field]
+            known.take(field, int(said[0][1]), f"{_BY_NAME}{said[0][0]}")
+            known.ask(NAMES, "Are n and B_p what the names of these runs say? If not, correct them first.", _RIGHT)
 
 
 def _entry(found: Resolved, kept: str | None) -> MappedRun:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import multiple, short, small
+from isocompute_sdk.phrases import counted, multiple, short, small
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
@@ -290,7 +290,7 @@ def speed(
             "speed-from-runs",
             "info",
             f"Hours are taken from your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
-            f"{throughput.rate:,.3g} rollouts/s on {throughput.gpus} GPU{'s' * (throughput.gpus > 1)}. Give "
+            f"{throughput.rate:,.3g} rollouts/s on {counted(throughput.gpus, 'GPU')}. Give "
             "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
         )

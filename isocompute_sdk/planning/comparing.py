@@ -143,7 +143,7 @@ class PlanComparison(Answer):
             return f"the configuration is the {plan}"
         apart = d.low > 0 or d.high < 0
         if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
-            return f"the configuration is as good as the {plan}{where}, within {tie:g} of {self.metric}"
+            return f"the configuration is as good as the {plan}{where}: at most {tie:g} of {self.metric} apart"
         if not math.isnan(d.low) and d.low <= 0 <= d.high:
             return (
                 f"these fits cannot decide between the configuration and the {plan}{where} ({_signed(d)} of "

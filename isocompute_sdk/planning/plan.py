@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import multiple, small
-from isocompute_sdk.planning.inheritance import Setting, assumed, shown
+from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -418,7 +418,11 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
-        *([("assumed", f"{values}; yours: --set NAME=VALUE, or --recipe {plan.recipe.based_on}")] if values else []),
+        *(
+            [("assumed", f"{values}; yours: --recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}")]
+            if values
+            else []
+        ),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -478,9 +482,9 @@ def learning_rate(plan: Plan) -> str:
 
 
 def assumed_values(plan: Plan) -> str:
-    """Settings of the plan that neither its runs nor a person gave; empty without any."""
-    named = [f"{row.name} = {shown((row.plan,))}" for row in assumed(plan.settings) if row.name != "learning_rate"]
-    return ", ".join(named)
+    """Settings of the plan that neither its runs nor a person gave, by their recipe fields; empty without any."""
+    rows = [row for row in assumed(plan.settings) if row.name != "learning_rate"]
+    return ", ".join(f"{RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}" for row in rows)
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import multiple, small
+from isocompute_sdk.phrases import counted, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Approval, Gain, Plan, Stopping, Verdict
@@ -199,9 +199,9 @@ def _against(plan: Plan, verdict: Verdict, first: NextRuns | None, gain: Gain | 
         # Its sentence says whether a pilot is worth its cost.
         return verdict.sentence
     if first is not None and first.runs:
-        which = "one run" if len(first.runs) == 1 else f"{len(first.runs)} runs"
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        return f"{which} should come first, for {cost}: this is expected to save {small(first.saving)} of {plan.metric}"
+        saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
+        return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
     if gain is not None and gain.gain <= fits.tolerances.nothing:
         return f"the best run so far is at least as good, fitted {gain.reward:.3f}: the plan would gain nothing"
     refused = [note.message for note in notes if note.severity == "refuse"]

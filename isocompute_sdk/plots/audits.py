@@ -97,7 +97,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         ends[n] = float(grid[-1])
         last_value[n] = [float(values[-1])]
     grid = np.geomspace(low, high, 240)
-    frontier_line(ax, grid, fits.frontier(grid).reward)
+    frontier = frontier_line(ax, grid, fits.frontier(grid).reward)
     judged = [run for run in group.runs if run.expected is not None]
     for run in judged:
         _mark(ax, run.standing, style.look(run.group_size)[0], ([run.rollouts], [run.reached]))
@@ -109,7 +109,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     ax.set_title("Where each run ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
     style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
-    style.name_sizes(ax, last_value, ends)
+    style.name_sizes(ax, last_value, ends, [frontier])
     return ax
 
 

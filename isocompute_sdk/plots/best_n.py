@@ -67,6 +67,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     planned = None if plan is None else _chosen(plan, plans) if plans is not None else _of_plan(plan, fits)
     found, label = planned or (_of_fits(fits), axis_name(fits))
     ax = style.canvas(ax)
+    ax.set_title(f"Best group size by {'compute' if planned is None else 'budget'}{whose(fits)}")
     _draw(ax, found, last=_last_run(fits, None if planned is None else plan))
     shown = [found.size, *(part for part in (found.low, found.high) if part is not None)]
     if planned is None and fits.curves and fits.surface is None:
@@ -92,7 +93,6 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     style.log_axis(ax, min([found.x[0], *at]) / 1.05, max([found.x[-1], *at]) * 1.05, label)
     shown += [] if plan is None else [np.array([plan.group_size])]
     style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size $n^*$")
-    ax.set_title(f"Best group size by {'compute' if planned is None else 'budget'}{whose(fits)}")
     if plan is not None:
         style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
     labels = [(float(found.size[-1]), found.what, style.INK)]
@@ -112,8 +112,7 @@ def _draw(ax: Axes, found: Chosen, last: float | None) -> None:
     drawn = "steps-mid" if found.steps else "default"
     style.line_to(ax, found.x, found.size, last, drawstyle=drawn, label=found.what)
     if last is not None and found.x[0] < last < found.x[-1] / 1.05:
-        at_end = found.size[max(int(np.searchsorted(found.x, last * (1 + 1e-9), side="right")) - 1, 0)]
-        style.upright(ax, last, "longest run", top=bool(np.log2(at_end / found.size.min()) < 1))
+        style.upright(ax, last, "longest run")
 
 
 def _last_run(fits: Fits, plan: Plan | None) -> float | None:
@@ -220,10 +219,10 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
     last = None if plan.fits is None else _last_run(plan.fits, plan)
     style.line_to(ax, x, mean, last)
     style.log_axis(ax, x[0] / 1.05, x[-1] * 1.05, _budget_axis(plan.budget.unit))
-    if last is not None and x[0] < last < x[-1] / 1.05:
-        style.upright(ax, last, "longest run")
     ax.set_ylabel(f"predicted {plan.metric}")
     ax.set_title(f"{plan.metric} of the best plan for each budget")
+    if last is not None and x[0] < last < x[-1] / 1.05:
+        style.upright(ax, last, "longest run")
     style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")
     return ax
 
@@ -269,10 +268,10 @@ def step_laws(source: Fits | Plan, *, name: str | None = None, ax: Axes | None =
             planned = plan.group_size if one.startswith("group") else plan.problems_per_batch
             shown.append(np.array([planned], dtype=float))
         style.size_axis(panel, min(map(np.min, shown)), max(map(np.max, shown)), STEP_LAWS[one])
-        if plan is not None and planned is not None:
-            symbol = "n" if one.startswith("group") else "$B_p$"
-            style.star(panel, plan.update_steps, planned, f"plan: {symbol} = {planned}")
         batch = f" at B = {fits.rollouts_per_batch:,}" if fits.rollouts_per_batch else ""
         panel.set_xlabel(f"update steps M{batch}")
         panel.set_title(f"{'$n^*$(M)' if one.startswith('group') else '$B_p^*$(M)'}{batch}{whose(fits)}")
+        if plan is not None and planned is not None:
+            symbol = "n" if one.startswith("group") else "$B_p$"
+            style.star(panel, plan.update_steps, planned, f"plan: {symbol} = {planned}")
     return axes[0]

@@ -162,8 +162,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         ax.plot(grid[beyond], values[beyond], color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
         every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf))
         ends[curve.group_size] = float(values[-1])
-    if not fits.no_rise:
-        frontier_line(ax, grid, np.max(every, axis=0))
+    frontier = [] if fits.no_rise else [frontier_line(ax, grid, np.max(every, axis=0))]
     if plan is not None and at_plan and plan.group_size not in ends:
         colour, _ = style.look(plan.group_size)
         values = fits.expected_reward(grid, plan.group_size, exact)
@@ -190,27 +189,17 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         if plan.reward_interval is not None:
             text += "\n80 %: {:.3f} to {:.3f}".format(*plan.reward_interval)
         style.star(ax, plan.compute, plan.predicted_reward, text, plan.reward_interval)
-    labels = [(y, f"n = {n}", style.look(n)[0]) for n, y in ends.items()]
+    labels = [*frontier, *((y, f"n = {n}", style.look(n)[0]) for n, y in ends.items())]
     labels += [] if trained is None else [(float(drawn[0][1][-1]), "trained", drawn[0][2])]
     style.end_labels(ax, labels)
 
 
-def frontier_line(ax: Axes, grid: Array, best: Array) -> None:
-    """The broad line of a frontier with its name, after the jumps at its start, where better curves begin."""
+def frontier_line(ax: Axes, grid: Array, best: Array) -> tuple[float, str, str]:
+    """The broad line of a frontier, after the jumps at its start, where better curves begin; its label at the end."""
     jumps = np.flatnonzero(np.diff(best[: len(best) // 4]) > JUMP * np.ptp(best))
-    start = int(jumps[-1]) + 1 if len(jumps) else 0
-    x, y = grid[start:], best[start:]
+    x, y = (part[int(jumps[-1]) + 1 if len(jumps) else 0 :] for part in (grid, best))
     ax.plot(x, y, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
-    ax.annotate(
-        "frontier",
-        (x[len(x) // 4], y[len(x) // 4]),
-        xytext=(-4, 9),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        color=style.MUTED,
-        fontsize=9,
-    )
+    return float(y[-1]), "frontier", style.MUTED
 
 
 def _draw_trained(ax: Axes, run: RunSeries) -> tuple[Array, Array, str]:

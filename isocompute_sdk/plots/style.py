@@ -42,8 +42,8 @@ EARLY = 0.93
 """Share of the axes' width before which a line ends early."""
 LINE = 11.5
 """Points of height of one line of a label."""
-HIGHEST = 0.8
-"""Share of the axes' height above which a star leaves no room for its label."""
+ABOVE = "above"
+"""Group of the labels above the axes."""
 MANY = 300
 """Evaluations of a picture from which their marks are small and pale."""
 DENSE = 4000
@@ -203,9 +203,14 @@ def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK,
         ax.plot(x[rest], y[rest], **dashes)
 
 
-def name_sizes(ax: Axes, ends: Mapping[int, Sequence[float]], last: Mapping[int, float] | None = None) -> None:
-    """Each n beside the mean end of its lines; call it last."""
-    labels = [(float(np.mean(y)), f"n = {n}", look(n)[0]) for n, y in ends.items()]
+def name_sizes(
+    ax: Axes,
+    ends: Mapping[int, Sequence[float]],
+    last: Mapping[int, float] | None = None,
+    more: Sequence[tuple[float, str, str]] = (),
+) -> None:
+    """Each n beside the mean end of its lines, and `more` labels as of `end_labels`; call it last."""
+    labels = [*((float(np.mean(y)), f"n = {n}", look(n)[0]) for n, y in ends.items()), *more]
     end_labels(ax, labels, [last[n] for n in ends] if last else ())
 
 
@@ -222,7 +227,9 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
     if not rises or not ax.get_autoscaley_on():
         return
     lowest, top = min(float(y.min()) for y in rises), ax.get_ylim()[1]
-    bottom = lowest - 0.08 * (top - lowest)
+    # Room for the labels below all points that stay.
+    strip = 26 / (ax.bbox.height * 72 / ax.figure.dpi)
+    bottom = lowest - strip / (1 - strip) * (top - lowest)
     hidden = np.concatenate([y < bottom for _, y, _ in lines])
     if bottom <= ax.get_ylim()[0] or hidden.mean() > 0.5:
         return
@@ -234,7 +241,7 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
                 f"to {float(y.min()):.2f}",
                 (float(x[below[0]]), 0.0),
                 xycoords=("data", "axes fraction"),
-                xytext=(0, 26),
+                xytext=(0, 13),
                 textcoords="offset points",
                 ha="center",
                 color=colour,
@@ -254,57 +261,46 @@ def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
 def star(
     ax: Axes, x: float, y: float, text: str, interval: tuple[float, float] | None = None, what: str = "plan"
 ) -> None:
-    """The plan, or what else is chosen: a star with its interval and a label above it.
-
-    Raises the upper limit if the label needs room.
-    """
+    """The plan, or another choice: a star with its interval, and a label above the axes; call it after the title."""
     if interval is not None:
         ax.plot([x, x], interval, color=PLAN, linewidth=3.2, solid_capstyle="butt", zorder=5, label="plan interval")
-    ax.plot(
-        [x], [y], "*", color=PLAN, markersize=15, markeredgecolor="white", markeredgewidth=0.8, zorder=6, label=what
-    )
-    above = y if interval is None else interval[1]
-    scale = ax.transScale.transform
-    (left, low), (_, high) = scale(ax.transData.inverted().transform(ax.bbox.corners())[[0, 3]])
-    place, top = scale((x, above))
-    if (top - low) / (high - low) > HIGHEST:
-        high = low + (top - low) / HIGHEST
-        if ax.get_yscale() == "linear":
-            # The room for the label gets no ticks: a reward of 1.2 does not exist.
-            bottom, end = ax.get_ylim()
-            ax.set_yticks([tick for tick in ax.get_yticks() if bottom <= tick <= end])
-        ax.set_ylim(top=float(ax.transScale.inverted().transform((left, high))[1]))
-    right = bool(ax.transLimits.transform((place, top))[0] < 0.3)
-    ax.annotate(
-        text,
-        (x, above),
-        xytext=(6 if right else -6, 8),
-        textcoords="offset points",
-        ha="left" if right else "right",
-        va="bottom",
-        color=PLAN,
-        fontweight="bold",
-        bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "alpha": 0.85, "linewidth": 0},
-        zorder=7,
-    )
+    how: dict[str, Any] = {"markersize": 15, "markeredgecolor": "white", "markeredgewidth": 0.8, "clip_on": False}
+    ax.plot([x], [y], "*", color=PLAN, zorder=6, label=what, **how)
+    start = _share(ax, x, y if interval is None else interval[1])[1]
+    ax.axvline(x, min(start, 1.0), 1.0, color=PLAN, linewidth=0.9, linestyle=":", zorder=1)
+    _above(ax, x, text, color=PLAN, fontweight="bold")
 
 
-def upright(ax: Axes, x: float, text: str, *, top: bool = False) -> None:
-    """A dotted vertical line with its meaning at the bottom or at the top."""
+def upright(ax: Axes, x: float, text: str) -> None:
+    """A dotted vertical line with its meaning above the axes. Call it after the title."""
     ax.axvline(x, color=MUTED, linestyle=":", linewidth=1.1, zorder=1)
+    _above(ax, x, text, color=MUTED, fontsize=8)
+
+
+def _share(ax: Axes, x: float, y: float) -> tuple[float, float]:
+    """A place as shares of the width and of the height of the axes."""
+    across, up = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))
+    return float(across), float(up)
+
+
+def _above(ax: Axes, x: float, text: str, **how: Any) -> None:
+    """A label above the axes, where it hides nothing, and above those that stand there; the title goes up."""
+    rows = [one.get_text().count("\n") + 1 for one in ax.texts if one.get_gid() == ABOVE]
+    across, height = _share(ax, x, ax.get_ylim()[0])[0], 4 + LINE * sum(rows)
     ax.annotate(
         text,
-        (x, 1.0 if top else 0.0),
+        (x, 1.0),
         xycoords=("data", "axes fraction"),
-        xytext=(-3, -5 if top else 5),
+        xytext=(0, height),
         textcoords="offset points",
-        rotation=90,
-        ha="right",
-        va="top" if top else "bottom",
-        color=MUTED,
-        fontsize=8,
-        bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1.0},
+        ha="left" if across < 0.3 else "right" if across > 0.7 else "center",
+        va="bottom",
+        linespacing=1.1,
+        annotation_clip=False,
+        gid=ABOVE,
+        **how,
     )
+    ax.set_title(ax.get_title("left"), loc="left", pad=height + LINE * (text.count("\n") + 1) + 6)
 
 
 def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], ends: Sequence[float] = ()) -> None:

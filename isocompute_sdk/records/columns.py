@@ -156,6 +156,7 @@ BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; in 
 """A column that is accepted on the way in, and gives `problems_per_batch`."""
 PLACEHOLDERS = {"group_size": "N", "problems_per_batch": "BP", BATCH.name: "R", "updates_per_batch": "U"}
 """What stands for a number that a person has to fill in, in `--set group_size=N`."""
+PROPOSE = "let `isocompute doctor PATH --output map.yaml` collect what files and the names of runs say"
 
 
 def batch_asked(sizes: Iterable[object]) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from isocompute_sdk import upward
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
@@ -371,9 +372,9 @@ class RunSet:
 
         sizes, rollouts = self._frame["group_size"], self._frame["rollouts"].to_numpy()
         return (
-            f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {listed(self.metrics, 8)}; "
-            f"eval_sets {listed(self.eval_sets, 8)}; group sizes {sizes.min()} to {sizes.max()}; "
-            f"rollouts {short(rollouts.min())} to {short(rollouts.max())})"
+            f"RunSet({counted(len(self.run_ids), 'run')}, {counted(len(self), 'evaluation')}; "
+            f"metrics {listed(self.metrics, 8)}; eval_sets {listed(self.eval_sets, 8)}; "
+            f"group sizes {sizes.min()} to {sizes.max()}; rollouts {short(rollouts.min())} to {short(rollouts.max())})"
         )
 
     def _repr_html_(self) -> str:

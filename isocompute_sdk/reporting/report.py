@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
 from isocompute_sdk.reporting.page import Page
@@ -17,7 +18,6 @@ from isocompute_sdk.reporting.sections.closing import launch_script, provenance
 from isocompute_sdk.reporting.sections.evidence import how_sure, why
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.reporting.sections.runs import runs
-from isocompute_sdk.reporting.wording import plural
 from isocompute_sdk.specs import Budget, Study
 
 FILE = "report.html"
@@ -54,9 +54,9 @@ def _subtitle(material: Material) -> str:
     if plan is not None:
         parts.append(f"budget {plan.budget}")
     if material.runs is not None:
-        parts.append(plural(len(material.runs.run_ids), "run"))
+        parts.append(counted(len(material.runs.run_ids), "run"))
     elif fits is not None and fits.curves:
-        parts.append(plural(len(fits.curves), "configuration"))
+        parts.append(counted(len(fits.curves), "configuration"))
     return ", ".join(part for part in parts if part)
 
 

@@ -67,11 +67,6 @@ def configuration(plan: Plan) -> str:
     )
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def sentence(text: str) -> str:
     """A sentence that begins with a capital, unless with the symbol n, and ends."""
     text = text if text.startswith("n ") else text[:1].upper() + text[1:]

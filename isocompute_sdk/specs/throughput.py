@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from isocompute_sdk import upward
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
@@ -252,7 +253,7 @@ class Throughput(Spec):
         units: dict[str, tuple[str, str]] = {
             "step_overhead_seconds": ("overhead", "s per step"),
             "latency_floor_seconds": ("latency floor", "s per step, grows with responses"),
-            "rollouts_per_second": ("rate", f"rollouts/s on {self.gpus} GPU(s)"),
+            "rollouts_per_second": ("rate", f"rollouts/s on {counted(self.gpus, 'GPU')}"),
         }
         lines: list[str] = []
         for name, (label, unit) in units.items() if self.rollouts_per_second is not None else ():
@@ -272,7 +273,7 @@ class Throughput(Spec):
             lines.append(f"{'start':<18} {self.startup_seconds:,.3g} s per run")
         if seen is not None:
             listed = ", ".join(f"{b:,}" for b in seen.rollouts_per_batch[:8])
-            lines.append(f"{'measured at':<18} B = {listed} ({seen.runs} runs, {seen.steps:,} steps)")
+            lines.append(f"{'measured at':<18} B = {listed} ({counted(seen.runs, 'run')}, {seen.steps:,} steps)")
         lines.append(f"{'system batch size':<18} {self._knee()}")
         return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Executor, Handle, Job, Seen, wrapper_command
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.run_folders.wrapper import MIN_DESCRIPTOR
 from isocompute_sdk.specs import ExecutorSpec
@@ -250,9 +251,9 @@ class LocalExecutor(Executor):
         seen = ", ".join(gpu.token for gpu in self.gpus) or "none"
         source = "" if stated is None else f" ({VARIABLE}={stated})"
         return BackendError(
-            f"a run needs {needs.gpus} GPU(s), by {needs.source}; visible here: {seen}{source}",
+            f"a run needs {counted(needs.gpus, 'GPU')}, by {needs.source}; visible here: {seen}{source}",
             f"Change {needs.source} in the study, make more GPUs visible through {VARIABLE}, or run the study on a "
-            f"machine with {needs.gpus} GPU(s).",
+            f"machine with {counted(needs.gpus, 'GPU')}.",
         )
 
 

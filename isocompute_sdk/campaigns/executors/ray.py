@@ -25,6 +25,7 @@ from typing_extensions import override
 from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Job, Seen, State
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineSilent
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.base import Count, Text, in_unit
 from isocompute_sdk.specs.run import FolderName, OptionName
@@ -186,12 +187,14 @@ class RayEngine(Engine):
             has = f"executor.gpus is {self.spec.gpus}"
         else:
             fits = sum(_fitting(one, gpus, cpus) for one in nodes) >= needs.nodes
-            listed = ", ".join(f"{_amount(one, 'GPU')} GPU(s) and {_amount(one, 'CPU')} cores" for one in nodes)
+            listed = ", ".join(
+                f"{counted(_amount(one, 'GPU'), 'GPU')} and {counted(_amount(one, 'CPU'), 'core')}" for one in nodes
+            )
             has = f"the nodes of the cluster have {listed or 'nothing'}"
         if not fits:
             on = f" on each of {needs.nodes} nodes" if needs.nodes > 1 else ""
             raise BackendError(
-                f"a run needs {gpus} GPU(s), by {needs.source}, and {cpus} cores{on}; {has}",
+                f"a run needs {counted(gpus, 'GPU')}, by {needs.source}, and {counted(cpus, 'core')}{on}; {has}",
                 f"Change {needs.source} or executor.cpus in the study, or add nodes to the cluster.",
             )
 

@@ -16,6 +16,7 @@ from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Jo
 from isocompute_sdk.campaigns.executors.registry import executors_of
 from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.interrupts import interrupts_later
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.run_folders import locks, store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.run_folders.wrapper import OUT_OF_TIME
@@ -316,7 +317,7 @@ class _Work:
         why = track.trouble or seen.reason or "ended without recording how"
         if seen.exit_code is not None and not track.trouble:
             why = f"killed (exit code {seen.exit_code})"
-        reason = f"{why}; retried {track.retries} time(s)"
+        reason = f"{why}; {counted(track.retries, 'restart')}"
         store.write_abandoned(job.launch.folder, reason)
         self.results[job.key] = Result(job, seen.exit_code, reason=reason)
 

@@ -21,6 +21,7 @@ from typing_extensions import override
 from isocompute_sdk.campaigns.executors.base import Job, Seen, State
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineSilent
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.base import Count, Text, in_unit
@@ -250,7 +251,7 @@ class SlurmEngine(Engine):
         given = own.gpus_per_node
         if given is not None and given < needs.gpus and not (needs.or_cpu and given == 0):
             raise BackendError(
-                f"a run needs {needs.gpus} GPU(s), by {needs.source}; executor.gpus_per_node is {given}",
+                f"a run needs {counted(needs.gpus, 'GPU')}, by {needs.source}; executor.gpus_per_node is {given}",
                 f"Change {needs.source} or executor.gpus_per_node in the study.",
             )
         resources = self._resources(needs)

@@ -72,7 +72,7 @@ class BudgetOptions:
     recipe_value: Annotated[
         list[str] | None,
         opt.option(
-            "One value of the recipe: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
+            "Train the plan with this: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
             _HARDWARE,
             "--recipe-value",
         ),

@@ -26,7 +26,7 @@ class TableOptions:
     set_: Annotated[
         list[str] | None,
         opt.option(
-            "Set a column that is missing from the files, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"
+            "Say what the runs used where files lack it, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"
         ),
     ] = None
     rename: Annotated[

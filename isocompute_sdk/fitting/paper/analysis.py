@@ -18,6 +18,7 @@ from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_
 from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
 from isocompute_sdk.fitting.surface.data import SurfaceRun
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import counted
 
 Standing = defaultdict[Configuration, list[tuple[Array, Array]]]
 """Compute and reward of records that stood to the end of their run, each as an array of one."""
@@ -61,7 +62,7 @@ def fit_paper(
         levels = sorted({run.group_size for run in runs})
         kind = " that break their run's record" if options.points == "records" else ""
         raise FitError(
-            f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r}{kind} "
+            f"{counted(len({n for n, _ in curves}), 'group size')} with two or more evaluations of {metric!r}{kind} "
             f"(group sizes in the runs: {levels}); accepted: two group sizes or more",
             "Run at least two group sizes, better four, at the same B_p.",
         )
@@ -167,8 +168,8 @@ def _dropped(key: Configuration, evaluations: int, points: str) -> Note:
     return Note(
         "run-left-out",
         "warning",
-        f"n = {key[0]}, B_p = {problems}: {evaluations} usable evaluation(s) (points='{points}') give no curve, so it "
-        "takes no part in the frontier. Evaluate during training, or count all evaluations (points: all).",
+        f"n = {key[0]}, B_p = {problems}: {counted(evaluations, 'usable evaluation')} (points='{points}'), too few for "
+        "a curve, so it takes no part in the frontier. Evaluate during training, or count all of them (points: all).",
         {"group_size": key[0], "problems_per_batch": key[1], "evaluations": evaluations},
     )
 

@@ -20,6 +20,7 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_LOG10
 from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, FitStatus, NotNegative, Number, Positive, Vector, same
 from isocompute_sdk.fitting.least_squares import project
+from isocompute_sdk.phrases import counted
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,8 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
         raise FitError(f"unknown curve {shape!r}; accepted: auto, {', '.join(SHAPES)}", "Use one of these shapes.")
     if len(np.unique(points.compute_T)) < 2 or points.compute_T[-1] <= 0:
         raise FitError(
-            f"n = {points.group_size}, B_p = {points.problems_per_batch}: {len(points.compute_T)} evaluation(s) at "
-            "one compute value; a curve needs at least two",
+            f"n = {points.group_size}, B_p = {points.problems_per_batch}: "
+            f"{counted(len(points.compute_T), 'evaluation')} at one compute value; a curve needs at least two",
             "Evaluate during training, or add --points all (points='all') so that evaluations below the record count.",
         )
     if shape != "auto":

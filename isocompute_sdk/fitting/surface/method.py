@@ -50,8 +50,8 @@ def fit_joint(
     after = sum(int(np.sum(run.compute_T > 0)) for run in runs)
     if after < MIN_EVALUATIONS:
         raise FitError(
-            f"{after} evaluation(s) of {metric!r} after step 0 in {len(runs)} run(s); a surface needs at least "
-            f"{MIN_EVALUATIONS}",
+            f"{counted(after, 'evaluation')} of {metric!r} after step 0 in {counted(len(runs), 'run')}; a surface "
+            f"needs at least {MIN_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
     # Neither the order nor the names of the runs may change any bit.
@@ -103,14 +103,15 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     if odd := known.outlying_runs:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
-            f"{len(odd)} run(s) disagree with the other runs by this much reward: {named}. They get less weight. Look "
-            f"for another evaluation set, grader or checkpoint; plan without them to see whether they matter."
+            f"{counted(len(odd), 'run')} differed from the others by this much reward: {named}. Each gets less weight. "
+            f"Look for another evaluation set, grader or checkpoint; plan without them to see whether they matter."
         )
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:
         text = (
-            f"{sum(wild.values())} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved "
-            f"towards them (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at failed evaluations."
+            f"Moved towards the evaluations beside, which are far away: {counted(sum(wild.values()), 'evaluation')} in "
+            f"{counted(len(wild), 'run')} (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at "
+            "failed evaluations."
         )
         severity = "warning" if "outlying-evaluations" in known.doubts else "info"
         notes.append(Note("outlying-evaluations", severity, text, {"runs": dict(wild)}))

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import off, short
+from isocompute_sdk.phrases import counted, off, short
 from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -158,7 +158,7 @@ class Passport:
         return [
             first,
             f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {short(self.largest_compute)}",
-            f"{self.group_sizes} level(s) of n{edge}; {self.seeds_per_cell:.2g} "
+            f"{counted(self.group_sizes, 'level')} of n{edge}; {self.seeds_per_cell:.2g} "
             + ("run" if self.seeds_per_cell == 1 else "runs")
             + " per configuration",
             f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",

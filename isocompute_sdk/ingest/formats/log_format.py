@@ -86,8 +86,8 @@ _NUMBER = re.compile(
 """A printed number, which may stand inside its type, np.float64(0.5), or in quotes."""
 PAIR = re.compile(r"'([^'\n]+)': ('[^'\n]*'|[^,}\n]+)(?=[,}])")
 """An entry of a printed dict."""
-COLOURS = re.compile(r"\x1b\[[\d;]*m")
-"""Colours of a terminal in a printed line."""
+COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
+"""Colours of a terminal in a printed line, also those that lost their escape when somebody copied them."""
 
 
 class Measure(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import attempt_of_steps, starts
-from isocompute_sdk.ingest.formats.log_format import PAIR, Attempt, Console, Printed, RunLog, printed_numbers
+from isocompute_sdk.ingest.formats.log_format import COLOURS, PAIR, Attempt, Console, Printed, RunLog, printed_numbers
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.ingest.stores.saved_config import find_config, flags, flat, translate
@@ -184,8 +184,6 @@ def _marked(path: Path, console: Console) -> Iterator[tuple[int, str, str]]:
         yield number, block[:MAX_STEP].decode(errors="replace"), _CUT
 
 
-_COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
-"""Colours, also those that lost their escape when somebody copied them."""
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
@@ -362,7 +360,7 @@ def _lines(path: Path, leave_out: re.Pattern[bytes] | None = None) -> Iterator[t
     with open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
             if leave_out is None or (raw.endswith(b"\n") and not leave_out.search(raw)):
-                for line in _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r"):
+                for line in COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r"):
                     yield number, line
 
 

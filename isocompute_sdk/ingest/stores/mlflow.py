@@ -23,6 +23,7 @@ from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.ingest.tables import NothingMeasured, read_text
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 
 META, METRICS, PARAMS = "meta.yaml", "metrics", "params"
 _SECONDS_TO_WAIT = 20.0
@@ -137,7 +138,7 @@ def _mlflow_folder(folder: Path) -> tuple[dict[str, str], dict[str, _Lines], tup
     for key, path in _keys(folder / METRICS):
         lines, broken = _metric_lines(path)
         if broken:
-            message = f"{path}: {broken} lines are cut off or damaged and are left out; the rest is kept."
+            message = f"{path}: {counted(broken, 'line')} cut off or damaged, left out; the rest is kept."
             notes.append(Note("log-damaged", "info", message, {"file": str(path), "lines": broken}))
         if lines[0]:
             metrics[key] = lines

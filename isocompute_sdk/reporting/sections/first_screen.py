@@ -7,7 +7,7 @@ import numpy as np
 from isocompute_sdk.campaigns.scorecard import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
-from isocompute_sdk.phrases import duration, listed, multiple, short, small
+from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values
 from isocompute_sdk.records import RunSet
@@ -144,7 +144,7 @@ def _going_on(material: Material) -> list[Block]:
     ended, started = material.ended, len(material.folders)
     if ended == started:
         return []
-    text = f"Preliminary: {ended} of {say.plural(started, 'run')} have ended. The numbers below will change."
+    text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
     return [Paragraph(text)]
 
 
@@ -179,7 +179,7 @@ def _cost(plan: Plan) -> list[Fact]:
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
-    gpus = f"{say.plural(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
+    gpus = f"{counted(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
     facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
     if plan.usd is None:
         return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
@@ -258,9 +258,9 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     for fault, fell in FELL.items():
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
-            texts.append(f"{say.plural(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
+            texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
     if known is not None and known.ends_left_out:
-        ends = say.plural(len(known.ends_left_out), "run")
+        ends = counted(len(known.ends_left_out), "run")
         texts.append(f"The fit leaves out the ends of {ends} ({listed([*known.ends_left_out], 3)}).")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
@@ -306,7 +306,7 @@ def _of_audit(material: Material) -> Answer:
     largest = max((group for group in audit.groups if group.sentence), key=lambda group: group.spent, default=None)
     runs = [run for group in audit.groups for run in group.runs]
     behind = sum(run.standing == "behind" for run in runs)
-    sentence = f"{behind} of {say.plural(len(runs), 'run')} fell behind the best n that was run"
+    sentence = f"{behind} of {counted(len(runs), 'run')} fell behind the best n that was run"
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
         sentence += (
@@ -320,7 +320,7 @@ def _of_audit(material: Material) -> Answer:
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
     facts = (
-        Fact("Runs", str(len(runs)), say.plural(len(audit.groups), "group")),
+        Fact("Runs", str(len(runs)), counted(len(audit.groups), "group")),
         Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),
         Fact("Behind the best n", str(behind), "runs"),
         Fact("Undecided", str(sum(run.standing == "undecided" for run in runs)), "runs"),

@@ -13,7 +13,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
-from isocompute_sdk.phrases import multiple
+from isocompute_sdk.phrases import counted, multiple
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
@@ -55,7 +55,7 @@ def runs(material: Material) -> Section:
         said = {note.code for note in noted}
         blocks.append(Notes(tuple(note for note in health.notes if note.code not in said)))
     elif not material.flat:
-        blocks.append(Paragraph(f"No problem was found in {say.plural(health.runs, 'run')}."))
+        blocks.append(Paragraph(f"No problem was found in {counted(health.runs, 'run')}."))
     if not logged:
         text = "No entropy, KL, length or gradient norm was logged, so most problems could not be looked for."
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
@@ -141,7 +141,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         row += [f"{seconds[run.run_id] / 3600:,.2f}" if run.run_id in seconds else "-"] * bool(seconds)
         rows.append(tuple(row))
     total = sum(run.rollouts_spent or run.rollouts for run in infos)
-    text = f"{say.plural(len(infos), 'run')}, {total:,.0f} rollouts in training"
+    text = f"{counted(len(infos), 'run')}, {total:,.0f} rollouts in training"
     if spent:
         whole = sum(spent.values(), Spending())
         text += f", {whole.evaluation_rollouts:,.0f} in evaluations; {whole.hours * 60:,.1f} minutes of wall-clock time"

@@ -37,7 +37,7 @@ def test_messy_logs_are_audited_and_what_takes_no_part_is_named(isocompute: Comm
     done = ok(isocompute("audit", "logs", "--rename", "num_generations=n", "--plot", "p", "--output", "audit.json"))
     text = " ".join(done.stdout.split())
     assert "n = 64 is best of those that were run" in text or "n = 64 is ahead" in text
-    assert "Not fitted: 1 evaluation(s)" in text
+    assert "Not fitted: 1 evaluation" in text
     assert "groups 2 and 1 differ in model (Llama and Qwen)" in text
     assert "broken.csv: no column group_size" in text
     assert "more.csv.zst" in text

@@ -149,7 +149,9 @@ def test_many_runs_get_a_line_each_those_to_stop_first_and_one_without_the_metri
     steps = range(0, 400, EVERY)
     for name in range(6):
         slow = 2000 if name % 2 else 60
-        rows = [f"{step},4,32,{0.4 + 0.01 * name + 0.3 * (1 - np.exp(-step / slow)) + NOISE[step]:.4f}" for step in steps]
+        rows = [
+            f"{step},4,32,{0.4 + 0.01 * name + 0.3 * (1 - np.exp(-step / slow)) + NOISE[step]:.4f}" for step in steps
+        ]
         (logs / f"run{name}.csv").write_text("\n".join(["step,n,bp,accuracy", *rows]) + "\n")
     (logs / "other.csv").write_text("step,n,bp,loss\n" + "".join(f"{step},4,32,0.5\n" for step in steps))
     asked = ("forecast", "logs", "--metric", "accuracy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,25 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: 
     shown = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--dry-run")
     assert shown.stdout.startswith("#!")
     assert "kl_coef: 0 | 0.001 | 0.001" in shown.stderr
+
+
+def test_what_was_assumed_can_be_given_by_the_names_that_are_shown(isocompute: Command, tmp_path: Path) -> None:
+    rows = [f"n{n},{n},16,{c},{0.3 + 0.2 * c / (c + 1e4)}" for n in (4, 16) for c in (2e3, 2e4, 2e5)]
+    (tmp_path / "runs.csv").write_text("\n".join(["run_id,n,bp,C,avg@4", *rows]) + "\n")
+    asked = ("allocate", "runs.csv", "--budget", "100k", "--output", "plan.json", "-v")
+    row = re.compile(r"^assumed\s+(.*?);", re.MULTILINE | re.DOTALL)
+    (shown,) = row.findall(ok(isocompute(*asked)).stdout)
+    told = dict(re.findall(r"(\w+)\s=\s([\w.,]*\w)", shown))
+    # The filter is one word for three settings.
+    values = [f"{name}={value.replace(',', '')}" for name, value in told.items() if name != "filter"]
+    assert len(values) > 5
+    given = ok(isocompute(*asked, *(word for one in values for word in ("--recipe-value", one)))).stdout
+    assert not any(f"{name} =" in " ".join(row.findall(given)) for name in told if name != "filter")
+    ok(
+        isocompute(
+            "launch", "plan.json", *(word for one in values for word in ("--change", one)), "--model", "m", "--dry-run"
+        )
+    )
 
 
 @pytest.mark.usefixtures("plan")

@@ -36,7 +36,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_probe_that_is_run_becomes_a_file_that_a_plan_in_hours_reads(isocompute: Command, study: Path) -> None:
     done = ok(isocompute("run", study, "--probe", "--steps", 30, "--usd-per-gpu-hour", 2))
-    for word in ("overhead", "latency floor", "rollouts/s on 8 GPU(s)", "system batch size", "evaluation"):
+    for word in ("overhead", "latency floor", "rollouts/s on 8 GPUs", "system batch size", "evaluation"):
         assert word in done.stdout
     found = load_spec(study.parent / "throughput.yaml", Throughput)
     assert found.step_overhead_seconds == pytest.approx(20, rel=0.15)

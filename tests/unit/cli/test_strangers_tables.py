@@ -367,8 +367,10 @@ def test_a_file_for_each_run_is_asked_for_its_n(isocompute: Command, tmp_path: P
     assert "group_size=N" not in done.stderr
     (command,) = re.findall(r"isocompute (doctor .*)$", done.stderr, re.MULTILINE)
     ok(isocompute(*shlex.split(command), "--set", "problems_per_batch=64"))
-    (question,) = RunMap.load(tmp_path / "map.yaml").open_questions()
-    assert (question.field, set(question.runs)) == ("group_size", {"G8_seed1", "G16_seed1"})
+    mapping = RunMap.load(tmp_path / "map.yaml")
+    (question,) = mapping.open_questions()
+    assert (question.field, set(question.runs)) == ("names", {"G8_seed1", "G16_seed1"})
+    assert {name: run.group_size for name, run in mapping.runs.items()} == {"G8_seed1": 8, "G16_seed1": 16}
 
 
 def test_files_of_one_name_are_runs_by_their_folders_with_the_settings_beside_them(
@@ -491,7 +493,7 @@ def test_a_column_that_tells_runs_apart_is_proposed_as_n_and_never_merged(
     if size is None:
         assert "Gruppe or nodes" in told
         told = told.replace("--set group_size=N", "--rename Gruppe=group_size")
-    options = shlex.split(re.findall(r"-> Add (--.*?[^.])\. ?", told)[0])
+    options = shlex.split(re.findall(r"-> Add ((?:--\w+ \S+=\w+ ?)+)", told)[0])
     read = json.loads(ok(isocompute("doctor", "odd.csv", *options, "--json")).stdout)
     assert [one["group_size"] for one in read["runs"]] == ["4", "8", "16"]
 

@@ -208,7 +208,7 @@ def test_a_rate_that_nobody_gave_is_unknown_on_every_screen_and_marked_in_the_sc
         changed = change_plan(plan, {"learning_rate": 5e-6, "temperature": 1.0})
         assert (row(changed, "learning_rate").plan, row(changed, "learning_rate").source) == (5e-6, "given")
         assert "(unknown" not in changed.launch_script("verl", model="m")
-        assert "max_tokens" in changed.summary().split("cost")[0]
+        assert "max_response_tokens" in changed.summary().split("cost")[0]
 
 
 # Flags of the framework's own examples, examples/scripts/train_dapo_ray_hybrid_engine.sh and

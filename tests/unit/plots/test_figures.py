@@ -10,6 +10,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import polars as pl
 import pytest
 from matplotlib import image
 from matplotlib.axes import Axes
@@ -75,10 +76,12 @@ def written(ax: Axes) -> list[str]:
 
 
 def check_layout(figure: Figure) -> None:
-    """No label lies over another one or outside the figure."""
+    """No label lies over another one, over a point or outside the figure."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    texts = [text for ax in figure.axes for text in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]
+    # `axes.titlelocation` is left.
+    titles = [one for ax in figure.axes for one in ax.get_children() if isinstance(one, Text) and one.get_text()]
+    texts = [*{*titles, *(text for ax in figure.axes for text in (*ax.texts, ax.xaxis.label, ax.yaxis.label))}]
     for text in texts:
         if isinstance(text, Annotation):
             text.update_positions(canvas.get_renderer())
@@ -93,6 +96,14 @@ def check_layout(figure: Figure) -> None:
     for one, other in combinations(boxes, 2):
         overlap = Bbox.intersection(boxes[one], boxes[other])
         assert overlap is None or min(overlap.width, overlap.height) < 1.5, (one, other)
+    for ax in figure.axes:
+        marks = [one for one in ax.lines if one.get_marker() not in ("None", None, "", " ")]
+        at = np.concatenate(
+            [ax.transData.transform(np.column_stack(data_of(one))) for one in marks] or [np.empty((0, 2))]
+        )
+        for text in ax.texts:
+            box = boxes[text]
+            assert not np.any((at > (box.x0, box.y0)).all(axis=1) & (at < (box.x1, box.y1)).all(axis=1)), text
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +135,16 @@ def test_colours_of_n_are_ordered_and_distinct_with_any_vision_and_dark_enough()
         dark = [seen(on_dark(one), vision) for one in found]
         for steps in (1, 2):
             assert min(float(np.linalg.norm(a - b)) for a, b in zip(dark, dark[steps:], strict=False)) > 8.5, vision
+
+
+def test_no_label_lies_over_points_far_from_the_curves(make_runs: Make) -> None:
+    runs = make_runs().to_polars()
+    above = (
+        pl.when(pl.col("rollouts") > 0).then(pl.col("value") + 0.25 * (pl.int_range(pl.len()) % 3)).otherwise("value")
+    )
+    plan = iso.Planner(iso.fit(RunSet.from_frame(runs.with_columns(above.clip(0, 1))), draws=20)).allocate("2M")
+    for size in ((7.2, 4.4), (4.1, 3.2)):
+        check_layout(plots.figure_of(plots.reward_curves(plan, ax=Figure(size, layout="constrained").add_subplot())))
 
 
 def test_reward_curves_draw_all_points_and_the_envelope(fits: Fits) -> None:

@@ -52,8 +52,8 @@ def test_what_looks_wrong_comes_with_what_to_do(messy: Path) -> None:
     assert "begins after step 200" in found["n8_bp32"].problems[0]
     assert "earlier part" in found["n8_bp32"].advice[0]
     assert "ends inside this line" in found["log"].problems[0]
-    assert not found["n8_b64"].readable
-    assert "not known: n; B_p" in found["n8_b64"].problems[0]
+    assert "what its name says" in found["n8_b64"].problems[-1]
+    assert "confirm" in found["n8_b64"].advice[-1]
     assert any("cut.csv:4: the file ends inside this line" in problem for problem in found["c"].problems)
     assert not found["g"].problems
     assert all(len(one.problems) == len(one.advice) for one in found.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk import RunSet
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import RunMap, propose, read_mapped
 from isocompute_sdk.ingest.stores.saved_config import read_config
@@ -87,16 +88,40 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
     target = tmp_path / "map.yaml"
     proposed = propose(tmp_path / "chart.csv", relative_to=tmp_path)
     # The chart says its step, and has one evaluation.
-    assert {question.field for question in proposed.open_questions()} == {"group_size", "problems_per_batch"}
+    assert {question.field for question in proposed.open_questions()} == {"group_size", "problems_per_batch", "names"}
     proposed.save(target)
-    answered(target, {"group_size": 4, "problems_per_batch": 16})
+    answered(target, {"group_size": 4, "problems_per_batch": 16, "names": "right"})
     runs = read_mapped(target)
     assert {(info.run_id, info.group_size, info.problems_per_batch) for info in runs.runs()} == {
         ("lively-sun-3", 4, 16),
-        ("n8 - bp32", 4, 16),
-        ("n16 - bp32", 4, 16),
+        ("n8 - bp32", 8, 32),
+        ("n16 - bp32", 16, 32),
     }
     assert runs.series("eval/acc")[0].step_T.tolist() == [0, 10, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [
+        (("n8-bp16", "n32-bp16"), [(8, 16), (32, 16)]),
+        (("n=8_B=16", "n=32_B=16"), [(8, 16), (32, 16)]),
+        (("G8", "G32"), [(8, None), (32, None)]),
+        (("qwen3-8b_run7", "n4_again_n16"), [(None, None), (None, None)]),
+    ],
+)
+def test_sizes_that_names_state_are_proposed_and_have_to_be_confirmed(
+    names: tuple[str, ...], sizes: list[tuple[int | None, int | None]], tmp_path: Path
+) -> None:
+    rows = "".join(f"{name},{step},0.{step}\n" for name in names for step in range(1, 9))
+    (tmp_path / "runs.csv").write_text(f"run,step,avg@4\n{rows}")
+    with pytest.raises(RecordError, match=r"group_size") as refused:
+        RunSet.read(tmp_path / "runs.csv")
+    assert "--output map.yaml" in str(refused.value.shell_hint)
+    mapping = propose(tmp_path, relative_to=tmp_path)
+    assert [(one.group_size, one.problems_per_batch) for one in mapping.runs.values()] == sizes
+    asked = {question.field for question in mapping.open_questions()}
+    assert ("names" in asked) == (sizes[0][0] is not None)
+    assert asked
 
 
 def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_path: Path) -> None:
