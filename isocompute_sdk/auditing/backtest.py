@@ -33,7 +33,7 @@ from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, 
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import counted, listed, off
 from isocompute_sdk.planning import Planner
-from isocompute_sdk.records import RunSet
+from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.records.reward_metrics import no_rise, no_rise_words
 from isocompute_sdk.tolerances import NEAR
@@ -234,19 +234,17 @@ def own_sweeps(
         name, names = f"group {i}", [run.run_id for run in group.runs]
         if no_rise([series[run].value_T for run in names]):
             # The best checkpoint of runs without a rise is their luckiest.
-            told, advice = no_rise_words(measure.metric, len(names))
-            flat.append(f"{listed(names, 3)}: {told}")
+            seen, advice = no_rise_words(measure.metric, len(names))
+            flat.append(f"{listed(names, 3)}: {seen}")
         elif len({run.group_size for run in group.runs}) > 1:
-            model, data, algorithm = (
-                str(group.context.get(key) or "not recorded") for key in ("model", "train_data", "algorithm")
-            )
+            told = {key: str(group.context.get(key) or "not recorded") for key in CONTEXT_FIELDS}
             about = Provenance(
                 title=name,
                 source="runs given",
                 licence="not shipped",
-                model=model,
-                data=data,
-                algorithm=algorithm,
+                model=told["model"],
+                data=told["train_data"],
+                algorithm=told["algorithm"],
                 differs=", ".join(group.pooled) or "nothing known",
                 read="as logged",
                 family=name,
@@ -258,10 +256,11 @@ def own_sweeps(
     if len(flat) == len(groups):
         raise RecordError("; ".join(flat), advice)
     if not found:
-        sizes, rest = sorted({one.group_size for one in series.values()}), "".join(f"; {one}" for one in flat)
+        sizes = sorted({one.group_size for one in series.values()})
+        had = f"{counted(len(series), 'run')} with {measure.metric}, n = {sizes}"
+        needed = "accepted: runs of at least two n that agree in model, data and recipe"
         raise RecordError(
-            f"no two group sizes that may be compared: {counted(len(series), 'run')} with {measure.metric}, n = {sizes}"
-            f"{rest}; accepted: runs of at least two n that agree in model, data and recipe",
+            "; ".join([f"no two group sizes that may be compared: {had}", *flat, needed]),
             "isocompute audit RUNS says which runs may be compared, and why.",
         )
     return tuple(found)

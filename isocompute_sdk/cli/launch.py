@@ -17,7 +17,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say, say_exactly
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import printable
+from isocompute_sdk.phrases import counted, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
@@ -249,15 +249,18 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
         return
     if compared is not None:
         script = str(against)
-        lines = [("", "setting", printable(Path(script).name), "plan", "read from")]
+        name = printable(Path(script).name)
+        lines = [("", "setting", name, "plan", "read from")]
         for row in compared.rows:
             # What stands in the script itself needs no path.
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
             theirs, ours = ("not said" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
-            lines.append((" " if row.same else "!", row.name, theirs, ours, where))
+            lines.append(("!" if row.script is not None and not row.same else " ", row.name, theirs, ours, where))
         say("\n".join(aligned(lines)))
-        different = sum(not row.same for row in compared.rows)
-        say(f"{different} of {len(compared.rows)} settings differ (marked !). Not said: the framework's default.")
+        said = [row for row in compared.rows if row.script is not None]
+        different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
+        say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !); {silent} are not said there:")
+        say("the framework's default holds, or what your command adds")
         for gap in compared.gaps:
             say(f"open: {printable(gap)}")
         if not overrides:

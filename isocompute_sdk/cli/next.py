@@ -74,8 +74,6 @@ def next_runs(
     from isocompute_sdk.planning import NextRuns
     from isocompute_sdk.specs import load_study
 
-    if planning.compare is not None:
-        raise SpecError("--compare; accepted: with isocompute allocate", "Ask isocompute allocate for it.")
     paths = list(source or ())
     study = load_study(paths[0]) if len(paths) == 1 and paths[0].suffix in YAML else None
     budget = planning.amount() if planning.budget is not None else None if study is None else study.budget
@@ -85,7 +83,8 @@ def next_runs(
     if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
-            "Give the study in place of the runs: it says what to train.",
+            "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
+            "commands that make these runs are printed.",
         )
     found, fits = _answer(paths, study, budget, slots, fitting, planning)
     first = found if isinstance(found, NextRuns) else found.first

@@ -13,7 +13,7 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.planning_options import BudgetOptions, Compare
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
 from isocompute_sdk.cli.shared.typed import without
 from isocompute_sdk.cli.shared.work_progress import WorkProgress
@@ -73,6 +73,7 @@ def report(
     ] = None,
     fitting: FittingOptions,
     planning: BudgetOptions,
+    compare: Compare = None,
     json: opt.Json = False,
 ) -> None:
     """Write the answer on one page: one HTML file that needs no network and opens in any browser.
@@ -121,7 +122,7 @@ def report(
     plain, limit = BudgetOptions(), planning.max_rollouts_per_batch
     asked = Asked(
         budget=None if planning.budget is None else planning.amount(),
-        compare=planning.compare,
+        compare=compare,
         planner=_changed(planning.planner_arguments(), plain.planner_arguments()),
         options=_changed(planning.choices(), plain.choices()),
         fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),

@@ -107,10 +107,15 @@ def check_reach(sizes: Array, smallest: int, largest: int) -> None:
     """Reject n outside the range that a surface covers."""
     if sizes.size and (sizes.min() < smallest or sizes.max() > largest):
         raise FitError(
-            f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {largest}, the levels "
-            "that were run and one octave above",
+            f"group_size {_far(sizes, smallest, largest):g}; accepted: {smallest} to {largest}, the levels that were "
+            "run and one octave above",
             "Run a level there, or ask within this range.",
         )
+
+
+def _far(sizes: Array, smallest: int, largest: int) -> float:
+    """The n that lies furthest outside a range."""
+    return float(sizes.max() if sizes.max() > largest else sizes.min())
 
 
 def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:

@@ -187,7 +187,11 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
         found[_NAMES[name]] = int(text)
     needed = {"group_size"} if equal == "batch" else {"group_size", "problems_per_batch"}
     if not needed <= set(found):
-        raise PlanError(f"configuration {dict(given)!r} lacks n or bp", "For example n=16,bp=32 or (16, 32).")
+        lacks = " and ".join(name for name in ("n", "bp") if _NAMES[name] not in found)
+        raise PlanError(
+            f"configuration {','.join(f'{name}={value}' for name, value in given.items())} lacks {lacks}",
+            "Give n and B_p, for example n=16,bp=32 (in Python also (16, 32)).",
+        )
     if equal is not None and "update_steps" in found:
         raise PlanError(
             f"configuration {dict(given)!r} with equal = {equal!r}: both say M; accepted: one of them",

@@ -6,7 +6,6 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +33,7 @@ from isocompute_sdk.records.columns import (
     wrong_column,
 )
 from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
+from isocompute_sdk.records.suggested import only_count, sizes_of_runs, suggested
 
 if TYPE_CHECKING:
     import polars as pl
@@ -415,74 +415,6 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
     given["problems_per_batch"] = problems.alias("problems_per_batch")
 
 
-_LIKELY: dict[str, str] = {
-    "group_size": r"g|k|n(um)?_(samples|rollouts|gen.*)|samples|generations|gro?u?p(_?si?ze?)?",
-    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|(n_|num_)?(prompts|problems)((_per_|/)\w+)?",
-    "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
-    "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
-}
-"""What people call the columns that a table cannot do without: suggested, never taken unasked."""
-
-
-def _suggested(wanted: str, present: Sequence[str]) -> str | None:
-    """The column of the table that is most likely `wanted`."""
-    column = schema.BY_NAME[wanted]
-    likely = re.compile(_LIKELY[wanted])
-    near = (
-        found
-        for spelling in (wanted, *column.aliases)
-        if (found := schema.close(spelling, present, cutoff=0.8)) is not None and schema.alike(found, spelling)
-    )
-    return next(near, None) or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
-
-
-def _only_count(cells: Mapping[str, pl.Series]) -> str | None:
-    """The one column of whole numbers from 0 up that mostly grows from row to row; None if there are several."""
-    found: list[str] = []
-    for name, column in cells.items():
-        numbers = numbers_in(column)
-        if numbers.null_count() or not len(numbers) or (numbers % 1 != 0).any():
-            continue
-        growing = int((numbers.diff() > 0).sum())
-        if numbers.n_unique() > 2 and (numbers >= 0).all() and 2 * growing >= len(numbers):
-            found.append(name)
-    return found[0] if len(found) == 1 else None
-
-
-def _sizes_of_runs(named: Named, step: str | None) -> list[str]:
-    """Columns that may hold n: whole numbers that tell runs apart.
-
-    Args:
-        named: the columns.
-        step: the column that would be the step, if none is called so.
-    """
-    import polars as pl
-
-    written = named.source.written
-    others = {written[name]: numbers_in(cells) for name, cells in named.others.items()}
-    settings = [cells for name, cells in named.known.items() if schema.BY_NAME[name].per_run]
-    at = named.known.get("step") if step is None else others.get(step)
-    run, found = named.known.get("run_id"), list[str]()
-    counts = re.compile("|".join((_LIKELY["step"], _LIKELY["rollouts"])))
-    for name, numbers in others.items():
-        if (
-            counts.fullmatch(schema.folded(name))
-            or numbers.null_count()
-            or numbers.n_unique() < 2
-            or (numbers % 1 != 0).any()
-            or not (numbers > 0).all()
-        ):
-            continue
-        if run is not None:
-            apart = pl.DataFrame([run.alias("run"), numbers.alias("n")]).n_unique() == run.n_unique()
-        else:
-            rows = pl.DataFrame([one.alias(str(i)) for i, one in enumerate((at, *settings)) if one is not None])
-            apart = rows.is_duplicated().any() and not rows.with_columns(numbers.alias("n")).is_duplicated().any()
-        if apart:
-            found.append(name)
-    return found
-
-
 _WANTED = {
     "group_size": "group_size (or n)",
     "rollouts": "rollouts (or C, compute) or step",
@@ -496,22 +428,22 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     present = list(source.written.values())
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
+    others = {source.written[name]: cells for name, cells in named.others.items()}
     batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
     # A count of rollouts would do without B_p.
     absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
     for name in dict.fromkeys((*absent, *unknown)):
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
         setting, left = schema.BY_NAME[name].per_run, list[str]()
-        for column, cells in named.others.items():
+        for column, cells in others.items():
             numbers = numbers_in(cells).drop_nulls()
             counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
             # A setting has few different values.
-            if len(numbers) and not (counts and setting) and source.written[column] not in renamed:
-                left.append(source.written[column])
-        found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
+            if len(numbers) and not (counts and setting) and column not in renamed:
+                left.append(column)
+        found = next(((column, one) for one in accepted if (column := suggested(one, left)) is not None), None)
         if found is None and name == "rollouts":
-            values_of = {source.written[column]: cells for column, cells in named.others.items()}
-            only = _only_count({column: values_of[column] for column in left})
+            only = only_count({column: others[column] for column in left})
             found = None if only is None else (only, "step")
         if found is not None:
             renamed[found[0]] = found[1]
@@ -519,7 +451,7 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
             asked = batch if name == "problems_per_batch" else name
             values[asked] = schema.PLACEHOLDERS[asked]
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
-    sizes = _sizes_of_runs(named, step) if "group_size" in values else []
+    sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
     if len(sizes) == 1:
         del values["group_size"]
         renamed[sizes[0]] = "group_size"

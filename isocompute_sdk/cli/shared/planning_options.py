@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,18 +24,18 @@ _ASK = "Other questions"
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets in hours, tokens or money"
 
 
+Compare = Annotated[
+    str | None,
+    opt.option("Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK, "--compare", "--against"),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
     """Budget, constraints, recipe and speed, as typed on the command line."""
 
     budget: Annotated[
         str | None, opt.option("The budget: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
-    ] = None
-    compare: Annotated[
-        str | None,
-        opt.option(
-            "Ask what the plan gains over what you run today: n=16,bp=32[,m=500].", _ASK, "--compare", "--against"
-        ),
     ] = None
     model: Annotated[str | None, opt.option("Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
@@ -111,14 +113,11 @@ class BudgetOptions:
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
-        try:
+        with _of_option("--budget", "For example 3M, '500 GPU-hours on 8xH100', '2B tokens' or '$2000'."):
             budget = Budget.parse(self.budget)
-        except SpecError as error:
-            # "Budget.rollouts: ..." names a class to people who typed an option.
-            _, _, complaint = error.message.partition(": ")
-            raise SpecError(f"--budget: {complaint}", error.hint) from None
         if self.deadline is not None:
-            budget = budget.replace(deadline_hours=self.deadline)
+            with _of_option("--deadline", "For example 36, '3 days', Friday or 2026-12-04."):
+                budget = budget.replace(deadline_hours=self.deadline)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
@@ -187,6 +186,7 @@ class BudgetOptions:
 class PlanningOptions(BudgetOptions):
     """The same, other questions than a plan, and output."""
 
+    compare: Compare = None
     for_reward: Annotated[float | None, opt.option("Ask what this reward costs, instead of a budget.", _ASK)] = None
     reward_unit: Annotated[str, opt.option("Unit of that cost: rollouts, gpu_hours, tokens or usd.", _ASK)] = "rollouts"
     marginal: Annotated[bool, opt.option("Ask what more budget would buy.", _ASK, "--marginal")] = False
@@ -257,6 +257,16 @@ class PlanningOptions(BudgetOptions):
             return
         typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
         print_plan(plan, typed, verbose=self.verbose, plan_file=self.output, saved=saved)
+
+
+@contextmanager
+def _of_option(option: str, example: str) -> Iterator[None]:
+    """Errors about a value as those of the option that it was typed for, and not of a class."""
+    try:
+        yield
+    except SpecError as error:
+        _, _, complaint = error.message.partition(": ")
+        raise SpecError(f"{option}: {complaint}", example) from None
 
 
 def _recipe(text: str | None, values: dict[str, Any]) -> Recipe | None:

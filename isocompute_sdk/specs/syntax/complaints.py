@@ -167,7 +167,7 @@ def _what_it_is(location: Sequence[str | int], model: type[BaseModel]) -> str:
     """A hint that says what the value at a location means."""
     names = [part for part in location if isinstance(part, str)]
     known = names and names[-1] in _model_at(model, names[:-1]).model_fields
-    return f"Correct it; it is: {_meaning(model, names)}." if known else "Correct it."
+    return f"Correct it. {names[-1]}: {_meaning(model, names)}." if known else "Correct it."
 
 
 def _meaning(model: type[BaseModel], location: Sequence[str | int]) -> str:

@@ -159,7 +159,6 @@ REFUSED = (
     "doctor --speed ok.csv --usd-per-gpu-hour nan",
     "plan --budget 3M --rollouts-per-second 60",
     "plan --budget 100 --output plan.json",
-    "next --budget 3M --compare n=8,bp=32",
     "next --budget 3M --output next.yaml",
     "next --budget 10",
     "run study.yaml --probe --backend none",
@@ -269,3 +268,23 @@ def test_a_command_that_went_away_names_one_that_works(isocompute: Command, old:
     options = [word for word in words if word.startswith("--")]
     text = isocompute(words[0], "--help").stdout
     assert all(option in text for option in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--budget -5", "--budget"),
+        ("--budget 3M --deadline -2", "--deadline"),
+        ("--budget 3M --deadline soon", "--deadline"),
+        ("--budget 3M --compare n=16", "n=16 lacks bp"),
+        ("--budget 3M --compare n=16 --equal batch --reference bp=4", "bp=4 lacks n"),
+    ],
+)
+def test_an_error_names_the_option_as_it_was_typed_and_no_class(
+    isocompute: Command, place: Path, options: str, named: str
+) -> None:
+    assert (place / "fits.json").exists()
+    refused = isocompute("allocate", "fits.json", *shlex.split(options))
+    assert refused.returncode == 1
+    assert named in refused.stderr
+    assert not re.search(r"Budget\.|deadline_hours|[{}]", refused.stderr)

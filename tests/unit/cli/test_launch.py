@@ -147,3 +147,13 @@ def test_a_plan_that_is_not_approved_gets_a_script_with_a_warning(isocompute: Co
         assert warning in isocompute("launch", "plan.json", flag).stderr
     # Who changes a plan decides about it.
     assert warning not in isocompute("launch", "plan.json", "--change", "group_size=8").stdout
+
+
+@pytest.mark.usefixtures("plan")
+def test_what_a_script_does_not_say_is_no_difference(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
+    train = "python3 -m openrlhf.cli.train_ppo_ray --rollout.n_samples_per_prompt"
+    for n, marked in ((plan.group_size, 0), (2 * plan.group_size, 1)):
+        (tmp_path / "my.sh").write_text(f"{train} {n}\n")
+        shown = ok(isocompute("launch", "plan.json", "--against", "my.sh")).stdout
+        assert sum(line.startswith("!") for line in shown.splitlines()) == marked
+        assert f"{marked} of 1 setting in my.sh" in shown

@@ -493,7 +493,7 @@ def test_a_column_that_tells_runs_apart_is_proposed_as_n_and_never_merged(
     if size is None:
         assert "Gruppe or nodes" in told
         told = told.replace("--set group_size=N", "--rename Gruppe=group_size")
-    options = shlex.split(re.findall(r"-> Add (--.*?[^.])\. ?", told)[0])
+    options = shlex.split(re.findall(r"-> Add ((?:--\w+ \S+=\w+ ?)+)", told)[0])
     read = json.loads(ok(isocompute("doctor", "odd.csv", *options, "--json")).stdout)
     assert [one["group_size"] for one in read["runs"]] == ["4", "8", "16"]
 
