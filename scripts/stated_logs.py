@@ -139,7 +139,7 @@ def of_journal(text: str) -> Stated:
     """`metrics.jsonl` of a run of ours, whose first line says n and B_p."""
     found, sizes = Stated(), Fields()
     for row in objects(text, found):
-        place = row.get("eval_set") if row.get("kind") == "evaluation" else "train"
+        place = (row.get("eval_set") or "validation") if row.get("kind") == "evaluation" else "train"
         # Rollouts, C = n B_p steps, say the step of a record without one.
         step = row.get("step", value_of(row.get("rollouts")) / 512 if row.get("rollouts") else 0)
         if row.get("kind") == "run":

@@ -68,10 +68,12 @@ def _later(one: Attempt, tags: set[str], training: set[str]) -> Attempt:
     """An attempt with the steps of these tags one later, but for a first evaluation at step 0."""
     series = dict(one.series)
     for tag in tags & series.keys():
-        step_T = series[tag].step_T + 1
-        if tag not in training and series[tag].step_T[0] == 0:
-            step_T[0] = 0
-        series[tag] = replace(series[tag], step_T=step_T)
+        own = series[tag]
+        step_T = own.step_T + 1
+        if tag not in training and own.step_T[0] == 0:
+            # With copies of its line.
+            step_T[(own.step_T == 0) & (own.value_T == own.value_T[0])] = 0
+        series[tag] = replace(own, step_T=step_T)
     return replace(one, series=series)
 
 

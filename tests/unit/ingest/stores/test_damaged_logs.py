@@ -203,6 +203,7 @@ def test_rollouts_of_slime_count_from_0_where_the_first_is_lost(tmp_path: Path) 
 def test_an_evaluation_of_slime_before_the_first_rollout_is_not_the_one_behind_it(tmp_path: Path) -> None:
     lines = [f"(pid=7) eval {i}: {{'eval/aime': {0.25 + i / 8}}}" for i in range(3)]
     text = "\n".join(["(pid=7) eval 0: {'eval/aime': 0.125}", *lines]) + "\n"
+    text += "(pid=7) eval 0: {'eval/aime': 0.125}\n"  # a copy
     points, _ = read(tmp_path, "slime.txt", "\n".join(records("slime.txt")) + "\n" + text)
     assert [(step, value) for metric, step, value in points if metric == "avg@?"] == [
         (0, 0.125),
