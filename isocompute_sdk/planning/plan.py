@@ -436,9 +436,11 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
-    beaten = f"{plan.gain.sentence}. " if plan.gain is not None and plan.gains_nothing else ""
+    before = f"{plan.approval.label}. " if plan.approval is not None and _told(plan, plan.approval) else ""
+    if plan.gain is not None and plan.gains_nothing:
+        before += f"{plan.gain.sentence}. "
     found = [
-        ("verdict", f"{beaten}{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        ("verdict", f"{before}{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -448,22 +450,21 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
     ]
-    first = () if plan.next_runs is None else plan.next_runs.runs
     if plan.next_runs is not None:
-        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in first]
-    if plan.approval is not None:
-        told = bool(first) or plan.gains_nothing or plan.approval.reason == plan.verdict.sentence
-        found.insert(1, ("approval", plan.approval.label if told else _approval(plan.approval)))
+        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
+    if plan.approval is not None and not _told(plan, plan.approval):
+        finding = f"; {plan.approval.finding}" if plan.approval.finding else ""
+        found.insert(1, ("approval", f"{plan.approval.label}: {plan.approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
 
 
-def _approval(approval: Approval) -> str:
-    """What is asked of whoever pays, why, and what the check should find."""
-    finding = f"; {approval.finding}" if approval.finding else ""
-    return f"{approval.label}: {approval.reason}{finding}"
+def _told(plan: Plan, approval: Approval) -> bool:
+    """Whether the verdict says already why a plan is approved or not."""
+    first = plan.next_runs is not None and bool(plan.next_runs.runs)
+    return first or plan.gains_nothing or approval.reason == plan.verdict.sentence
 
 
 def _close(plan: Plan) -> list[str]:
