@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,7 +260,7 @@ class PlanningOptions(BudgetOptions):
 
 
 @contextmanager
-def _of_option(option: str, example: str) -> Iterator[None]:
+def _of_option(option: str, example: str) -> Generator[None]:
     """Errors about a value as those of the option that it was typed for, and not of a class."""
     try:
         yield
