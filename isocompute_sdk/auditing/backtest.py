@@ -227,8 +227,8 @@ def own_sweeps(
     measure = choose_measure(runs, metric, eval_set, metric_range(bounds))
     series = {one.run_id: one for one in runs.series(measure.metric, measure.eval_set)}
     check_bounds(series.values(), measure.metric, measure.bounds)
-    groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
+    groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     found, flat, advice = list[RecordedSweep](), list[str](), ""
     for i, group in enumerate(groups, start=1):
         name, names = f"group {i}", [run.run_id for run in group.runs]
@@ -372,8 +372,7 @@ def backtest(
         source = own_sweeps(source, metric, eval_set, bounds)
     elif source is None or isinstance(source, str | Path):
         source = sweeps(source)
-    options: dict[str, Any] = {"cuts": cuts, "seeds": seeds, "min_evaluations": min_evaluations}
-    every = [pilot for sweep in source for pilot in pilots(sweep, **options)]
+    every = [one for sweep in source for one in pilots(sweep, cuts=cuts, seeds=seeds, min_evaluations=min_evaluations)]
     if not every:
         raise FitError(
             f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "

@@ -143,7 +143,7 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
                 "context-taken-for-granted",
                 "warning",
                 f"{' and '.join(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the "
-                "values of the others in their group are assumed. If they differ, add the columns or leave these out.",
+                "values of the others in their group are assumed. If they differ, add the columns, or leave these out.",
                 {"fields": guessed, "runs": silent},
             )
         )

@@ -147,6 +147,17 @@ def test_every_method_answers_on_runs_of_ones_own() -> None:
     assert found.to_frame().height == len(found.rows)
 
 
+def test_the_range_of_the_rewards_is_asked_for_as_by_an_audit() -> None:
+    rows = runs_of(2).to_polars()
+    percent = iso.RunSet.from_frame(rows.with_columns(value=100 * rows["value"]))
+    for ask in (iso.audit, iso.backtest):
+        with pytest.raises(FitError) as refused:
+            ask(percent)
+        assert refused.value.options == ("--bounds 0 100",)
+    shares, found = (iso.backtest(one, cuts=(0.5,), bounds=(0, top)) for one, top in ((runs_of(2), 1), (percent, 100)))
+    assert [row.group_size for row in found.choices] == [row.group_size for row in shares.choices]
+
+
 def test_runs_of_one_group_size_are_refused_by_name() -> None:
     with pytest.raises(iso.RecordError, match=r"n = \[8\]"):
         iso.backtest(runs_of(1).filter(group_size=8))

@@ -125,6 +125,17 @@ def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> No
     assert "decayed-run" not in warnings(runs(table(validation=decayed(left=1.0))))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fall_is_told_while_it_stands_and_its_peak_is_the_highest_evaluation_before(seed: int) -> None:
+    fell = decayed(left=0.6, seed=seed)
+    again = np.concatenate([fell, np.linspace(0.6, 0.8, 40)])
+    assert warnings(runs(table(validation=fell))) == ["decayed-run"]
+    assert warnings(runs(table(validation=again))) == []
+    assert only(runs(table(validation=fell)), "decayed-run").data["runs"]["run"]["step"] == EVERY * np.argmax(fell)
+    twice = np.concatenate([again, np.full(20, 0.65)])
+    assert only(runs(table(validation=twice)), "decayed-run").data["runs"]["run"]["step"] == EVERY * np.argmax(twice)
+
+
 def test_a_fall_that_training_reward_does_not_share_is_overfitting() -> None:
     validation = decayed(left=0.5)
     rising = np.repeat(0.4 + 0.45 * np.arange(39) / 39, EVERY)
