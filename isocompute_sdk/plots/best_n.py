@@ -44,6 +44,8 @@ class Chosen:
     """Whether sizes are executable ones, drawn as steps."""
     what: str
     """What the line is."""
+    last: float | None = None
+    """Where the runs end; None if that is not known."""
 
 
 @style.styled
@@ -68,7 +70,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     found, label = planned or (_of_fits(fits), axis_name(fits))
     ax = style.canvas(ax)
     ax.set_title(f"Best group size by {'compute' if planned is None else 'budget'}{whose(fits)}")
-    _draw(ax, found, last=_last_run(fits, None if planned is None else plan))
+    _draw(ax, found)
     shown = [found.size, *(part for part in (found.low, found.high) if part is not None)]
     if planned is None and fits.curves and fits.surface is None:
         low, high = span(fits.select())
@@ -104,21 +106,40 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     return ax
 
 
-def _draw(ax: Axes, found: Chosen, last: float | None) -> None:
+def _draw(ax: Axes, found: Chosen) -> None:
     if found.low is not None and found.high is not None:
         step = "mid" if found.steps else None
         band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step, "label": "80 % set"}
         ax.fill_between(found.x, found.low, found.high, zorder=1, **band)
     drawn = "steps-mid" if found.steps else "default"
-    style.line_to(ax, found.x, found.size, last, drawstyle=drawn, label=found.what)
-    if last is not None and found.x[0] < last < found.x[-1] / 1.05:
+    style.line_to(ax, found.x, found.size, found.last, drawstyle=drawn, label=found.what)
+    _mark_last(ax, found.x, found.last)
+
+
+def _mark_last(ax: Axes, x: Array, last: float | None) -> None:
+    if last is not None and x[0] < last < x[-1] / 1.05:
         style.upright(ax, last, "longest run")
 
 
-def _last_run(fits: Fits, plan: Plan | None) -> float | None:
-    """Where the runs end on the axis of the picture."""
-    unit = "tokens" if fits.compute == "log10_tokens" else "rollouts"
-    return fits.largest_compute if plan is None or plan.budget.unit == unit else None
+def _in_compute(plan: Plan) -> bool:
+    """Whether the budget counts what the curves do: rollouts or tokens."""
+    compute = "rollouts" if plan.fits is None else plan.fits.compute.removeprefix("log10_")
+    return plan.budget.unit == compute
+
+
+def _last_run(plans: Sequence[Plan]) -> float | None:
+    """The budget of which the plan is as long as the longest run; between two plans in proportion of logarithms."""
+    fits = plans[0].fits
+    if fits is not None and _in_compute(plans[0]):
+        return fits.largest_compute
+    amounts = np.array([one.budget.amount for one in plans])
+    reach = np.maximum.accumulate([one.extrapolation or np.nan for one in plans])
+    if np.isnan(reach).any():
+        return None
+    if not reach[0] <= 1.0 <= reach[-1]:
+        nearest = 0 if reach[0] > 1.0 else -1
+        return float(amounts[nearest] / reach[nearest])
+    return float(np.exp(np.interp(0.0, np.log(reach), np.log(amounts))))
 
 
 def _of_fits(fits: Fits) -> Chosen:
@@ -128,14 +149,15 @@ def _of_fits(fits: Fits) -> Chosen:
         grid = np.geomspace(low, high * FAR, BAND_POINTS)
         band = fits.law_interval(grid)
         assert band is not None, "a surface has draws"
-        return Chosen(grid, fits.best_group_size(grid), *band, steps=True, what="n that\nplans choose")
+        chosen = fits.best_group_size(grid)
+        return Chosen(grid, chosen, *band, steps=True, what="n that\nplans choose", last=fits.largest_compute)
     law = fits.law()
     low, high = law.x_range or (law.midpoint - 1.2, law.midpoint + 1.2)
     grid = np.geomspace(10.0**low, 10.0**high, BAND_POINTS)
     low_high = fits.law_interval(grid)
     what = "median law" if fits.method == "prior" else "law $n^*$(C)"
     under, above = low_high if low_high is not None else (None, None)
-    return Chosen(grid, law.predict(grid), under, above, steps=False, what=what)
+    return Chosen(grid, law.predict(grid), under, above, steps=False, what=what, last=fits.largest_compute)
 
 
 def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
@@ -151,7 +173,7 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
         return None
     here = plan.budget.amount
     low, high = here / BELOW, here * ABOVE
-    if fits.curves and _last_run(fits, plan) is not None:
+    if fits.curves and _in_compute(plan):
         first, last = span(fits.select())
         low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
     return _chosen(plan, plans_around(plan, planner, options, (low, high), BUDGETS), fixed=bool(options))
@@ -186,8 +208,8 @@ def _chosen(plan: Plan, plans: Sequence[Plan], *, fixed: bool = False) -> tuple[
     under, above = (None, None) if low_high is None else (np.minimum(low_high[0], size), np.maximum(low_high[1], size))
     at = f"\nat $B_p$ = {plan.problems_per_batch}" if fixed else ""
     amounts = np.array([one.budget.amount for one in plans])
-    chosen = Chosen(amounts, size, under, above, steps=True, what=f"n that\nplans choose{at}")
-    return chosen, _budget_axis(unit)
+    what, last = f"n that\nplans choose{at}", _last_run(plans)
+    return Chosen(amounts, size, under, above, steps=True, what=what, last=last), _budget_axis(unit)
 
 
 def _budget_axis(unit: str) -> str:
@@ -216,13 +238,12 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
     if len(ends) == len(plans):
         low, high = np.array(ends, dtype=float).T
         ax.fill_between(x, low, high, color=style.PLAN, alpha=0.2, linewidth=0, zorder=1)
-    last = None if plan.fits is None else _last_run(plan.fits, plan)
+    last = _last_run(plans)
     style.line_to(ax, x, mean, last)
     style.log_axis(ax, x[0] / 1.05, x[-1] * 1.05, _budget_axis(plan.budget.unit))
     ax.set_ylabel(f"predicted {plan.metric}")
     ax.set_title(f"{plan.metric} of the best plan for each budget")
-    if last is not None and x[0] < last < x[-1] / 1.05:
-        style.upright(ax, last, "longest run")
+    _mark_last(ax, x, last)
     style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")
     return ax
 
@@ -262,7 +283,7 @@ def step_laws(source: Fits | Plan, *, name: str | None = None, ax: Axes | None =
         low, high = law.x_range or (1.0, max(4 * law.midpoint, 400.0))
         grid = np.linspace(low, high, BAND_POINTS)
         shown = [law.predict(grid)]
-        _draw(panel, Chosen(grid, shown[0], None, None, steps=False, what="law"), None)
+        _draw(panel, Chosen(grid, shown[0], None, None, steps=False, what="law"))
         planned = None
         if plan is not None and low <= plan.update_steps <= high:
             planned = plan.group_size if one.startswith("group") else plan.problems_per_batch

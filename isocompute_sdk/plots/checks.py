@@ -60,7 +60,7 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         )
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
-    ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
+    ax.set_xlabel(f"predicted {fits.metric},\nwith the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
     measured: dict[int, list[float]] = {}

@@ -22,9 +22,9 @@ def budget_option(budget: Budget) -> str:
     return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
 
 
-def costs(found: Mapping[str, float]) -> str:
-    """Money and hours where they are known, else rollouts."""
-    units = [unit for unit in ("usd", "gpu_hours") if unit in found] or ["rollouts"]
+def costs(found: Mapping[str, float], unit: str) -> str:
+    """Money and hours where they are known, else in the unit of the budget."""
+    units = [one for one in ("usd", "gpu_hours") if one in found] or [unit]
     return ", ".join(amount(found[unit], unit) for unit in units)
 
 

@@ -68,7 +68,8 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(plans):
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0
-        row = [say.amount(one.budget.amount, plan.budget.unit), str(one.group_size), say.reward(here)]
+        cut = ", of which the deadline allows less" if "deadline" in one.binding else ""
+        row = [say.amount(one.budget.amount, plan.budget.unit) + cut, str(one.group_size), say.reward(here)]
         row += ["" if i == 0 else say.difference(here, before), *(say.amount(one.costs[unit], unit) for unit in units)]
         rows.append(tuple(row))
     marked = next((i for i, one in enumerate(plans) if one.budget.amount == plan.budget.amount), None)
@@ -83,7 +84,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         str(plan.problems_per_batch),
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",
-        say.costs(plan.costs),
+        say.costs(plan.costs, plan.budget.unit),
         f"{plan.learning_rate:.3g}" + (", assumed" if "learning_rate" in plan.assumed else ""),
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),

@@ -94,9 +94,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(failed)
     if material.asked.compare is None and plan.gain is not None:
         text = "This page compares with the best run so far. To compare with what you run today:"
-        more.append(
-            Missing(text, material.again(f"--against n={plan.gain.best.group_size},bp={plan.problems_per_batch}"))
-        )
+        best = plan.gain.best
+        problems = best.problems_per_batch or plan.problems_per_batch
+        more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
     tone = "neutral" if approval is None else TONES[approval.kind]
     return Answer(
         tone=tone,
@@ -170,6 +170,7 @@ def _cost(plan: Plan) -> list[Fact]:
     if not plan.evaluation_counted:
         added = next((say.amount(spent[name], name) for name in (unit, "gpu_hours", "rollouts") if name in spent), "")
         evaluations = f"evaluations come on top: {added}"
+        evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
     facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}{too_much(plan)}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:

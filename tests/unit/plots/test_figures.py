@@ -339,3 +339,15 @@ def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, fits: Fits) -> 
         plots.save_figure(figure, tmp_path / "curves.xyz")
     with pytest.raises(iso.IsoComputeError):
         plots.save_figure(figure, "/proc/none/curves.png")
+
+
+def test_a_picture_by_money_says_where_the_runs_end(surface: Fits) -> None:
+    speed = iso.Throughput(step_overhead_seconds=20, rollouts_per_second=60, gpus=8, usd_per_gpu_hour=2.5)
+    planner = iso.Planner(surface, throughput=speed)
+    plan = planner.allocate("$2000", spend="all")
+    ax = plots.allocation(plan)
+    (ends,) = (one for one in ax.lines if one.get_color() == style.MUTED and len({*data_of(one)[0]}) == 1)
+    reached = planner.allocate(f"${data_of(ends)[0][0]:.2f}", spend="all").extrapolation
+    assert reached == pytest.approx(1.0, rel=0.2)
+    assert plan.extrapolation is not None
+    assert (plan.extrapolation > 1.0) == (plan.budget.amount > data_of(ends)[0][0])

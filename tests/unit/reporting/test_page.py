@@ -148,6 +148,16 @@ def test_hours_and_money_are_shown_where_the_speed_is_known(fits: Fits) -> None:
     assert slider.positions[0][0].startswith("$")
 
 
+def test_a_budget_that_the_deadline_cuts_says_so(fits: Fits) -> None:
+    free = Planner(fits, throughput=SPEED).allocate("$2000", spend="all")
+    assert free.wall_hours is not None
+    page = page_of(fits, Budget(usd=2000, deadline_hours=1.3 * free.wall_hours), throughput=SPEED)
+    section = next(section for section in page.sections if section.name == "budget")
+    (table,) = (one for one in section.blocks if isinstance(one, Table))
+    rows = [row[0] for row in table.rows if row[0].startswith("$")]
+    assert ["deadline" in row for row in rows] == [False, False, False, True, True]
+
+
 def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_path: Path) -> None:
     for options in ({}, {"spend": "all"}):
         plan = Planner(fits, throughput=SPEED).allocate("200 gpu_hours", **options)
