@@ -117,6 +117,8 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
             f"rename={{{step!r}: 'step'}}.",
         ).in_shell(f"Export the chart with its x axis set to Step, or add --rename '{step}=step'.")
     at = _floats(table.columns[step])
+    # A chart has one row for each step, in their order.
+    order = np.argsort(at, kind="stable")
     notes, unowned = table.notes, [column for column in rest if SEPARATOR not in column]
     if unowned:
         message = f"{path}: columns without{SEPARATOR}between a run and a metric were left out: {', '.join(unowned)}."
@@ -127,8 +129,9 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
             run, tag = _owner(path, column, runs)
             values = _floats(table.columns[column])
             # An empty cell was not measured; a cell that says NaN was, and means that something failed.
-            there = numbers_in(to_series(tag, table.columns[column])).is_not_null().to_numpy() & ~np.isnan(at)
-            measured = np.flatnonzero(there), scalar_series(at[there], values[there])
+            known = numbers_in(to_series(tag, table.columns[column])).is_not_null().to_numpy() & ~np.isnan(at)
+            there = order[known[order]]
+            measured = np.arange(len(there)), scalar_series(at[there], values[there])
             series.setdefault(run, {})[rename.get(tag, tag)] = measured
     found = [
         recognised(RunLog(run, path, "wandb", attempts, notes, step_name=step))

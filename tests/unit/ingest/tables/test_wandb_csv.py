@@ -67,7 +67,7 @@ def test_a_history_needs_only_its_configuration(tmp_path: Path):
 
 
 def test_what_is_no_number_and_no_column_of_a_run_is_named(tmp_path: Path):
-    whole = CHART + "".join(f'"{step}",' + ",".join(['"0.5"'] * 6) + "\n" for step in (20, 30, 40))
+    whole = CHART + "".join(f'"{step}",' + ",".join(['"0.5"'] * 6) + "\n" for step in range(20, 80, 10))
 
     def read(text: str) -> tuple[list[list[float]], list[str]]:
         runs = RunSet.read(write(tmp_path, text), runs=RUNS)
@@ -76,6 +76,8 @@ def test_what_is_no_number_and_no_column_of_a_run_is_named(tmp_path: Path):
     (sun, other), notes = read(whole)
     for broken in ('"0","x","0.45"', '"","0.45","0.45"'):
         assert read(whole.replace('"0","0.45","0.45"', broken)) == ([sun[1:], other], [*notes, "log-damaged"])
+    # A step that lost a digit is no new start.
+    assert [*map(sorted, read(whole.replace('"20",', '"2",'))[0])] == [sorted(sun), sorted(other)]
     assert "columns-left-out" in read(whole.replace("sun-3 - eval/avg@4__MIN", "other"))[1]
 
 
