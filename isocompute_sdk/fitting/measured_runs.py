@@ -10,6 +10,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
@@ -18,6 +19,7 @@ from isocompute_sdk.records.grouping import Group, group_runs
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 
 if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.records import RunInfo, RunSeries, RunSet
 
 
@@ -135,6 +137,25 @@ def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note
             if no_rise([np.concatenate([began, one.value_T])]):
                 found[run] = no_rise_note(metric, 1)
     return found
+
+
+def best_measured(fits: Fits) -> Measured | None:
+    """The best checkpoint of all runs; None for published laws.
+
+    Without the table of runs, as in a saved plan, evaluations of one configuration count as one run.
+    """
+    from isocompute_sdk.records import RunSet
+
+    if fits.source is not None:
+        return None
+    if fits.runs is None:
+        found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in fits.curves.items()]
+    else:
+        alike = fits.method == "surface"
+        measured = MeasuredRuns.of(RunSet.from_dict(fits.runs), fits.metric, fits.eval_set, stand_in=alike)
+        runs = measured.for_surface(fits.compute)
+        found = [Measured.of((one.group_size, one.problems_per_batch), one.compute_T, one.reward_T) for one in runs]
+    return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
 
 
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:

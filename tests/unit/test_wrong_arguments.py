@@ -68,7 +68,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "odds of half an n": (lambda r, p: p.fits.group_size_odds(1e4, [4.5]), "accepted: at least one whole number"),
     "odds in falling order": (lambda r, p: p.fits.group_size_odds(1e4, [16, 4]), "whole number, increasing"),
     "odds of n = 0": (lambda r, p: p.fits.group_size_odds(1e4, [0, 4]), "must be positive and finite"),
-    "odds far from the grid": (lambda r, p: p.fits.group_size_odds(1e4, [2, 4]), "2 to 4 lies outside 4 to 32"),
+    "odds far from the grid": (lambda r, p: p.fits.group_size_odds(1e4, [2, 4]), "group_size 2; accepted: 4 to 32"),
     "odds at a negative B_p": (lambda r, p: p.fits.group_size_odds(1e4, None, -3), "problems_per_batch = -3; accepted"),
     "best n at a word": (lambda r, p: p.fits.best_group_size(1e4, "x"), "problems_per_batch = 'x'; accepted"),
     "nearest to no B_p": (lambda r, p: p.fits.nearest_problems_per_batch(0), "problems_per_batch = 0; accepted"),
