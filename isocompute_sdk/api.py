@@ -494,7 +494,7 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
     if unknown:
         elsewhere = [other for other, kind in OPTIONS.items() if set(unknown) <= {f.name for f in fields(kind)}]
         raise FitError(
-            f"unknown {', '.join(unknown)} for method {method!r}; accepted: {', '.join(sorted(known))}",
+            f"no option of method {method!r}: {', '.join(unknown)}; accepted: {', '.join(sorted(known))}",
             f"They belong to method={elsewhere[0]!r}." if elsewhere else "Remove them, or correct their names.",
         )
     changed = {name: value for name, value in options.items() if value is not None}

@@ -51,6 +51,16 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def or_unknown(value: object) -> str:
+    """The value, or `?`."""
+    return "?" if value is None else str(value)
+
+
+def joined(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def listed(parts: Sequence[str], most: int, mark: str = ",") -> str:
     """The first parts of a list, and how many more there are."""
     shown, more = f"{mark} ".join(parts[:most]), len(parts) - most

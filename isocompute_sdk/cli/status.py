@@ -10,12 +10,12 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.alerts import AlertOptions, follow_logs
-from isocompute_sdk.cli.shared.following import described, follow_study, on_file, or_unknown, say_spending, status_dict
+from isocompute_sdk.cli.shared.following import described, follow_study, on_file, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
-from isocompute_sdk.phrases import counted, printable
+from isocompute_sdk.phrases import counted, or_unknown, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.notes import Note

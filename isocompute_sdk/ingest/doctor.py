@@ -18,7 +18,7 @@ from isocompute_sdk.ingest.log_runs import resolve, rows_of
 from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
-from isocompute_sdk.phrases import counted, listed
+from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
@@ -300,8 +300,7 @@ def _question(mapping: RunMap) -> str:
             f"are n and B_p what the names of {listed(runs, 3)} say? Answer in the file that the next command writes."
         )
     nouns = [_FIELDS.get(one, one) for one in fields]
-    named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
-    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
+    about = f"what {'is' if len(nouns) == 1 else 'are'} {joined(nouns)} of {listed(runs, 3)}?"
     answer = f"{about} Answer in the file that the next command writes"
     if not {*fields} <= PLACEHOLDERS.keys():
         return f"{answer}."
@@ -322,7 +321,7 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     log, entry = run.log, mapping.runs[name]
     asked = [question.field for question in mapping.open_questions() if name in question.runs]
     source, attempts = str(log.source), len(log.extents)
-    sizes = (_or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
+    sizes = (or_unknown(entry.group_size), or_unknown(entry.problems_per_batch))
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
@@ -365,7 +364,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         name=name,
         source=source,
         group_size=", ".join(str(info.group_size) for info in infos),
-        problems_per_batch=", ".join(_or_unknown(info.problems_per_batch) for info in infos),
+        problems_per_batch=", ".join(or_unknown(info.problems_per_batch) for info in infos),
         rollouts=max(info.rollouts for info in infos),
         rollouts_spent=max(spent, default=None),
         metric=metric,
@@ -419,7 +418,3 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
 def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
     hint = error.shell_hint or error.hint or "see the message"
     return RunFinding(name or path, path, attempts=attempts, problems=(error.message,), advice=(hint,))
-
-
-def _or_unknown(value: object) -> str:
-    return "?" if value is None else str(value)

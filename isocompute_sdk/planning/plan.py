@@ -152,6 +152,13 @@ class Approval:
             case "do-not":
                 return "Do not approve yet"
 
+    def caution(self) -> str:
+        """The reason, and what the check should find."""
+        text = self.reason if self.step is None else f"{self.reason}, step {self.step:,}"
+        if self.expected is None or self.lowest is None:
+            return text
+        return f"{text}, where we expect {self.expected:.3f}; stop below {self.lowest:.3f}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Sized, Saved):
@@ -405,6 +412,9 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
 
+YOURS = "--recipe-value NAME=VALUE, or"
+
+
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
@@ -418,11 +428,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
-        *(
-            [("assumed", f"{values}; yours: --recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}")]
-            if values
-            else []
-        ),
+        *([("assumed", f"{values}; yours: {YOURS} --recipe {plan.recipe.based_on}")] if values else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -431,20 +437,12 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in first]
     if plan.approval is not None:
-        told = bool(first) or plan.approval.reason == plan.verdict.sentence
-        found.insert(1, ("approval", plan.approval.label if told else _approval(plan.approval)))
+        told, why = bool(first) or plan.approval.reason == plan.verdict.sentence, plan.approval.caution()
+        found.insert(1, ("approval", plan.approval.label + ("" if told else f". {why[:1].upper()}{why[1:]}")))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
-
-
-def _approval(approval: Approval) -> str:
-    """What is asked of whoever pays, what the check should find, and why."""
-    text = f"{approval.label}: {approval.reason}"
-    if approval.expected is None or approval.lowest is None:
-        return text
-    return f"{text}; we expect {approval.expected:.3f} there, stop below {approval.lowest:.3f}"
 
 
 def _close(plan: Plan) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, multiple, small
+from isocompute_sdk.phrases import counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Approval, Gain, Plan, Stopping, Verdict
@@ -67,12 +67,11 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
     """The verdict on group sizes with equal predictions; None where the plan's n has none."""
-    sizes = sorted([plan.group_size, *plan.about_equal])
-    if len(sizes) == 1:
+    if not plan.about_equal:
         return None
-    both = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-    apart = f"differ by at most {equal:g} in {plan.metric}"
-    return Verdict("tie", f"{both} are predicted to {apart}: take the one that suits the hardware")
+    sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
+    apart = f"are predicted to differ by at most {equal:g} in {plan.metric}"
+    return Verdict("tie", f"n = {sizes} {apart}: take the one that suits the hardware")
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -114,9 +113,11 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         return Verdict(kind, f"{sentence}; {lost}", doubts), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
-    if not doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
-        return tie if near >= DECIDED else replace(tie, sentence=f"{tie.sentence}; {lost}"), near < DECIDED
-    if near < DECIDED or doubts:
+    is_open = near < DECIDED or bool(doubts)
+    if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
+        sentence = f"{tie.sentence}; {lost}{_against_it(doubts)}" if is_open else tie.sentence
+        return Verdict("tie", sentence, doubts), is_open
+    if is_open:
         return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}{_against_it(doubts)}", doubts), True
     chance = float(odds.probability_best[here])
     if len(sizes) == 1:
@@ -179,7 +180,7 @@ def approval_of(
     every = plan.evaluation.every_steps or 1
     step = int(plan.update_steps * CHECK_BEYOND / reach)
     step = max(step // every * every, min(every, plan.update_steps), 1)
-    reason = f"the plan takes {multiple(reach)} x the compute of the largest run, more than {CHECK_BEYOND:g} x"
+    reason = f"the plan takes {multiple(reach)} x the compute of the largest run: check it at {CHECK_BEYOND:g} x"
     expected = lowest = None
     if plan.fits is not None and plan.predicted_reward is not None:
         at = plan.fits.predict(

@@ -12,7 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, listed
+from isocompute_sdk.phrases import counted, joined, listed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
 from isocompute_sdk.records.reward_metrics import (
@@ -142,8 +142,8 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
             Note(
                 "context-taken-for-granted",
                 "warning",
-                f"{' and '.join(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the "
-                "values of the others in their group are assumed. If they differ, add the columns, or leave these out.",
+                f"{joined(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of "
+                "the others in their group are assumed. If they differ, add the columns or leave these runs out.",
                 {"fields": guessed, "runs": silent},
             )
         )

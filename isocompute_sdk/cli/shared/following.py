@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal, widest
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.phrases import duration, printable
+from isocompute_sdk.phrases import duration, or_unknown, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.overview import Overview
@@ -286,8 +286,3 @@ def _best(status: RunStatus) -> BestCheckpoint | None:
     from isocompute_sdk.run_folders.store import read_best
 
     return read_best(status.folder)
-
-
-def or_unknown(value: int | None) -> str:
-    """A size of a run; a question mark where its files do not say it."""
-    return "?" if value is None else str(value)

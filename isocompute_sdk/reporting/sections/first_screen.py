@@ -151,15 +151,10 @@ def _going_on(material: Material) -> list[Block]:
 
 def _decision(plan: Plan, approval: Approval) -> str:
     """What is asked of whoever decides, and why."""
-    text = f"{say.sentence(approval.reason)} "
+    text = f"{say.sentence(approval.caution())} "
     if approval.step is not None:
-        share = approval.step / plan.update_steps
-        text += f"At step {approval.step:,} ({share:.0%} of the plan), "
-        if approval.expected is not None and approval.lowest is not None:
-            text += f"we expect {plan.metric} {approval.expected:.3f}. If it is below {approval.lowest:.3f}, stop, add "
-            text += "this run to the others and plan again: only one run in ten falls that low by chance. "
-        else:
-            text += "add this run to the others and plan again. "
+        chance = "" if approval.lowest is None else ": only one run in ten falls that low by chance"
+        text += f"Where you stop, add this run to the others and plan again{chance}. "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
