@@ -200,7 +200,7 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
     elif found.question is not None:
         say(printable(f"question: {found.question}"))
     if found.usable:
-        say(printable(_command(found.next)))
+        say(printable(f"next: {found.next}"))
 
 
 def describe(finding: RunFinding, width: int, group: int | None, *, with_source: bool = False) -> str:
@@ -263,13 +263,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
-        say(_command(_next(runs, output, reading.metric)))
-
-
-def _command(next_: str) -> str:
-    from isocompute_sdk.records.reward_metrics import LOW_HIGH
-
-    return f"next{', with your numbers' if next_.endswith(LOW_HIGH) else ''}: {next_}"
+        say(f"next: {_next(runs, output, reading.metric)}")
 
 
 def _kept(runs: RunSet, where: list[str] | None) -> RunSet:

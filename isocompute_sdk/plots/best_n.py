@@ -132,14 +132,11 @@ def _last_run(plans: Sequence[Plan]) -> float | None:
     fits = plans[0].fits
     if fits is not None and _in_compute(plans[0]):
         return fits.largest_compute
-    amounts = np.array([one.budget.amount for one in plans])
-    reach = np.maximum.accumulate([one.extrapolation or np.nan for one in plans])
-    if np.isnan(reach).any():
+    reach = [one.extrapolation for one in plans if one.extrapolation is not None]
+    if len(reach) < len(plans):
         return None
-    if not reach[0] <= 1.0 <= reach[-1]:
-        nearest = 0 if reach[0] > 1.0 else -1
-        return float(amounts[nearest] / reach[nearest])
-    return float(np.exp(np.interp(0.0, np.log(reach), np.log(amounts))))
+    amounts = np.log([one.budget.amount for one in plans])
+    return float(np.exp(np.interp(0.0, np.log(np.maximum.accumulate(reach)), amounts, -np.inf, np.inf)))
 
 
 def _of_fits(fits: Fits) -> Chosen:

@@ -19,7 +19,6 @@ from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     choose,
     headline,
-    likely_range,
     measured_in,
     training_reward_note,
 )
@@ -167,7 +166,7 @@ def choose_measure(
     runs: RunSet,
     metric: str | None = None,
     eval_set: str | None = None,
-    bounds: tuple[float, float] | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Measure:
     """The given metric and set, else those that most runs have: avg@4 before other avg@k before other metrics."""
 
@@ -198,8 +197,6 @@ def choose_measure(
         )
     if where == TRAIN_SET:
         notes.append(training_reward_note(name, asked=metric is not None))
-    if bounds is None:
-        bounds = likely_range(runs.filter(metric=name, eval_set=where).to_polars()["value"].to_numpy())
     return Measure(name, where, bounds, tuple(notes))
 
 

@@ -185,8 +185,6 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
 Array = NDArray[np.float64]
 USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 """Usual ranges of rewards, narrowest first."""
-LOW_HIGH = "LOW HIGH"
-"""Words in the place of a range that is not known."""
 LOOKS_PERCENT = 10.0
 """The largest reward of a metric is above it if the metric is a percentage."""
 
@@ -201,7 +199,7 @@ def bounds_option(values: Array) -> str:
     """`--bounds` of rewards, with words to fill in outside the usual ranges: what a function can return, only its
     author knows."""
     usual = usual_range(float(np.min(values)), float(np.max(values)))
-    return f"--bounds {LOW_HIGH}" if usual is None else "--bounds {:g} {:g}".format(*usual)
+    return "--bounds LOW HIGH" if usual is None else "--bounds {:g} {:g}".format(*usual)
 
 
 def likely_range(values: Array) -> tuple[float, float]:
