@@ -227,11 +227,10 @@ def own_sweeps(
     measure = choose_measure(runs, metric, eval_set, metric_range(bounds))
     series = {one.run_id: one for one in runs.series(measure.metric, measure.eval_set)}
     check_bounds(series.values(), measure.metric, measure.bounds)
-    groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
     elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
     found: list[RecordedSweep] = []
     flat: list[tuple[str, str]] = []
-    for i, group in enumerate(groups):
+    for i, group in enumerate(grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)):
         mine = [series[run.run_id].value_T for run in group.runs]
         if no_rise(mine):
             # The best checkpoint of runs without a rise is their luckiest.
@@ -257,7 +256,7 @@ def own_sweeps(
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
     if not found and flat:
-        raise RecordError(*flat[0])
+        raise RecordError(flat[0][0], flat[0][1])
     if not found:
         sizes = sorted({one.group_size for one in series.values()})
         raise RecordError(
@@ -374,8 +373,7 @@ def backtest(
         source = own_sweeps(source, metric, eval_set, bounds)
     elif source is None or isinstance(source, str | Path):
         source = sweeps(source)
-    options: dict[str, Any] = {"cuts": cuts, "seeds": seeds, "min_evaluations": min_evaluations}
-    every = [pilot for sweep in source for pilot in pilots(sweep, **options)]
+    every = [one for sweep in source for one in pilots(sweep, cuts=cuts, seeds=seeds, min_evaluations=min_evaluations)]
     if not every:
         raise FitError(
             f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "

@@ -88,7 +88,8 @@ class PlansByBudget:
             raise PlanError(error.message, error.hint) from None
         fits = self.basis.fits
         if fits.flat_runs is not None:
-            raise PlanError(*no_rise_words(fits.metric, fits.flat_runs))
+            seen, advice = no_rise_words(fits.metric, fits.flat_runs)
+            raise PlanError(seen, advice)
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
