@@ -187,22 +187,10 @@ class Fits(Saved):
 
     @cached_property
     def best_measured(self) -> Measured | None:
-        """The best checkpoint of all runs; None for published laws.
+        """The best checkpoint of all runs; None for published laws."""
+        from isocompute_sdk.fitting.measured_runs import best_measured
 
-        Without the table of runs, as in a saved plan, evaluations of one configuration count as one run.
-        """
-        if self.source is not None:
-            return None
-        if self.runs is None:
-            found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
-        else:
-            from isocompute_sdk.fitting.measured_runs import MeasuredRuns
-            from isocompute_sdk.records import RunSet
-
-            table, alike = RunSet.from_dict(self.runs), self.method == "surface"
-            runs = MeasuredRuns.of(table, self.metric, self.eval_set, stand_in=alike).for_surface(self.compute)
-            found = [Measured.of((r.group_size, r.problems_per_batch), r.compute_T, r.reward_T) for r in runs]
-        return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
+        return best_measured(self)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

@@ -10,6 +10,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
@@ -18,6 +19,7 @@ from isocompute_sdk.records.grouping import Group, group_runs
 from isocompute_sdk.records.reward_metrics import likely_range, no_rise, no_rise_note
 
 if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.records import RunInfo, RunSeries, RunSet
 
 
@@ -82,6 +84,24 @@ class MeasuredRuns:
         if series is None or (compute == "log10_tokens" and series.tokens_T is None):
             return None
         return BestAtK(name, _compute(series, compute), series.value_T)
+
+
+def best_measured(fits: Fits) -> Measured | None:
+    """The best checkpoint of all runs; None for published laws.
+
+    Without the table of runs, as in a saved plan, evaluations of one configuration count as one run.
+    """
+    if fits.source is not None:
+        return None
+    if fits.runs is None:
+        found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in fits.curves.items()]
+    else:
+        from isocompute_sdk.records import RunSet
+
+        table, alike = RunSet.from_dict(fits.runs), fits.method == "surface"
+        runs = MeasuredRuns.of(table, fits.metric, fits.eval_set, stand_in=alike).for_surface(fits.compute)
+        found = [Measured.of((r.group_size, r.problems_per_batch), r.compute_T, r.reward_T) for r in runs]
+    return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
 
 
 def start_rewards(
