@@ -86,6 +86,24 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
+def best_measured(fits: Fits) -> Measured | None:
+    """The best checkpoint of all runs; None for published laws.
+
+    Without the table of runs, as in a saved plan, evaluations of one configuration count as one run.
+    """
+    if fits.source is not None:
+        return None
+    if fits.runs is None:
+        found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in fits.curves.items()]
+    else:
+        from isocompute_sdk.records import RunSet
+
+        table, alike = RunSet.from_dict(fits.runs), fits.method == "surface"
+        runs = MeasuredRuns.of(table, fits.metric, fits.eval_set, stand_in=alike).for_surface(fits.compute)
+        found = [Measured.of((r.group_size, r.problems_per_batch), r.compute_T, r.reward_T) for r in runs]
+    return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
+
+
 def start_rewards(
     series: Mapping[str, RunSeries], bounds: tuple[float, float] | None = None
 ) -> tuple[dict[str, float], float]:

@@ -128,7 +128,7 @@ class Gain:
     @property
     def sentence(self) -> str:
         """That a run has measured as much, of a plan that gains nothing."""
-        return f"A run of yours already measured {self.best}: the plan would gain nothing"
+        return f"A run of yours already measured {self.best}: the plan is predicted to gain nothing"
 
 
 @dataclass(frozen=True)
@@ -584,7 +584,7 @@ def _reward(plan: Plan) -> str:
         return "not predicted: no rise seen"
     if plan.predicted_reward is None:
         return "not predicted: no reward curve for this n, model and metric"
-    text = f"{plan.predicted_reward:.3f}, the mean of new runs"
+    text = f"{plan.predicted_reward:.3f}, mean of runs"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:

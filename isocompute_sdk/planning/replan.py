@@ -178,7 +178,7 @@ class Replan(Saved):
             + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}{self._unloadable}")
         )
         lines.append(f"rollouts: {self.salvageable:,.0f} salvageable, {self.sunk:,.0f} sunk")
-        lines.append("rewards of the best checkpoint of this run (a plan has the mean of new runs):")
+        lines.append("rewards of the best checkpoint of this run (a plan has the mean of runs):")
         for one in self.options:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"

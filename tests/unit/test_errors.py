@@ -23,7 +23,6 @@ def without_hint(source: str) -> list[int]:
         if isinstance(call.func, ast.Name)
         and call.func.id in KINDS
         and len(call.args) == 1
-        and not isinstance(call.args[0], ast.Starred)
         and not any(keyword.arg in ("hint", None) for keyword in call.keywords)
     ]
 

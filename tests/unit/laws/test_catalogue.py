@@ -81,6 +81,8 @@ def test_reward_curves_reproduce_the_digitised_ones(name: str, file: str) -> Non
         assert np.max(np.abs(curve.predict(table["C"][rows]) - drawn)) < 1e-3
         assert curve.shape == "saturating_exponential"
     assert set(fits.group_sizes) == set(table["n"].astype(int))
+    # The points of the law go on where no reward was drawn.
+    assert fits.largest_compute == float(table["C"].max())
 
 
 def test_predictions_of_the_published_curves_match_the_levels_in_the_paper() -> None:
