@@ -157,25 +157,6 @@ def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note
     return found
 
 
-def best_measured(fits: Fits) -> Measured | None:
-    """The best checkpoint of all runs; None for published laws.
-
-    Without the table of runs, as in a saved plan, evaluations of one configuration count as one run.
-    """
-    from isocompute_sdk.records import RunSet
-
-    if fits.source is not None:
-        return None
-    if fits.runs is None:
-        found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in fits.curves.items()]
-    else:
-        alike = fits.method == "surface"
-        measured = MeasuredRuns.of(RunSet.from_dict(fits.runs), fits.metric, fits.eval_set, stand_in=alike)
-        runs = measured.for_surface(fits.compute)
-        found = [Measured.of((one.group_size, one.problems_per_batch), one.compute_T, one.reward_T) for one in runs]
-    return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
-
-
 def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
     """Refuse rewards outside the metric's bounds."""
     every = list(series)

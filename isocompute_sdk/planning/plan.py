@@ -150,13 +150,8 @@ class Approval:
     @property
     def label(self) -> str:
         """What is asked, in a few words."""
-        match self.kind:
-            case "approve":
-                return "Approve"
-            case "check":
-                return f"Approve with a check at step {self.step or 1:,}"
-            case "do-not":
-                return "Do not approve yet"
+        fixed = {"approve": "Approve", "do-not": "Do not approve yet"}
+        return fixed.get(self.kind, f"Approve with a check at step {self.step or 1:,}")
 
     @property
     def finding(self) -> str:
