@@ -106,16 +106,11 @@ def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) ->
 def check_reach(sizes: Array, smallest: int, largest: int) -> None:
     """Reject n outside the range that a surface covers."""
     if sizes.size and (sizes.min() < smallest or sizes.max() > largest):
+        outside = sizes.max() if sizes.max() > largest else sizes.min()
         raise FitError(
-            f"group_size {_far(sizes, smallest, largest):g}; accepted: {smallest} to {largest}, the levels that were "
-            "run and one octave above",
+            f"group_size {outside:g}; accepted: {smallest} to {largest}, the levels that were run and one octave above",
             "Run a level there, or ask within this range.",
         )
-
-
-def _far(sizes: Array, smallest: int, largest: int) -> float:
-    """The n that lies furthest outside a range."""
-    return float(sizes.max() if sizes.max() > largest else sizes.min())
 
 
 def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
