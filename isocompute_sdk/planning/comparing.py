@@ -18,6 +18,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
+from isocompute_sdk.phrases import joined
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, reward_draws
@@ -185,12 +186,11 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
                 "For example n=16,bp=32 or (16, 32).",
             )
         found[_NAMES[name]] = int(text)
-    needed = {"group_size"} if equal == "batch" else {"group_size", "problems_per_batch"}
-    if not needed <= set(found):
-        lacks = " and ".join(name for name in ("n", "bp") if _NAMES[name] not in found)
+    needed = ("n",) if equal == "batch" else ("n", "bp")
+    if lacks := [name for name in needed if _NAMES[name] not in found]:
         raise PlanError(
-            f"configuration {','.join(f'{name}={value}' for name, value in given.items())} lacks {lacks}",
-            "Give n and B_p, for example n=16,bp=32 (in Python also (16, 32)).",
+            f"configuration {','.join(f'{name}={value}' for name, value in given.items())} lacks {joined(lacks)}",
+            f"Give {joined(needed)}, for example n=16,bp=32 (in Python also (16, 32)).",
         )
     if equal is not None and "update_steps" in found:
         raise PlanError(
