@@ -58,7 +58,7 @@ class Measured:
     compute: Positive
     """Compute at its evaluation, on the axis of the fits."""
     reward: Number
-    """Median of the five evaluations around it, at the ends of a run of fewer: a single one may be high by chance."""
+    """Median of the five evaluations around it, of fewer at the ends of a run: a single one may be high by chance."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
@@ -66,8 +66,8 @@ class Measured:
         trained = compute_T > 0
         if not trained.any():
             return None
-        around = (reward_T[trained][max(i - 2, 0) : i + 3] for i in range(int(np.count_nonzero(trained))))
-        level_T = np.array([np.median(near) for near in around])
+        around = np.pad(reward_T[trained], 2, constant_values=np.nan)
+        level_T = np.nanmedian(np.lib.stride_tricks.sliding_window_view(around, 5), axis=1)
         best = int(np.argmax(level_T))
         return cls(*size, float(compute_T[trained][best]), float(level_T[best]))
 
