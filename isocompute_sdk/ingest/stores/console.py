@@ -139,7 +139,7 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
             printed += [found] if found.values else []
             why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
             others += [(number, *other) for other in ({"": why} if why else found.others).items()]
-        elif cut and console.parse(text) is not None:
+        elif cut and console.parse(whole) is not None:
             others.append((number, "", cut))
     updates = [i for i, one in enumerate(printed) if one.update]
     begins = starts([printed[i].step for i in updates], [printed[i].values for i in updates], repeats=True)
