@@ -172,7 +172,8 @@ class Budget(Spec):
         return value if isinstance(value, Budget) else cls.model_validate(value)
 
     def __str__(self) -> str:
-        deadline = "" if self.deadline_hours is None else f" within {round(self.deadline_hours, 1):,g} hours"
+        hours = self.deadline_hours
+        deadline = "" if hours is None else f" within {round(hours, 1) or hours:,g} hours"
         spent = f", {self.committed:,.12g} of them spent" if self.spent else ""
         gpus = "" if self.gpus is None else f" on {self.gpus} GPU{'s' * (self.gpus > 1)}"
         amount, unit = f"{self.amount:,.12g}", "GPU-hours" if self.unit == "gpu_hours" else self.unit
