@@ -259,8 +259,9 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
         say("\n".join(aligned(lines)))
         said = [row for row in compared.rows if row.script is not None]
         different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
-        say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !); {silent} are not said there:")
-        say("the framework's default holds, or what your command adds")
+        say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !)")
+        if silent:
+            say(f"{silent} not said there: the framework's default holds, or what your command adds")
         for gap in compared.gaps:
             say(f"open: {printable(gap)}")
         if not overrides:
