@@ -228,8 +228,9 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
         train = typed.saving()
     if plan.approval is None or plan.approval.kind != "do-not":
         return [f"next: {train}"]
-    borrowed = plan.verdict.kind == "borrowed"
-    if borrowed if plan.next_runs is None else plan.next_runs.runs:
+    # Nothing was looked for before a plan that is borrowed.
+    first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
+    if first:
         return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
     return [f"to train it as it is: {train}"]
 
