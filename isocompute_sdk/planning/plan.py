@@ -155,11 +155,11 @@ class Approval:
 
     @property
     def finding(self) -> str:
-        """What the check should find; empty if nothing is expected."""
-        if self.expected is None:
+        """What the check should find, and what follows; empty without a check."""
+        if self.step is None:
             return ""
-        then = "then plan again" if self.lowest is None else f"stop below {self.lowest:.3f}"
-        return f"we expect {self.expected:.3f} there, {then}"
+        expected = "" if self.expected is None else f"we expect {self.expected:.3f} there, "
+        return expected + ("then plan again" if self.lowest is None else f"stop below {self.lowest:.3f}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ class Plan(Sized, Saved):
     last_half: float | None = None
     """Reward that the last half of its steps is predicted to add, if that is not worth it (`worth_of`)."""
     gain: Gain | None = None
-    """What it gains over the best run so far; None without reward curves."""
+    """What it gains over the best checkpoint of the runs so far; None without runs of one's own, or if none rises."""
     approval: Approval | None = None
     """What whoever pays is asked to do; None for a plan that a person changed."""
     next_runs: NextRuns | None = None
@@ -421,13 +421,10 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
 
-YOURS = "--recipe-value NAME=VALUE, or"
-
-
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
-    values = assumed_values(plan)
+    values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}"
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
@@ -440,7 +437,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
-        *([("assumed", f"{values}; yours: {YOURS} --recipe {plan.recipe.based_on}")] if values else []),
+        *([("assumed", f"{values}; yours: {yours}")] if values else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -459,7 +456,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
 def _told(plan: Plan, approval: Approval) -> bool:
     """Whether the verdict says already why a plan is approved or not."""
     first = plan.next_runs is not None and bool(plan.next_runs.runs)
-    return first or plan.gains_nothing or approval.reason == plan.verdict.sentence
+    flat = plan.fits is not None and plan.fits.flat_runs is not None
+    return first or flat or plan.gains_nothing or approval.reason == plan.verdict.sentence
 
 
 def _close(plan: Plan) -> list[str]:

@@ -152,9 +152,10 @@ def _decision(plan: Plan, approval: Approval) -> str:
     """What is asked of whoever decides, and why."""
     text = f"{say.sentence(approval.reason)} "
     if approval.step is not None:
-        chance = "" if approval.lowest is None else ": only one run in ten falls that low by chance"
-        finding = f"{say.sentence(approval.finding)} " if approval.finding else ""
-        text += f"{finding}Where you stop, add this run to the others and plan again{chance}. "
+        after = "For that, add this run to the others."
+        if approval.lowest is not None:
+            after = "Where you stop, add this run to the others and plan again: one run in ten is that low by chance."
+        text += f"{say.sentence(approval.finding)} {after} "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     if plan.stopping is not None:
