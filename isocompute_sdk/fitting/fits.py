@@ -44,6 +44,7 @@ from isocompute_sdk.fitting.fit_parts import (
     handovers,
     span,
 )
+from isocompute_sdk.fitting.measured_runs import best_measured
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
@@ -188,8 +189,6 @@ class Fits(Saved):
     @cached_property
     def best_measured(self) -> Measured | None:
         """The best checkpoint of all runs; None for published laws."""
-        from isocompute_sdk.fitting.measured_runs import best_measured
-
         return best_measured(self)
 
     def law(self, name: str = "group_size") -> AllocationLaw:

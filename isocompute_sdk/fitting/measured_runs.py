@@ -17,10 +17,10 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.grouping import Group, group_runs
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
+from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.records import RunInfo, RunSeries, RunSet
 
 
 MIN_FILLED = 0.01
@@ -96,8 +96,6 @@ def best_measured(fits: Fits) -> Measured | None:
     if fits.runs is None:
         found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in fits.curves.items()]
     else:
-        from isocompute_sdk.records import RunSet
-
         table, alike = RunSet.from_dict(fits.runs), fits.method == "surface"
         runs = MeasuredRuns.of(table, fits.metric, fits.eval_set, stand_in=alike).for_surface(fits.compute)
         found = [Measured.of((r.group_size, r.problems_per_batch), r.compute_T, r.reward_T) for r in runs]
