@@ -14,6 +14,7 @@ from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.data import running_median
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import short
@@ -58,7 +59,8 @@ class Measured:
     compute: Positive
     """Compute at its evaluation, on the axis of the fits."""
     reward: Number
-    """Median of the five evaluations around it, of fewer at the ends of a run: a single one may be high by chance."""
+    """Median of the five evaluations around it, since a single one may be high by chance; of the first and the last
+    evaluation its own value, since a median would lag behind a run that rises."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
@@ -66,8 +68,7 @@ class Measured:
         trained = compute_T > 0
         if not trained.any():
             return None
-        around = np.pad(reward_T[trained], 2, constant_values=np.nan)
-        level_T = np.nanmedian(np.lib.stride_tricks.sliding_window_view(around, 5), axis=1)
+        level_T = running_median(reward_T[trained])
         best = int(np.argmax(level_T))
         return cls(*size, float(compute_T[trained][best]), float(level_T[best]))
 
