@@ -178,8 +178,8 @@ class Forecast(Saved):
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
         lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
-            basis = "measured" if self.card.keep.reward in self.measured else "by its curve, which evens out luck"
-            lines.append(f"  keep: {_kept(self.card.keep, basis)}")
+            source = "measured" if self.card.keep.reward in self.measured else "by its curve, which evens out luck"
+            lines.append(f"  keep: {_kept(self.card.keep, source)}")
         if self.lost or not self.rises:
             return "\n".join(lines)
         for one in self.ahead:
@@ -401,12 +401,13 @@ class _Answer:
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
         began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
-        gone = f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
-        if found.lost or self.live.flat is not None:
-            flat = self.live.flat
-            return Card("stop-here", gone if found.lost or flat is None else flat.message, keep)
+        if found.lost:
+            gone = f"the reward has fallen{began} and little of its gain is left"
+            return Card("stop-here", f"{gone}: at most go back to its best checkpoint", keep)
+        if self.live.flat is not None:
+            return Card("stop-here", self.live.flat.message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
-        fell = "falls" if any(one.kind == "falling" for one in self.live.troubles) else ""
+        fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
             advice = (
@@ -415,24 +416,24 @@ class _Answer:
             return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
-            return Card("stop-here", f"the reward {fell or 'has probably begun to fall'}{began}; {chance}", keep)
+            falls = "falls" if fell else "has probably begun to fall"
+            return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
         if found.flat.now >= LEVEL:
             words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
             return Card("stop-here", f"{words}; {missed}", keep)
-        if float(gain_D.mean()) < self.worth:
-            return Card("stop-here", missed, keep)
-        return Card("go-on", expected, keep)
+        go_on = float(gain_D.mean()) >= self.worth
+        return Card("go-on", expected, keep) if go_on else Card("stop-here", missed, keep)
 
 
 def _place(rollouts: float, step: float | None) -> str:
     return f"{rollouts:,.0f} rollouts" if step is None else f"step {step:,.0f} ({rollouts:,.0f} rollouts)"
 
 
-def _kept(keep: Checkpoint, basis: str) -> str:
+def _kept(keep: Checkpoint, source: str) -> str:
     where = _place(keep.rollouts, keep.step)
-    reward = "" if keep.reward is None else f", {keep.reward:.3f} {basis}"
+    reward = "" if keep.reward is None else f", {keep.reward:.3f} {source}"
     return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
 
 
