@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
-from isocompute_sdk.records.grouping import Group, group_runs
+from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
 
@@ -53,17 +53,13 @@ class MeasuredRuns:
         """
         series = list(runs.series(metric, eval_set))
         stand_ins: dict[str, int] = {}
-        if stand_in and average_of(metric) is not None:
-            sets = runs.filter(metric=metric).eval_sets
-            where = eval_set or (sets[0] if len(sets) == 1 else None)
-            for other in runs.metrics:
-                samples = average_of(other)
-                if samples is None or other == metric:
-                    continue
-                have = {one.run_id for one in series}
-                more = [one for one in runs.series(other, where) if one.run_id not in have]
-                series += more
-                stand_ins |= {one.run_id: samples for one in more}
+        sets = runs.filter(metric=metric).eval_sets
+        where = eval_set or (sets[0] if len(sets) == 1 else None)
+        for other in kin(metric, runs.metrics)[1:] if stand_in else ():
+            have = {one.run_id for one in series}
+            more = [one for one in runs.series(other, where) if one.run_id not in have]
+            series += more
+            stand_ins |= {one.run_id: average_of(other) or 1 for one in more}
         return cls(metric, tuple(series), stand_ins, best_beside(runs, metric, eval_set))
 
     def for_surface(self, compute: str) -> list[SurfaceRun]:
