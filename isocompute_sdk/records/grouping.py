@@ -15,13 +15,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, joined, listed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
-from isocompute_sdk.records.reward_metrics import (
-    TRAIN_SET,
-    choose,
-    headline,
-    measured_in,
-    training_reward_note,
-)
+from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, headline, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunInfo, RunSet
 
 _FREE = ("learning_rate", "eval_samples")
@@ -169,7 +163,6 @@ def choose_measure(
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Measure:
     """The given metric and set, else those that most runs have: avg@4 before other avg@k before other metrics."""
-
     found = measured_in(runs.to_polars())
     fitting = {one: count for one, count in found.items() if eval_set in (None, one[1]) and metric in (None, one[0])}
     if not fitting:

@@ -13,6 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
@@ -175,7 +176,7 @@ class Budget(Spec):
         hours = self.deadline_hours
         deadline = "" if hours is None else f" within {round(hours, 1) or hours:,g} hours"
         spent = f", {self.committed:,.12g} of them spent" if self.spent else ""
-        gpus = "" if self.gpus is None else f" on {self.gpus} GPU{'s' * (self.gpus > 1)}"
+        gpus = "" if self.gpus is None else f" on {counted(self.gpus, 'GPU')}"
         amount, unit = f"{self.amount:,.12g}", "GPU-hours" if self.unit == "gpu_hours" else self.unit
         return f"{f'${amount}' if unit == 'usd' else f'{amount} {unit}'}{gpus}{spent}{deadline}"
 
