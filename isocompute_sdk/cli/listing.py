@@ -143,7 +143,7 @@ def _named(kind: str, known: Mapping[str, Any], name: str | None) -> dict[str, A
         return dict(known)
     if name not in known:
         some = ", ".join(known) if len(known) <= MAX_NAMED else f"one of {len(known)}"
-        hint = f"{did_you_mean(name, [*known])}Those there are: isocompute list {kind}."
+        hint = f"{did_you_mean(name, [*known])}All of them: isocompute list {kind}."
         raise SpecError(f"no {kind} {name!r}; accepted: {some}", hint)
     return {name: known[name]}
 

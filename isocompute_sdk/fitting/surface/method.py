@@ -109,7 +109,7 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:
         text = (
-            f"Moved towards the evaluations beside, which are far away: {counted(sum(wild.values()), 'evaluation')} in "
+            f"Outliers, moved towards the evaluations beside them: {counted(sum(wild.values()), 'evaluation')} in "
             f"{counted(len(wild), 'run')} (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at "
             "failed evaluations."
         )
