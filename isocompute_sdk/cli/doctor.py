@@ -120,7 +120,7 @@ def doctor(
         _print(found, [group for group, _ in groups], numbers)
     if not found.usable:
         raise RecordError(
-            f"not usable: none of the {len(found.runs)} runs and files found can be read",
+            f"not usable: 0 of {len(found.runs)} can be read",
             "Do what the lines above say, then run the command again.",
         )
 
