@@ -7,7 +7,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, Gain, assumed_values, too_much
+from isocompute_sdk.planning.plan import VERDICTS, Approval, assumed_values, too_much
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -106,7 +106,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         facts=(
             *_cost(plan),
             *([] if material.flat else _expected(plan)),
-            *_gained(plan, plan.gain, named=bool(today)),
+            *_gained(plan, named=bool(today)),
             *today,
             *_lost(plan),
         ),
@@ -191,8 +191,9 @@ def _expected(plan: Plan) -> list[Fact]:
     return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
 
 
-def _gained(plan: Plan, gain: Gain | None, *, named: bool) -> list[Fact]:
+def _gained(plan: Plan, *, named: bool) -> list[Fact]:
     """Gain over the best run so far, which counts as today's where no other configuration is named."""
+    gain = plan.gain
     if gain is None or plan.predicted_reward is None:
         return []
     mean = say.difference(plan.predicted_reward, gain.best.reward)
