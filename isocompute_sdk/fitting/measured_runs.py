@@ -1,4 +1,4 @@
-"""Runs with their values of one metric, in the form that each method takes."""
+"""Runs with their values of one metric: as each method takes them, which may be compared, and which do not rise."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
         train = typed.saving()
     if plan.approval is None or plan.approval.kind != "do-not":
         return [f"next: {train}"]
-    # Nothing was looked for before a plan that is borrowed.
+    # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     if first:
         return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
