@@ -119,7 +119,7 @@ def forecast(
         name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         behind = sweep or _fitted(runs, run, reading.metric, eval_set, bounds, seed)
-        _replan(runs, name, behind, own, rest, seed, output, json=json)
+        _replan(runs, name, behind, own, rest, seed, output, alone=sweep is None, json=json)
         return
     names = list(runs.run_ids) if run is None else [run]
     found: list[Forecast] = []
@@ -191,6 +191,7 @@ def _replan(
     seed: int,
     output: Path | None,
     *,
+    alone: bool,
     json: bool,
 ) -> None:
     """Show what can be done with the rest of a run's budget, and save the plan that its commands start from."""
@@ -203,7 +204,7 @@ def _replan(
         Hardware.model_validate({"max_rollouts_per_batch": rest.max_rollouts_per_batch}),
         throughput=None if rest.throughput is None else load_spec(rest.throughput, Throughput),
     )
-    answer = planner.replan(runs, rest.remaining, run_id=name, checkpoints=checkpoints, rng=seed)
+    answer = planner.replan(runs, rest.remaining, run_id=name, alone=alone, checkpoints=checkpoints, rng=seed)
     commands, refused = (), None
     try:
         commands = answer.commands(rest.follow, str(rest.plan), rest.backend)

@@ -178,8 +178,12 @@ class Replan(Saved):
             + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}{self._unloadable}")
         )
         lines.append(f"rollouts: {self.salvageable:,.0f} salvageable, {self.sunk:,.0f} sunk")
-        lines.append("rewards of the best checkpoint of this run (a plan has the mean of runs):")
-        for one in self.options:
+        if self.forecast.card.action == "stop-here":
+            lines.append(f"stop: {self.forecast.card.reason}")
+        shown = self.options if self.forecast.rises else ()
+        if shown:
+            lines.append("rewards of the best checkpoint of this run (a plan has the mean of runs):")
+        for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
             lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {one.why}")
@@ -220,6 +224,7 @@ def replan(
     remaining: Budget | float | str,
     *,
     run_id: str | None,
+    alone: bool,
     checkpoints: Sequence[SavedCheckpoint],
     level: float,
     rng: np.random.Generator | int | None,
@@ -241,7 +246,7 @@ def replan(
         )
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
-    live, known = in_sweep(live, fits)
+    live, known = (live, None) if alone else in_sweep(live, fits)
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
     options = _options(
@@ -265,7 +270,7 @@ def replan(
         convert=None if folder is None else folder.convert,
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
-        follow=_followed(options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
+        follow=_followed(forecast, options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
         forecast=replace(forecast, notes=()),
         level=level,
         plan=_plan(basis, Candidate(series.group_size, problems, steps, "remaining"), budget),
@@ -375,13 +380,18 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
 
-def _followed(options: Sequence[Option], worth: float) -> Name:
-    """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it."""
+def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Name:
+    """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it.
+
+    Going on is not advised where the forecast says to stop.
+    """
+    if forecast.card.action == "stop-here":
+        options = [one for one in options if one.name != "go-on"]
     named = {one.name: one for one in options}
     best = max(options, key=lambda one: one.reward)
     if best.reward - named["stop"].reward < worth:
         return "stop"
-    return "go-on" if best.reward - named["go-on"].reward < worth else best.name
+    return "go-on" if "go-on" in named and best.reward - named["go-on"].reward < worth else best.name
 
 
 def _plan(basis: Basis, candidate: Candidate, budget: Budget) -> Plan:
@@ -412,8 +422,8 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None:
         text = (
-            "No checkpoint from before the trouble was found on disk: no option rolls back, and nothing counts as "
-            "salvageable. If there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
+            "No healthy checkpoint was found on disk: no option rolls back, and nothing counts as salvageable. If "
+            "there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     if factor > FURTHEST:
