@@ -111,6 +111,7 @@ def launch(
     unlike = api.differing_settings(chosen, run)
     if save_plan is not None and not dry_run:
         chosen.save(save_plan)
+    kept = None if dry_run else _kept(script, text)
     if not dry_run:
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
@@ -142,7 +143,7 @@ def launch(
     say(carried)
     if save_plan is not None:
         say(f"wrote {save_plan}")
-    say(f"wrote {script}")
+    say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
     for line in missing:
         say(line)
     # Without its files it stops at once.
@@ -195,6 +196,13 @@ def _unknown_model(model: str) -> Note | None:
         return None
     text = f"--model {model} is neither a folder here nor a hub name: accepted are OWNER/NAME, such as "
     return Note("model-not-here", "warning", f"{text}Qwen/Qwen2.5-7B, and folders.", {"model": model})
+
+
+def _kept(script: Path, text: str) -> Path | None:
+    """Where a script that somebody may have edited was moved to; None if there is none, or if it says the same."""
+    if not script.is_file() or script.read_bytes() == text.encode():
+        return None
+    return script.rename(script.with_name(f"{script.name}.old"))
 
 
 def _absent(files_of: Mapping[str, str]) -> Note | None:

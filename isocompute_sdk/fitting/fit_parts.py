@@ -74,7 +74,7 @@ class Measured:
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        return f"{self.reward:.3f} (n = {self.group_size}{of}, at C = {short(self.compute)})"
+        return f"{self.reward:.3f} around C = {short(self.compute)} (n = {self.group_size}{of})"
 
 
 @dataclass(frozen=True)

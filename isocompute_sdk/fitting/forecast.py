@@ -420,7 +420,7 @@ class _Answer:
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
-        if found.flat.now >= LEVEL:
+        if found.flat.now >= LEVEL and gains < 0.5:
             words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
             return Card("stop-here", f"{words}; {missed}", keep)
         go_on = float(gain_D.mean()) >= self.worth

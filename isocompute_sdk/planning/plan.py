@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import multiple, small
+from isocompute_sdk.phrases import counted, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.pricing import amount_text
@@ -128,7 +128,7 @@ class Gain:
     @property
     def sentence(self) -> str:
         """That a run has measured as much, of a plan that gains nothing."""
-        return f"A run of yours already measured {self.best}: the plan is predicted to gain nothing"
+        return f"A run so far already stood at {self.best}: the plan is predicted to gain nothing"
 
 
 @dataclass(frozen=True)
@@ -433,7 +433,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         before += f"{plan.gain.sentence}. "
     found = [
         ("verdict", f"{before}{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
-        ("plan", f"n = {n} rollouts for each of B_p = {problems} problems, M = {steps:,} steps"),
+        ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),

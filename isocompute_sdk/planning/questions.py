@@ -231,11 +231,14 @@ class BudgetFor(Answer):
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
             return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}"
-        already = f"a run of yours already measured {self.measured}; " if self.measured is not None else ""
+        already = f"a run so far already stood at {self.measured}; " if self.measured is not None else ""
         if self.expected is not None:
             return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
         tried = f"{amount_text(self.largest, self.unit)}, {FAR:g} x the largest run"
-        end = f"the plan for that is predicted at {self.largest_reward:.3f}, at most {self.largest_reward_high:.3f}"
+        shown = f"{self.largest_reward:.3f}"
+        if float(shown) >= self.reward > self.largest_reward:
+            shown = f"just below {shown}"
+        end = f"the plan for that is predicted at {shown}, at most {self.largest_reward_high:.3f}"
         if already:
             return f"{already}the fit does not follow that run: up to {tried}, {end}"
         out = self.largest_reward_high < self.reward

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from shlex import quote
 
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.specs import Budget
@@ -62,7 +63,7 @@ def chance(share: float) -> str:
 def configuration(plan: Plan) -> str:
     """What to run, in words."""
     return (
-        f"n = {plan.group_size} rollouts for each of B_p = {plan.problems_per_batch} problems per batch, "
+        f"n = {plan.group_size} rollouts for each of B_p = {counted(plan.problems_per_batch, 'problem')} per batch, "
         f"M = {plan.update_steps:,} update steps"
     )
 

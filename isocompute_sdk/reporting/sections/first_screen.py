@@ -96,7 +96,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         text = "This page compares with the best run so far. To compare with what you run today:"
         best = plan.gain.best
         problems = best.problems_per_batch or plan.problems_per_batch
-        more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
+        if (best.group_size, problems) != (plan.group_size, plan.problems_per_batch):
+            more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
     tone = "neutral" if approval is None else TONES[approval.kind]
     return Answer(
         tone=tone,
@@ -198,7 +199,7 @@ def _gained(plan: Plan, *, named: bool) -> list[Fact]:
         return []
     mean = say.difference(plan.predicted_reward, gain.best.reward)
     interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
-    detail = f"{interval}predicted {plan.predicted_reward:.3f} less measured {gain.best}"
+    detail = f"{interval}predicted {plan.predicted_reward:.3f} less {gain.best}"
     facts = [Fact("Gain over the best run so far", mean, detail)]
     if gain.probability is not None and not named:
         facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
