@@ -170,6 +170,14 @@ def test_no_stop_where_the_rise_was_not_seen(stopping: Plan) -> None:
     assert short.verdict.kind == "likely"
 
 
+def test_a_plan_of_runs_that_do_not_rise_says_so_in_one_row() -> None:
+    columns = {"n": [4] * 12 + [16] * 12, "step": [*range(0, 240, 20)] * 2, "avg@4": [0.3, 0.31, 0.29] * 8}
+    rows = Planner(fit(RunSet.from_columns(columns, problems_per_batch=16))).allocate("1M").summary().splitlines()
+    assert "no rise" in rows[0]
+    assert "Do not approve" in rows[0]
+    assert not any(row.startswith("approval") for row in rows)
+
+
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
     assert Planner(published_prior()).allocate("3M").verdict.kind == "borrowed"
 

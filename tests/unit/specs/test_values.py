@@ -143,6 +143,11 @@ def test_short_forms_are_read(text: str, expected: tuple[str, float]) -> None:
     assert (budget.unit, budget.amount) == expected
 
 
+@pytest.mark.parametrize(("hours", "told"), [(0.02, "0.02"), (36.06, "36.1"), (1200.0, "1,200")])
+def test_a_budget_says_its_deadline_however_short_it_is(hours: float, told: str) -> None:
+    assert f"within {told} hours" in str(Budget(rollouts=3, deadline_hours=hours))
+
+
 @pytest.mark.parametrize("value", [3_000_000, 3e6, "3M", Budget(rollouts=3_000_000)])
 def test_a_number_a_text_and_a_budget_mean_the_same(value: float | str | Budget) -> None:
     assert Budget.parse(value) == Budget(rollouts=3_000_000)
