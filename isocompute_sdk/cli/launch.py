@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -199,10 +200,10 @@ def _unknown_model(model: str) -> Note | None:
 
 
 def _kept(script: Path, text: str) -> Path | None:
-    """Where a script that somebody may have edited was moved to; None if there is none, or if it says the same."""
+    """A copy of a script that somebody may have edited; None if there is none, or if it says the same."""
     if not script.is_file() or script.read_bytes() == text.encode():
         return None
-    return script.rename(script.with_name(f"{script.name}.old"))
+    return Path(shutil.copy2(script, script.with_name(f"{script.name}.old")))
 
 
 def _absent(files_of: Mapping[str, str]) -> Note | None:

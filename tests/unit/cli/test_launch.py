@@ -150,6 +150,17 @@ def test_a_plan_that_is_not_approved_gets_a_script_with_a_warning(isocompute: Co
 
 
 @pytest.mark.usefixtures("plan")
+@pytest.mark.usefixtures("plan")
+def test_a_script_that_was_edited_is_kept(isocompute: Command, tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    ok(isocompute("launch", "plan.json"))
+    script.write_text(edited := script.read_text() + "# mine\n")
+    assert "launch.sh.old" in ok(isocompute("launch", "plan.json")).stdout
+    assert (tmp_path / "launch.sh.old").read_text() == edited
+    assert "launch.sh.old" not in ok(isocompute("launch", "plan.json")).stdout
+    assert (tmp_path / "launch.sh.old").read_text() == edited
+
+
 def test_what_a_script_does_not_say_is_no_difference(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
     train = "python3 -m openrlhf.cli.train_ppo_ray --rollout.n_samples_per_prompt"
     for n, marked in ((plan.group_size, 0), (2 * plan.group_size, 1)):

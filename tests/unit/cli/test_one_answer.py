@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from isocompute_sdk.health.findings import FALLS, FELL
+from tests.processes import ok
 from tests.unit.sweeps import simulated
 
 Command = Callable[..., CompletedProcess[str]]
@@ -68,6 +69,21 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
             measured = dict(zip(forecast["evaluated"], forecast["measured"], strict=True))
             before = [value for at, value in measured.items() if at <= told[run][1]]
             assert measured[told[run][1]] == max(before)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(
+    seed: int, isocompute: Command, tmp_path: Path
+) -> None:
+    with_falls(seed).write_csv(tmp_path / "runs.csv")
+    for forecast in asked(isocompute, "forecast")["forecasts"]:
+        run, spent = forecast["run_id"], forecast["evaluated"][-1]
+        rest = ("--run", run, "--remaining", str(round(3 * spent)), "--json")
+        found = json.loads(ok(isocompute("forecast", "runs.csv", *rest)).stdout)
+        assert found["forecast"]["card"]["action"] == forecast["card"]["action"]
+        assert found["checkpoint"] == forecast["card"]["keep"]
+        if forecast["card"]["action"] == "stop-here":
+            assert found["follow"] != "go-on"
 
 
 def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute: Command, tmp_path: Path) -> None:
