@@ -219,6 +219,8 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
     """What to do next, as commands."""
     from shlex import quote
 
+    from isocompute_sdk.tolerances import Tolerances
+
     if saved:
         # Only what the plan leaves open is asked for.
         model = " --model NAME_OR_FOLDER" if plan.model is None else ""
@@ -232,6 +234,9 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     if first:
         return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
+    if plan.gain is not None and plan.gains_nothing:
+        more = typed.wanting(plan.gain.best.reward + Tolerances(plan.span).equal)
+        return [f"next, what a better model costs: {more}", *[f"or train it as it is: {train}"] * bool(saved)]
     return [f"to train it as it is: {train}"]
 
 

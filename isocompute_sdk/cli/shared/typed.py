@@ -27,6 +27,11 @@ class Typed:
         """The same command, with the plan saved to a file."""
         return " ".join(["isocompute", shlex.join(without(self.words, SHOWN)), "--output plan.json"])
 
+    def wanting(self, reward: float) -> str:
+        """The same command, which asks what a reward costs."""
+        words = without(self.words, (*SHOWN, "--budget", "-b", "--deadline", "--mode"))
+        return f"isocompute {shlex.join(words)} --for-reward {reward:.3g}"
+
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""
         dropped = (*SHOWN, *BORROWED, *(NOT_NEXT if command == "next" else ()))

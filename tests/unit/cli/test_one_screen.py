@@ -18,7 +18,16 @@ from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
-PASTED = tuple(f"{label}isocompute " for label in ("  ", "next: ", "or train it as it is: ", "to train it as it is: "))
+PASTED = tuple(
+    f"{label}isocompute "
+    for label in (
+        "  ",
+        "next: ",
+        "next, what a better model costs: ",
+        "or train it as it is: ",
+        "to train it as it is: ",
+    )
+)
 
 
 @pytest.fixture
