@@ -547,16 +547,9 @@ def _cost(plan: Plan) -> str:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
     if plan.stopping is not None:
-        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}{too_much(plan)}"
+        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
     late = "; the deadline allows no more" if "deadline" in plan.binding else ""
-    return f"{text}, {share:.1%} of the budget{late}{too_much(plan)}"
-
-
-def too_much(plan: Plan) -> str:
-    """That the last half of a plan is not worth it, as the end of a sentence; empty if it may be."""
-    if plan.last_half is None:
-        return ""
-    return f"; the last half adds {small(plan.last_half)}, less than {Tolerances(plan.span).small:.3g}: not worth it"
+    return f"{text}, {share:.1%} of the budget{late}"
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:

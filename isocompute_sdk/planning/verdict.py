@@ -205,7 +205,7 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def _against(plan: Plan) -> str:
-    """Why a plan is not to be approved: no rise, a borrowed n, no gain, a run worth making first, nothing settles n."""
+    """Why a plan is not to be approved, the first that holds; empty if nothing speaks against it."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
     if fits.flat_runs is not None:
@@ -219,6 +219,8 @@ def _against(plan: Plan) -> str:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
         return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
+    if plan.last_half is not None:
+        return f"the last half adds {small(plan.last_half)}, less than {fits.tolerances.small:.3g}: not worth its cost"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)

@@ -7,7 +7,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, assumed_values, too_much
+from isocompute_sdk.planning.plan import VERDICTS, Approval, assumed_values
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -19,8 +19,8 @@ TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop
 UNKNOWN = "not known"
 RULE = (
     "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far has measured "
-    "as much, if n comes from other people's runs, or if nothing can decide n. Beyond twice the largest run, approve "
-    "with a check. Otherwise approve."
+    "as much, if the last half is not worth its cost, if n comes from other people's runs, or if nothing can decide n. "
+    "Beyond twice the largest run, approve with a check. Otherwise approve."
 )
 RULES = {
     "mode": "no n above those that were run ({} mode)",
@@ -174,7 +174,7 @@ def _cost(plan: Plan) -> list[Fact]:
         evaluations = f"evaluations come on top: {added}"
         evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
     share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
-    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}{too_much(plan)}; {evaluations}")]
+    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]

@@ -273,7 +273,7 @@ def test_beyond_twice_the_runs_a_plan_says_where_to_check_it(kind: str, close_ru
 
 
 def test_a_check_stops_only_below_what_no_run_has_measured_yet(close_runs: Planner) -> None:
-    found = {budget: close_runs.allocate(budget) for budget in ("900k", "3M", "30M")}
+    found = {budget: close_runs.allocate(budget) for budget in ("900k", "3M")}
     found["slow"] = plan_of(lambda n, c: 0.3 + 0.03 * np.log1p(c / 2e4) - 0.01 * abs(np.log2(n) - 5), "60M")
     floors = [
         (plan.approval.lowest, plan.gain.best.reward)
@@ -283,6 +283,12 @@ def test_a_check_stops_only_below_what_no_run_has_measured_yet(close_runs: Plann
     assert len(floors) == len(found)
     assert all(lowest is None or lowest > best for lowest, best in floors)
     assert any(lowest is not None for lowest, _ in floors)
+
+
+def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Planner) -> None:
+    plans = [close_runs.allocate(budget) for budget in ("3M", "30M")]
+    assert [plan.last_half is None for plan in plans] == [True, False]
+    assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["check", "do-not"]
 
 
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
