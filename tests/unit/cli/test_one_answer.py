@@ -42,7 +42,7 @@ def asked(isocompute: Command, command: str) -> dict[str, Any]:
     return found["fits"]["avg@4"] if command == "fit" else found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
     seed: int, isocompute: Command, tmp_path: Path
 ) -> None:
@@ -71,19 +71,18 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
             assert measured[told[run][1]] == max(before)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(
-    seed: int, isocompute: Command, tmp_path: Path
-) -> None:
-    with_falls(seed).write_csv(tmp_path / "runs.csv")
-    for forecast in asked(isocompute, "forecast")["forecasts"]:
+def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Command, tmp_path: Path) -> None:
+    with_falls(1).write_csv(tmp_path / "runs.csv")
+    found = {one["card"]["action"]: one for one in asked(isocompute, "forecast")["forecasts"]}
+    assert len(found) > 1
+    for forecast in found.values():
         run, spent = forecast["run_id"], forecast["evaluated"][-1]
         rest = ("--run", run, "--remaining", str(round(3 * spent)), "--json")
-        found = json.loads(ok(isocompute("forecast", "runs.csv", *rest)).stdout)
-        assert found["forecast"]["card"]["action"] == forecast["card"]["action"]
-        assert found["checkpoint"] == forecast["card"]["keep"]
+        advice = json.loads(ok(isocompute("forecast", "runs.csv", *rest)).stdout)
+        assert advice["forecast"]["card"]["action"] == forecast["card"]["action"]
+        assert advice["checkpoint"] == forecast["card"]["keep"]
         if forecast["card"]["action"] == "stop-here":
-            assert found["follow"] != "go-on"
+            assert advice["follow"] != "go-on"
 
 
 def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute: Command, tmp_path: Path) -> None:
