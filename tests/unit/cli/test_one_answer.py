@@ -72,7 +72,7 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
 
 
 def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Command, tmp_path: Path) -> None:
-    with_falls(1).write_csv(tmp_path / "runs.csv")
+    with_falls(4).write_csv(tmp_path / "runs.csv")
     found = {one["card"]["action"]: one for one in asked(isocompute, "forecast")["forecasts"]}
     assert len(found) > 1
     for forecast in found.values():
