@@ -189,7 +189,8 @@ class Fits(Saved):
     @cached_property
     def best_measured(self) -> Measured | None:
         """The best checkpoint of all runs; None for published laws."""
-        return best_measured(self)
+        alone = [] if self.source else [(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
+        return best_measured(self.runs, alone, self.metric, self.eval_set, self.compute, self.method)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Measured
+from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
@@ -18,10 +18,6 @@ from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
-
-if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits
-
 
 MIN_FILLED = 0.01
 """Share of wide bounds that rewards must reach: shares of 1 are not percent."""
@@ -82,19 +78,20 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def best_measured(fits: Fits) -> Measured | None:
-    """The best checkpoint of all runs; None for published laws.
+Evaluated = Iterable[tuple[Configuration, Array, Array]]
+"""n and B_p, compute and reward of evaluations."""
 
-    Without the table of runs, as in a saved plan, evaluations of one configuration count as one run.
-    """
-    if fits.source is not None:
-        return None
-    if fits.runs is None:
-        found = [Measured.of(size, one.compute_T, one.reward_T) for size, one in fits.curves.items()]
-    else:
-        table, alike = RunSet.from_dict(fits.runs), fits.method == "surface"
-        runs = MeasuredRuns.of(table, fits.metric, fits.eval_set, stand_in=alike).for_surface(fits.compute)
-        found = [Measured.of((r.group_size, r.problems_per_batch), r.compute_T, r.reward_T) for r in runs]
+
+def best_measured(
+    runs: Mapping[str, Any] | None, alone: Evaluated, metric: str, eval_set: str | None, compute: str, method: Method
+) -> Measured | None:
+    """The best checkpoint of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
+    if runs is not None:
+        measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface").for_surface(
+            compute
+        )
+        alone = (((run.group_size, run.problems_per_batch), run.compute_T, run.reward_T) for run in measured)
+    found = (Measured.of(*one) for one in alone)
     return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
 
 
