@@ -45,8 +45,6 @@ TRL: Tags = {
     "clip_ratio/region_mean": "clipped_share on train",
     "step_time": "step_seconds on train",
 }
-
-
 WANDB: Tags = {
     "train/reward": "train_reward on train",
     "train/frac_reward_zero_std": "zero_variance_share on train",
@@ -219,12 +217,17 @@ def add_openrlhf(found: Stated, records: Records, known: str = "?") -> None:
         _add(found, step, values, {**names, **OPENRLHF})
 
 
+def uncoloured(text: str) -> str:
+    """A console without its colours."""
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
 def of_printed(add: Callable[[Stated, Records], None], begins: str, before: Tags) -> Callable[[str], Stated]:
     """Lines with a kind, a step and a dict, for which `begins` has groups; `before` stands in front of the tags."""
 
     def read(text: str) -> Stated:
         found, records = Stated(), Records()
-        for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
+        for line in uncoloured(text).split("\n"):
             parts = iter(re.split(begins, line)[1:])
             for kind, step, said in zip(parts, parts, parts, strict=True):
                 pairs = re.findall(
@@ -240,7 +243,7 @@ def of_printed(add: Callable[[Stated, Records], None], begins: str, before: Tags
 def of_verl_console(text: str) -> Stated:
     """Lines `step:N - tag:value - tag:value`; several may stand in one line."""
     found, records = Stated(), Records()
-    for line in re.sub(r"\x1b\[[\d;]*m", "", text).split("\n"):
+    for line in uncoloured(text).split("\n"):
         for part in re.split(r"(?=(?<![\w:/-])step:\d+ - )|(?<=\d)(?=step:\d+ - )", line)[1:]:
             step, *values = part.rstrip("\r -").split(" - ")
             pairs = [value.strip("- ").rpartition(":") for value in values]
@@ -255,8 +258,7 @@ def of_verl_console(text: str) -> Stated:
 def of_skyrl_console(text: str) -> Stated:
     """`Step N:` and a printed dict."""
     found, records = Stated(), Records()
-    text = re.sub(r"\x1b\[[\d;]*m", "", text)
-    for part in re.split(r"(?= - Step \d+: *\n)", text)[1:]:
+    for part in re.split(r"(?= - Step \d+: *\n)", uncoloured(text))[1:]:
         step = re.match(r" - Step (\d+)", part)
         pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?(?=[,}])", part.partition("}")[0] + "}")
         records.append((float(step[1]) if step else 0.0, [(tag, number(value)) for tag, value in pairs]))
@@ -267,7 +269,7 @@ def of_skyrl_console(text: str) -> Stated:
 def of_trl_console(text: str) -> Stated:
     """Rows of a trainer, whose epochs or bars say their steps; if these or the order disagree, nothing is sure."""
     found, unplaced = Stated(), False
-    for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", re.sub(r"\x1b\[[\d;]*m", "", text)):
+    for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", uncoloured(text)):
         pairs = [(tag, number(value)) for tag, value in re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", row)]
         epoch = dict(pairs).get("epoch")
         step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else float(bar or -1)

@@ -87,10 +87,9 @@ def best_measured(
 ) -> Measured | None:
     """The best checkpoint of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
     if runs is not None:
-        measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface").for_surface(
-            compute
-        )
-        alone = (((run.group_size, run.problems_per_batch), run.compute_T, run.reward_T) for run in measured)
+        measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
+        every = measured.for_surface(compute)
+        alone = (((run.group_size, run.problems_per_batch), run.compute_T, run.reward_T) for run in every)
     found = (Measured.of(*one) for one in alone)
     return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
 
