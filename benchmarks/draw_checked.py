@@ -1,4 +1,4 @@
-"""Draw what benchmarks measured: the pictures of docs/checked.md, from committed numbers only.
+"""Draw what benchmarks measured, from committed numbers only: pictures of docs/checked.md and of how-to pages.
 
 isocompute backtest --csv benchmarks/data/backtest.csv   # predictions on the corpus, minutes
 python benchmarks/draw_checked.py                        # draw from benchmarks/data/ and the tables of docs/
@@ -10,17 +10,19 @@ import argparse
 import csv
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import CUTS
 from isocompute_sdk.plots import figure_of, style
 
 ROOT = Path(__file__).resolve().parents[1]
 FORECASTS = ROOT / "benchmarks" / "data" / "backtest.csv"
-ALLOCATION = ROOT / "docs" / "allocation.md"
+SWEEPS = ROOT / "benchmarks" / "data" / "smollm2" / "sweep"
 IMAGES = ROOT / "docs" / "images"
 FIGURES = "figures of language models"
 FIRST, SECOND = style.PLAN, style.INK
@@ -38,20 +40,13 @@ def forecasts() -> list[dict[str, Any]]:
     ]
 
 
-def table(text: str, first: str) -> dict[str, dict[str, str]]:
-    """A Markdown table by its first header cell; rows by their first cell, cells by header."""
-    lines = iter(text.splitlines())
+def table(page: str, first: str) -> list[list[str]]:
+    """Rows of a Markdown table of a page of docs/, named by its first header cell."""
+    lines = iter((ROOT / "docs" / page).read_text(encoding="utf-8").splitlines())
     for line in lines:
-        header = cells(line)
-        if header and header[0] == first:
+        if cells(line)[:1] == [first]:
             next(lines)
-            rows: dict[str, dict[str, str]] = {}
-            for row in lines:
-                found = cells(row)
-                if not found:
-                    return rows
-                rows[found[0]] = dict(zip(header[1:], found[1:], strict=True))
-            return rows
+            return list(takewhile(bool, map(cells, lines)))
     raise SystemExit(f"no table whose first column is {first!r}")
 
 
@@ -60,15 +55,21 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
 
 
-def simulated() -> dict[str, list[float]]:
-    """Numbers at 1, 3, 10 and 30 times the largest pilot run, by row of the table on simulated sweeps."""
-    rows = table(ALLOCATION.read_text(encoding="utf-8"), "simulated sweeps")
-    return {name: [float(cell) for cell in row.values()] for name, row in rows.items()}
-
-
 def regret() -> dict[str, list[float]]:
     """Share of the reachable gain that each method loses at 1, 3, 10 and 30 times the largest pilot run."""
-    return {name: values for name, values in simulated().items() if not name.startswith("80 %")}
+    rows = table("allocation.md", "simulated sweeps")
+    return {name: [float(value) for value in values] for name, *values in rows if not name.startswith("80 %")}
+
+
+def pilots() -> dict[str, list[float]]:
+    """Regret of each way to pilot, at 10 times the pilot's rollouts."""
+    return {name: [float(values[1])] for name, *values in table("pilot.md", "design")}
+
+
+def planned() -> dict[str, list[float]]:
+    """Reward of plans made in time and in rollouts, by budget and deadline."""
+    rows = table("time.md", "campaigns")
+    return {f"{budget}, deadline\n{deadline}": [float(x) for x in rest[:2]] for _, budget, deadline, *rest in rows}
 
 
 @style.styled
@@ -111,21 +112,29 @@ def draw_forecasts(path: Path) -> None:
 
 
 @style.styled
-def draw_regret(path: Path) -> None:
-    """Regret of the methods."""
+def draw_bars(path: Path, groups: dict[str, list[float]], names: Sequence[str], label: str, ours: str) -> None:
+    """A group of bars for each entry, each bar under its name; the group or the bars named `ours` stand out."""
     axes = style.canvas(size=(style.WIDTH, 2.9))
-    methods = regret()
-    for i, (name, values) in enumerate(methods.items()):
-        places = [4 * i + 0.8 * j for j in range(len(values))]
-        bars = axes.bar(places, values, width=0.7, color=FIRST if i == 0 else style.MUTED)
-        axes.bar_label(
-            bars,
-            [f"{factor}\n{value:.3f}" for factor, value in zip(("1x", "3x", "10x", "30x"), values, strict=True)],
-            fontsize=8,
-        )
-        axes.text(float(np.mean(places)), -0.012, name, ha="center", va="top", color=FIRST if i == 0 else style.INK)
-    axes.set(ylabel="share of the gain lost", ylim=(0, 1.2 * max(map(max, methods.values()))), xticks=[])
+    for i, (group, values) in enumerate(groups.items()):
+        places = [(0.8 * len(names) + 0.6) * i + 0.8 * j for j in range(len(names))]
+        bars = axes.bar(places, values, width=0.7, color=[FIRST if ours in (group, n) else style.MUTED for n in names])
+        texts = [f"{name}\n{value:.3f}" for name, value in zip(names, values, strict=True)]
+        axes.bar_label(bars, texts, fontsize=8)
+        middle, ink = float(np.mean(places)), FIRST if group == ours else style.INK
+        axes.text(middle, -0.05, group, ha="center", va="top", color=ink, transform=axes.get_xaxis_transform())
+    axes.set(ylabel=label, ylim=(0, 1.2 * max(map(max, groups.values()))), xticks=[])
     style.save_figure(figure_of(axes), path)
+
+
+@style.styled
+def draw_difficulty(path: Path) -> None:
+    """Evaluations of SmolLM2 on easy and on hard problems."""
+    both = style.panels(2, size=(3.8, 2.9))
+    for axes, name in zip(both, ("easy", "hard"), strict=True):
+        runs = iso.read(SWEEPS / f"smollm2-{name}.csv").filter(seed=0, group_size=[4, 16, 64])
+        axes.set_ylim(0, 0.65)
+        iso.plot(runs, "evaluations", ax=axes).set_title(f"{name} problems")
+    style.save_figure(figure_of(both[0]), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,7 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
     options = parser.parse_args(arguments)
     draw_forecasts(options.folder / "checked_forecasts.svg")
-    draw_regret(options.folder / "checked_regret.svg")
+    lost, multiples, times = "share of the gain lost", ("1x", "3x", "10x", "30x"), ("in time", "in rollouts")
+    draw_bars(options.folder / "checked_regret.svg", regret(), multiples, lost, "planner")
+    draw_bars(options.folder / "pilot_designs.svg", pilots(), ("10x",), lost, "designed")
+    draw_bars(options.folder / "time_planning.svg", planned(), times, "share of the gain reached", "in time")
+    draw_difficulty(options.folder / "difficulty.svg")
     return 0
 
 

@@ -175,6 +175,7 @@ def shown() -> Iterator[str]:
         run(folder, *f"report {paper} --figure sensitivity-n -o sensitivity_n.svg".split())
         model = f"report {DATA}/smollm2/sweep/smollm2-easy.csv --figure curves --metric avg@4 -o language_model.svg"
         run(folder, *model.split())
+        run(folder, *f"report {ROOT}/docs/examples/runs.csv --figure evaluations -o evaluations.svg".split())
         for made in (*Path(folder).glob("*.svg"), *Path(folder, "isocompute-paper").glob("*.png")):
             if not alike(made, ROOT / "docs/images" / made.name):
                 yield f"docs/images/{made.name} looks otherwise"
