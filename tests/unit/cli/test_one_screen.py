@@ -24,8 +24,9 @@ PASTED = tuple(
         "  ",
         "next: ",
         "next, what a better model costs: ",
-        "or train it as it is: ",
-        "to train it as it is: ",
+        "next, half of it: ",
+        "or accept it as a bet: ",
+        "to accept it as a bet: ",
     )
 )
 
@@ -116,6 +117,34 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     assert any(line.startswith(("approval", "verdict")) and approval.label in line for line in lines)
     next_ = [line.split()[2] for line in lines if line.startswith("next: ")]
     assert next_ == [{"do-not": "next"}.get(kind, "launch")]
+
+
+@pytest.mark.usefixtures("runs_csv")
+@pytest.mark.parametrize("budget", ["3M", "10M"])
+def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Command, budget: str) -> None:
+    ends = [
+        ok(isocompute(command, "my runs.csv", "--budget", budget, columns=1000)).stdout.splitlines()[-1]
+        for command in ("allocate", "next")
+    ]
+    assert ends[0] == ends[1]
+    assert "isocompute allocate 'my runs.csv'" in ends[0]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        "--max-rollouts-per-batch 64",
+        "--problems-per-batch 32 --rollouts-per-batch 32",
+        "--gpus 7 --rollouts-per-batch 64",
+        "--rollouts-per-second 10 --step-overhead-seconds 20 --deadline 0.01",
+        "--problems-per-batch 64 --n-problems 50",
+    ],
+)
+def test_limits_that_leave_no_plan_name_a_value_that_does(isocompute: Command, limits: str) -> None:
+    refused = isocompute("plan", "--budget", "3M", *shlex.split(limits))
+    assert refused.returncode == 1
+    (command,) = [line.partition(": isocompute ")[2] for line in refused.stderr.splitlines() if "  try: " in line]
+    ok(isocompute(*shlex.split(command)))
 
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Command) -> None:
