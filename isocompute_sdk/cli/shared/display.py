@@ -223,8 +223,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     """What to do next, as commands; none where no run rises, since no plan is worth training then."""
     from shlex import quote
 
-    from isocompute_sdk.reporting.wording import budget_option
-    from isocompute_sdk.tolerances import Tolerances
+    from isocompute_sdk.reporting.wording import instead
     from isocompute_sdk.training.checks import model_option
 
     train = typed.saving()
@@ -238,12 +237,9 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     if first:
         return [f"next: {typed.asking('next')}", f"or accept it as a bet: {train}"]
-    if plan.gain is not None and plan.gains_nothing:
-        more = typed.wanting(plan.gain.best.reward + Tolerances(plan.span).equal)
-        return [f"next, what a better model costs: {more}"]
-    if plan.last_half is not None:
-        half = plan.budget.with_amount(plan.budget.amount - plan.budget.available / 2)
-        return [f"next, half of it: {typed.saving(budget_option(half))}", f"or accept it as a bet: {train}"]
+    if (other := instead(plan)) is not None:
+        what, option = other
+        return [f"next, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
         return []
     return [f"to accept it as a bet: {train}"]

@@ -28,15 +28,14 @@ class Typed:
     own: bool = True
     """Whether the plan rests on runs of the user's own; if not, other commands get no fits."""
 
-    def saving(self, budget: str = "") -> str:
-        """The same command, with the plan saved to a file; `budget` is another `--budget`, quoted for a shell."""
-        words = without(self.words, (*SHOWN, "--budget") if budget else SHOWN)
-        return " ".join(["isocompute", shlex.join(words), *[budget] * bool(budget), "--output plan.json"])
+    def saving(self) -> str:
+        """The same command, with the plan saved to a file."""
+        return " ".join(["isocompute", shlex.join(without(self.words, SHOWN)), "--output plan.json"])
 
-    def wanting(self, reward: float) -> str:
-        """The same command, which asks what a reward costs."""
-        words = without(self.words, (*SHOWN, "--budget", "--deadline", "--mode"))
-        return f"isocompute {shlex.join(words)} --for-reward {reward:.3g}"
+    def instead(self, option: str) -> str:
+        """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""
+        gone = () if option.startswith("--budget") else ("--deadline", "--mode")
+        return f"isocompute {shlex.join(without(self.words, (*SHOWN, '--budget', *gone)))} {option}"
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""

@@ -159,6 +159,9 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> str:
         text += f"{say.sentence(approval.finding)} {after} "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
+    elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
+        what, option = other
+        text += f"Ask {what}: {material.asking(option)} "
     if plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
@@ -308,7 +311,7 @@ def _of_audit(material: Material) -> Answer:
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
     # A saved audit holds no runs.
     source = "RUNS" if material.runs is None else material.typed
-    decision = f"To spend a budget, ask which runs to make first: isocompute next {source} --budget 3M."
+    decision = f"To spend a budget, ask which runs to make first: isocompute next {source} --budget 3M"
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
     facts = (
