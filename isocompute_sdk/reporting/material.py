@@ -136,10 +136,6 @@ class Material:
         source = "RUNS" if self.plan_file else self.typed
         return " ".join(word for word in ["isocompute allocate", source, *self.asked.words, *options] if word)
 
-    def saving(self, budget: Budget) -> str:
-        """The command that saves this page's plan of a budget as plan.json."""
-        return self.asking(budget_option(budget), "--output plan.json")
-
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.
 

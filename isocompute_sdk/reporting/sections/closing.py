@@ -12,6 +12,7 @@ from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
+from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.training.checks import model_option
 from isocompute_sdk.training.registry import backend_of
 
@@ -32,7 +33,7 @@ def launch_script(material: Material) -> Section:
     file = material.source if material.plan_file and material.source else "plan.json"
     command = f"isocompute launch {file}"
     if file != material.source:
-        command = f"{material.saving(plan.budget)} && {command}"
+        command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
     try:
         script = api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
