@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -128,6 +129,24 @@ def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Comma
     ]
     assert ends[0] == ends[1]
     assert "isocompute allocate 'my runs.csv'" in ends[0]
+
+
+def test_commands_about_the_table_that_was_read_name_it(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "my chart.csv").write_text("Step,a - val/reward,b - val/reward\n0,0.1,0.1\n10,0.2,0.3\n20,0.3,0.4\n")
+    refused = isocompute("allocate", "my chart.csv", "--budget", "3M")
+    assert refused.returncode == 1
+    (command,) = re.findall("`isocompute (doctor .*?)`", refused.stderr)
+    ok(isocompute(*shlex.split(command)))
+
+
+def test_a_model_that_no_framework_finds_is_asked_for(isocompute: Command, runs_csv: Path) -> None:
+    named = pl.read_csv(runs_csv).with_columns(model=pl.lit("our-policy"))
+    named.write_csv(runs_csv)
+    last = ok(isocompute("allocate", runs_csv.name, "--budget", "10M", "-o", "plan.json", columns=1000))
+    (command,) = re.findall("next: isocompute (launch .*)", last.stdout)
+    assert isocompute(*shlex.split(command)).returncode == 1
+    (runs_csv.parent / "our-policy").mkdir()
+    ok(isocompute(*shlex.split(command.replace("NAME_OR_FOLDER", "our-policy"))))
 
 
 @pytest.mark.parametrize(
