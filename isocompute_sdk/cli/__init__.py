@@ -14,7 +14,8 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.interrupts import INTERRUPTED
 
-ONCE = ("--metric", "--eval-set", "--bounds")
+BATCH = ("--max-rollouts-per-batch", "--rollouts-per-batch", "--problems-per-batch")
+ONCE = ("--metric", "--eval-set", "--bounds", "--deadline", *BATCH)
 """Options of which a new value takes the place of the one that was typed."""
 
 
@@ -56,6 +57,7 @@ def main() -> None:
 
 def _run() -> None:
     from isocompute_sdk.cli.shared.output import for_shell
+    from isocompute_sdk.cli.shared.typed import filled
 
     try:
         from isocompute_sdk.cli.app import command
@@ -69,7 +71,7 @@ def _run() -> None:
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
         _trace(error)
-        print(f"error: {for_shell(error)}", file=sys.stderr)
+        print(f"error: {filled(for_shell(error), sys.argv[1:])}", file=sys.stderr)
         if error.options:
             told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
             print(f"  {told}: {again(sys.argv[1:], error.options)}", file=sys.stderr)

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import RunSpec
 
-PLACEHOLDER = "NAME_OR_FOLDER"
-"""What printed commands name where no model is known."""
-HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+|\w+://.+")
-"""What a framework finds without a folder: names of the hub, and addresses."""
 MAX_SHOWN = 100
 """Lines of a script that are shown."""
 
@@ -85,10 +81,7 @@ def launch(
     from isocompute_sdk.planning import Plan, change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
 
-    if model == PLACEHOLDER:
-        raise SpecError(
-            f"--model {PLACEHOLDER}; accepted: the name or the folder of your model", "--model Qwen/Qwen2.5-7B"
-        )
+    _refuse_placeholder(model)
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
     chosen = change_plan(loaded, asked) if asked else loaded
@@ -151,6 +144,14 @@ def launch(
     say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
 
 
+def _refuse_placeholder(model: str | None) -> None:
+    """Raise on the word that stands for a model in printed commands."""
+    from isocompute_sdk.training.checks import PLACEHOLDER
+
+    if model == PLACEHOLDER:
+        raise SpecError(f"--model {model}; accepted: the name or the folder of your model", "--model Qwen/Qwen2.5-7B")
+
+
 def _before(plan: Plan) -> Iterator[str]:
     """Why the plan is not approved, and what it trains with although neither the runs nor a person gave it."""
     from isocompute_sdk.planning.plan import assumed_values
@@ -193,7 +194,9 @@ def _to_edit(text: str) -> tuple[list[str], str]:
 
 def _unknown_model(model: str) -> Note | None:
     """That a model is neither a folder here nor named like one of the hub."""
-    if HUB_NAME.fullmatch(model) or Path(model).exists():
+    from isocompute_sdk.training.checks import is_model
+
+    if is_model(model):
         return None
     text = f"--model {model} is neither a folder here nor a hub name: accepted are OWNER/NAME, such as "
     return Note("model-not-here", "warning", f"{text}Qwen/Qwen2.5-7B, and folders.", {"model": model})

@@ -15,6 +15,7 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import what_next
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
@@ -25,7 +26,7 @@ from isocompute_sdk.errors import PlanError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
-    from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
+    from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign, Plan, Planner
     from isocompute_sdk.specs import Budget, Study
 
 YAML = (".yaml", ".yml")
@@ -86,7 +87,7 @@ def next_runs(
             "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
             "commands that make these runs are printed.",
         )
-    found, fits = _answer(paths, study, budget, slots, fitting, planning)
+    found, fits, planner = _answer(paths, study, budget, slots, fitting, planning)
     first = found if isinstance(found, NextRuns) else found.first
     if output is not None:
         _write(output, found, first, study)
@@ -101,8 +102,12 @@ def next_runs(
     if study is not None:
         lines = _study_commands(first, paths[0], output, logged=fits is not None)
     else:
-        known = bool(planning.model or (fits is not None and fits.model))
-        lines = [*_scripts(first, paths, checkpoints or (), fits, fitting, model_known=known)]
+        typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
+        if first.runs:
+            model = planning.model or (None if fits is None else fits.model)
+            lines = _scripts(first, paths, checkpoints or (), fits, fitting, typed, model)
+        else:
+            lines = _without_runs(planner.allocate(budget, slots=slots, **planning.choices()), typed)
     for line in lines:
         say(line)
 
@@ -116,18 +121,29 @@ def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged:
     return [f"next: isocompute run {quote(str(output))}"]
 
 
+def _without_runs(plan: Plan, typed: Typed) -> list[str]:
+    """What to do where nothing is run first: the last lines of the plan's own screen, after what speaks against it."""
+    from isocompute_sdk.reporting.wording import sentence
+
+    is_flat = plan.fits is not None and plan.fits.flat_runs is not None
+    against = plan.approval if plan.approval is not None and plan.approval.kind == "do-not" and not is_flat else None
+    told = [] if against is None else [f"{against.label}. {sentence(against.reason)}"]
+    return [*told, *what_next(plan, typed)]
+
+
 def _scripts(
     first: NextRuns,
     paths: Sequence[Path],
     checkpoints: Sequence[Path],
     fits: Fits | None,
     fitting: FittingOptions,
-    *,
-    model_known: bool,
+    typed: Typed,
+    model: str | None,
 ) -> Iterator[str]:
     """What to type to make these runs: the question for settings that the runs do not record, plan, scripts."""
-    typed = Typed(tuple(sys.argv[1:]))
-    unknown = _unknown(fits) if first.runs and not fitting.pool else []
+    from isocompute_sdk.training.checks import model_option
+
+    unknown = [] if fitting.pool else _unknown(fits)
     is_saved = any(holds_fits(path) for path in paths)
     if unknown:
         names = ", ".join(option.removeprefix("--set ").partition("=")[0] for option in unknown)
@@ -137,13 +153,8 @@ def _scripts(
         )
         fill_in = f"isocompute fit RUNS {' '.join(unknown)} --output fits.json"
         yield fill_in if is_saved else typed.asking("next", *unknown)
-    plan = typed.asking("allocate" if paths else "plan", "--output plan.json")
-    if not first.runs:
-        if fits is None or not fits.no_rise:
-            yield f"next: {plan}"
-        return
-    yield from ("scripts:", plan)
-    yield from _launches(first, paths, checkpoints, fits, "" if model_known else " --model NAME_OR_FOLDER")
+    yield from ("scripts:", typed.saving())
+    yield from _launches(first, paths, checkpoints, fits, model_option(model))
     if fitting.map is None and not is_saved:
         folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
         # What the new runs record is the file.
@@ -158,8 +169,8 @@ def _answer(
     slots: int,
     fitting: FittingOptions,
     planning: BudgetOptions,
-) -> tuple[NextRuns | PilotDesign, Fits | None]:
-    """`NextRuns` from runs, or a `PilotDesign` without any; and the fits of the first metric behind it."""
+) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
+    """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
     from isocompute_sdk import published_prior
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
@@ -185,11 +196,11 @@ def _answer(
             n_problems=planning.n_problems or (None if study is None else study.data.n_problems),
             min_update_steps=planning.min_update_steps,
         )
-        return design, None
+        return design, None, planner
     if study is not None:
         planner = Planner.for_study(fits, study, planner.throughput)
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
-    return planner.next_runs(budget, slots, **choices), fits if isinstance(fits, Fits) else fits.first
+    return planner.next_runs(budget, slots, **choices), fits if isinstance(fits, Fits) else fits.first, planner
 
 
 def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:

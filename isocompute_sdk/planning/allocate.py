@@ -33,6 +33,7 @@ from isocompute_sdk.planning.pricing import (
     Rejection,
     amount_text,
     candidates,
+    what_works,
 )
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.specs.throughput import MORE_BATCHES
@@ -527,8 +528,14 @@ def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
             "the fits offer no group size of 2 or more to choose from",
             "Run group sizes of 2 or more: a single rollout has no group to be compared with.",
         )
-    untimed = all(r.constraint == "throughput" for r in rejections)
-    return PlanError(
-        f"no group size satisfies the constraints together: {listed}",
-        MORE_BATCHES if untimed else "Relax the constraint named.",
+    message = f"no group size satisfies the constraints together: {listed}"
+    if all(r.constraint == "throughput" for r in rejections):
+        return PlanError(message, MORE_BATCHES)
+    works = what_works([r.group_size for r in rejections], limits)
+    if works is None:
+        return PlanError(message, "No single one of them is at fault: change several.")
+    name, value = works
+    option = f"--{name.removesuffix('_hours').replace('_', '-')} {value:.12g}"
+    return PlanError(message, f"With {name} = {value:.12g} there is a plan.").in_shell(
+        f"With {option} there is a plan.", [option]
     )

@@ -157,7 +157,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     name = "group_size" if resolved.by_law is None else resolved.by_law.law
     law = fits.laws.get(name)
     value = compute if resolved.by_law is None else resolved.by_law.value(chosen)
-    return Plan(
+    plan = Plan(
         verdict=Verdict("undecided", ""),
         group_size=n,
         problems_per_batch=problems,
@@ -181,7 +181,6 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         alternatives=() if flat else _alternatives(resolved, choice),
         odds=None if flat else _odds_of(choice.odds, n),
         stopping=choice.stopping,
-        last_half=None if flat else _last_half(resolved, choice.chosen),
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
@@ -189,17 +188,16 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         breakdown=bill.parts | spent,
         fits=fits,
     )
+    return replace(plan, last_half=_last_half(plan))
 
 
-def _last_half(resolved: Resolved, chosen: Scored) -> float | None:
+def _last_half(plan: Plan) -> float | None:
     """Reward that the last half of the steps adds, if that is not worth it; None also without a surface."""
-    steps = chosen.candidate.update_steps // 2
-    if steps == 0 or chosen.reward is None or chosen.drawn_D is None:
+    fits = plan.fits
+    if fits is None or fits.surface is None or fits.no_rise or plan.update_steps < 2:
         return None
-    (half,) = resolved.scored([replace(chosen.candidate, update_steps=steps)])
-    assert half.drawn_D is not None, "drawn from the same surface"
-    gain = estimate(chosen.drawn_D - half.drawn_D)
-    return gain.mean if worth_of(gain, resolved.fits.tolerances) == "not-worth-it" else None
+    gain = estimate(plan.last_half_draws())
+    return gain.mean if worth_of(gain, fits.tolerances) == "not-worth-it" else None
 
 
 def _odds_of(odds: GroupSizeOdds | None, n: int) -> Odds | None:

@@ -257,8 +257,12 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
     for pick in picks:
         saved = max(min(pick.saving, regret - total), 0.0)
         changed = 1.0 - float(pick.worth.chosen_J[int(np.argmax(chance_J))])
+        here = int(choices.group_size_J[int(np.argmax(chance_J))])
         rival = int(choices.group_size_J[int(np.argmax(np.where(chance_J == chance_J.max(), -1, pick.worth.chosen_J)))])
-        settles = f"whether n = {rival} is better at the target (the plan changes with probability {changed:.0%})"
+        settles = f"whether n = {rival} is better than n = {here} at the target"
+        if pick.trial.group_size not in (here, rival):
+            settles += f", since one fit over all n links them to n = {pick.trial.group_size}"
+        settles += f" (the plan changes with probability {changed:.0%})"
         runs.append(advised(pick.trial, budget.available, saved, settles))
         total, chance_J = total + saved, pick.worth.chosen_J
     cost = sum(run.cost for run in runs)

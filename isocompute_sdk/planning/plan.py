@@ -319,6 +319,12 @@ class Plan(Sized, Saved):
             raise PlanError("this plan was saved without its fits", "Load one that Plan.save wrote.")
         return reward_draws(self.fits, self.compute, self.group_size, self.problems_per_batch)
 
+    def last_half_draws(self) -> Array:
+        """Reward that the last half of the steps is predicted to add, by draw; errors as of `reward_draws`."""
+        last_D, half = self.reward_draws(), self.compute * (self.update_steps // 2 or 0.5) / self.update_steps
+        assert self.fits is not None, "it has draws"
+        return last_D - reward_draws(self.fits, half, self.group_size, self.problems_per_batch)
+
     def launch_script(self, backend: str = "openrlhf", *, model: str | None = None, **options: Any) -> str:
         """A bash script that trains this plan; see `isocompute_sdk.api.launch_script` for the options."""
         script: str = upward.call("launch_script", self, backend, model=model, **options)

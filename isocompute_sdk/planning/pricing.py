@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -411,6 +411,36 @@ def candidates(group_sizes: Sequence[int], limits: Limits) -> tuple[list[Candida
     """Candidates for the group sizes that have one, and rejections for the others."""
     found = [_candidate(n, limits) for n in group_sizes]
     return [c for c in found if isinstance(c, Candidate)], [r for r in found if isinstance(r, Rejection)]
+
+
+def what_works(group_sizes: Sequence[int], limits: Limits) -> tuple[str, float] | None:
+    """The option, and its smallest value, that alone gives one of these n an allocation; None if none does."""
+    found: dict[str, float] = {}
+    for n in group_sizes:
+        for name, value, relaxed in _relaxed(n, limits):
+            if candidates([n], relaxed)[0]:
+                found[name] = min(value, found.get(name, math.inf))
+    return next(iter(found.items()), None)
+
+
+def _relaxed(n: int, limits: Limits) -> Iterator[tuple[str, float, Limits]]:
+    """Each option that limits an n, with the least value that may do, and the limits with it."""
+    fixed, pricing, unit = limits.fixed, limits.pricing, limits.unit(n)
+    problems = math.ceil((fixed.problems_per_batch or limits.floor) / unit) * unit
+    if limits.n_problems is not None:
+        problems = min(problems, limits.n_problems // unit * unit) or problems
+    batch = fixed.rollouts_per_batch or n * problems
+    if limits.hardware.max_rollouts_per_batch is not None:
+        hardware = limits.hardware.replace(max_rollouts_per_batch=batch)
+        yield "max_rollouts_per_batch", batch, replace(limits, hardware=hardware)
+    for name, value in (("rollouts_per_batch", n * problems), ("problems_per_batch", problems)):
+        if getattr(fixed, name) is not None:
+            yield name, value, replace(limits, fixed=replace(fixed, **{name: value}))
+    if pricing.deadline is not None and pricing.budget.deadline_hours is not None:
+        hours = pricing.cost_in("wall_hours", batch, fixed.update_steps or limits.min_update_steps)
+        hours = math.ceil(100 * hours * pricing.budget.deadline_hours / pricing.deadline) / 100
+        budget = pricing.budget.replace(deadline_hours=hours)
+        yield "deadline_hours", hours, replace(limits, pricing=replace(pricing, budget=budget))
 
 
 def _candidate(n: int, limits: Limits) -> Candidate | Rejection:

@@ -339,7 +339,7 @@ class Marginal(Answer):
     doubling: SavedEstimate
     """Reward that twice the budget is predicted to add."""
     last_half: SavedEstimate
-    """Reward that the last half of the budget is predicted to add; NaN if half of it buys no plan."""
+    """Reward that the last half of the plan's steps is predicted to add."""
     worthwhile: float
     """Smallest reward that doubling must add to be worth it."""
     verdict: Worth
@@ -351,7 +351,7 @@ class Marginal(Answer):
             self._sentence(),
             f"at                      {amount_text(self.budget.amount, unit)}: n = {p.group_size}, "
             f"B_p = {p.problems_per_batch}, M = {p.update_steps:,}, predicted {self.metric} {p.predicted_reward:.3f}",
-            f"last half               {_gain_text(self.last_half)}",
+            f"last half of its steps  {_gain_text(self.last_half)}",
             f"a quarter more          {_gain_text(self.gain)}",
             f"twice as much           {_gain_text(self.doubling)}",
         ]
@@ -387,7 +387,6 @@ def marginal(plans: PlansByBudget) -> Marginal:
     """
     budget = plans.like
     plan, more, twice = (plans.predicted(budget.amount * factor) for factor in (1.0, 1.0 + EXTRA, 2.0))
-    half = plans.plan(budget.amount / 2)
 
     def gained(first: Plan, second: Plan) -> Estimate:
         """Reward of the second plan less that of the first, at least zero: the first stays possible."""
@@ -405,7 +404,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
         budget=budget,
         gain=gain,
         doubling=doubling,
-        last_half=Estimate(np.nan, np.nan, np.nan) if half is None else gained(half, plan),
+        last_half=plans.between(plan.last_half_draws()),
         worthwhile=tolerances.small,
         verdict=worth_of(doubling, tolerances),
     )

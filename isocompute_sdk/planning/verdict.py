@@ -141,7 +141,7 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     first = f"n = {plan.group_size}" if near >= LIKELY else "these runs cannot decide n"
     likeliest = int(odds.group_size[order[0]])
     if near >= LIKELY and likeliest != plan.group_size == int(odds.group_size[odds.best()]):
-        first += f" is best on average, though n = {likeliest} is likelier to be the very best"
+        first += f" has the highest expected reward: n = {likeliest} is likelier to be best, but loses more where not"
     if [size for size, _ in likely] == [plan.group_size]:
         return f"{first}, best{_at_equal(plan)} with probability {likely[0][1]:.0%}"
     return f"{first}; probability of being best{_at_equal(plan)}: {listed}"

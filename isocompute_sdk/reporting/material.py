@@ -131,10 +131,10 @@ class Material:
         mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
         return self.source or ("" if mapped else "RUNS")
 
-    def saving(self, budget: Budget) -> str:
-        """The command that saves this page's plan of a budget as plan.json."""
-        words = ["isocompute allocate", self.typed, budget_option(budget), *self.asked.words, "--output plan.json"]
-        return " ".join(word for word in words if word)
+    def asking(self, *options: str) -> str:
+        """The command that asks for a plan of the same runs with everything that was asked for but the budget."""
+        source = "RUNS" if self.plan_file else self.typed
+        return " ".join(word for word in ["isocompute allocate", source, *self.asked.words, *options] if word)
 
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.

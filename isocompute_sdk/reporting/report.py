@@ -51,7 +51,7 @@ def _subtitle(material: Material) -> str:
     if plan is not None:
         model = plan.model or model
     parts = [f"model {model}" if model else "", f"metric {material.metric}"]
-    if plan is not None:
+    if plan is not None and not material.assumed_budget:
         parts.append(f"budget {plan.budget}")
     if material.runs is not None:
         parts.append(counted(len(material.runs.run_ids), "run"))

@@ -9,6 +9,7 @@ from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.tolerances import Tolerances
 
 
 def days(hours: float) -> str:
@@ -21,6 +22,16 @@ def budget_option(budget: Budget) -> str:
     unit = "" if budget.unit == "rollouts" else f" {budget.unit}"
     gpus = "" if budget.gpus is None else f" on {budget.gpus} GPUs"
     return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
+
+
+def instead(plan: Plan) -> tuple[str, str] | None:
+    """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
+    if plan.gain is not None and plan.gains_nothing:
+        better = plan.gain.best.reward + Tolerances(plan.span).equal
+        return "what a better model costs", f"--for-reward {better:.3g}"
+    if plan.last_half is not None:
+        return "half of it", budget_option(plan.budget.with_amount(plan.budget.committed + plan.cost / 2))
+    return None
 
 
 def costs(found: Mapping[str, float], unit: str) -> str:

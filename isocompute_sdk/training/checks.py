@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from isocompute_sdk.notes import Note
@@ -19,8 +19,22 @@ MAX_CHANGE = 1e-3
 """Relative change of an advantage up to which a note is an info."""
 MIN_TEMPERATURE = 0.01
 """vLLM samples with at least this temperature; 0 is greedy."""
+PLACEHOLDER = "NAME_OR_FOLDER"
+"""What printed commands name where no model is known."""
+HUB_NAME = re.compile(r"[\w.-]*\w/[\w.-]+|\w+://.+")
+"""What a framework finds without a folder: names of the hub, and addresses."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
+
+
+def is_model(name: str) -> bool:
+    """Whether a framework finds a model of this name: on the hub, at an address, or in a folder here."""
+    return HUB_NAME.fullmatch(name) is not None or Path(name).exists()
+
+
+def model_option(name: str | None) -> str:
+    """What a launch command says of the model of a plan: nothing of one that is found, else a word to fill in."""
+    return "" if name is not None and is_model(name) else f" --model {PLACEHOLDER}"
 
 
 def model_billions(name: str) -> float | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, say
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, in_a_line, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 from isocompute_sdk.phrases import counted, duration, printable
@@ -296,7 +296,7 @@ class Watcher:
         self.failed[folder] = self.failed.get(folder, 0) + 1
         if not known or self.failed[folder] < BLIND:
             return
-        message = f"Logs could not be read {BLIND} times in a row; these runs are no longer watched: {for_shell(error)}"
+        message = f"Logs could not be read {BLIND} times in a row; these runs are no longer watched: {in_a_line(error)}"
         alert = Alert(Note("log-damaged", "warning", message), ALL_RUNS, folder)
         if self.book.is_due(alert):
             self._tell(alert)
@@ -326,7 +326,7 @@ class Watcher:
 
     def _complain_of(self, error: Exception, *, known: bool) -> None:
         """Print each reading error once; paths that never held logs are waited for."""
-        text = " ".join(for_shell(error).split())
+        text = in_a_line(error)
         if known or self.interval is None:
             self._complain(f"cannot read for now: {text}")
         elif not self.waits_in_silence:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
+from isocompute_sdk.cli.shared.typed import filled
 from isocompute_sdk.phrases import short
 
 if TYPE_CHECKING:
@@ -157,7 +159,7 @@ def print_plan(
         _print_first_notes(plan)
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
-    for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file)):
+    for line in () if typed is None else what_next(plan, typed, plan_file):
         console.print(line, soft_wrap=True)
 
 
@@ -202,7 +204,9 @@ def _print_first_notes(plan: Plan) -> None:
     shown = used = 0
     ordered = by_severity(relevant)
     for note in ordered:
-        lines = textwrap.wrap(f"{note.code}: {note.message}", width=max(console.width - len(note.severity) - 2, 20))
+        lines = textwrap.wrap(
+            f"{note.code}: {filled(note.message, sys.argv[1:])}", width=max(console.width - len(note.severity) - 2, 20)
+        )
         used += len(lines)
         if shown and used > NOTE_LINES:
             break
@@ -215,29 +219,30 @@ def _print_first_notes(plan: Plan) -> None:
         console.print(f"{more} more note{'s' if more > 1 else ''}{named}, evaluations, passport: add -v")
 
 
-def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
-    """What to do next, as commands."""
+def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
+    """What to do next, as commands; none where no run rises, since no plan is worth training then."""
     from shlex import quote
 
-    from isocompute_sdk.tolerances import Tolerances
+    from isocompute_sdk.reporting.wording import instead
+    from isocompute_sdk.training.checks import model_option
 
-    if saved:
+    train = typed.saving()
+    if saved is not None:
         # Only what the plan leaves open is asked for.
-        model = " --model NAME_OR_FOLDER" if plan.model is None else ""
         gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
-        train = f"isocompute launch {quote(saved)}{model}{gpus}"
-    else:
-        train = typed.saving()
+        train = f"isocompute launch {quote(str(saved))}{model_option(plan.model)}{gpus}"
     if plan.approval is None or plan.approval.kind != "do-not":
         return [f"next: {train}"]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     if first:
-        return [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
-    if plan.gain is not None and plan.gains_nothing:
-        more = typed.wanting(plan.gain.best.reward + Tolerances(plan.span).equal)
-        return [f"next, what a better model costs: {more}", *[f"or train it as it is: {train}"] * bool(saved)]
-    return [f"to train it as it is: {train}"]
+        return [f"next: {typed.asking('next')}", f"or accept it as a bet: {train}"]
+    if (other := instead(plan)) is not None:
+        what, option = other
+        return [f"next, {what}: {typed.instead(option)}"]
+    if plan.fits is not None and plan.fits.flat_runs is not None:
+        return []
+    return [f"to accept it as a bet: {train}"]
 
 
 def print_notes(notes: Iterable[Note]) -> None:
@@ -250,4 +255,4 @@ def print_notes(notes: Iterable[Note]) -> None:
     console = terminal()
     for note in by_severity(notes):
         console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
-        console.print(Padding(Text(note.message), (0, 0, 0, 2)))
+        console.print(Padding(Text(filled(note.message, sys.argv[1:])), (0, 0, 0, 2)))

@@ -66,6 +66,11 @@ def for_shell(error: BaseException) -> str:
     return f"{error.message}\n  {error.shell_hint}"
 
 
+def in_a_line(error: BaseException) -> str:
+    """The same without line breaks."""
+    return " ".join(for_shell(error).replace("\n  ", ". ", 1).split())
+
+
 def emit_json(payload: Mapping[str, Any]) -> None:
     """One JSON document on stdout, with its `schema_version`."""
     print(json.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, indent=1, allow_nan=False))

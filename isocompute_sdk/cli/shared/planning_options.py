@@ -234,7 +234,8 @@ class PlanningOptions(BudgetOptions):
         else:
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
-                say(f"deadline {self.deadline}: {amount.deadline_hours:,.1f} hours from now")
+                hours = amount.deadline_hours or 0.0
+                say(f"deadline {self.deadline}: {f'{hours:,.1f}' if hours >= 1 else f'{hours:.2g}'} hours from now")
             self.show(plan)
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
+ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit)) (?:PATH|RUNS)\b")
+"""Commands in notes and errors about the runs that were read."""
 BORROWED = ("--published", "--prior")
 NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
 """Options with which `isocompute next` has no answer."""
@@ -27,10 +32,10 @@ class Typed:
         """The same command, with the plan saved to a file."""
         return " ".join(["isocompute", shlex.join(without(self.words, SHOWN)), "--output plan.json"])
 
-    def wanting(self, reward: float) -> str:
-        """The same command, which asks what a reward costs."""
-        words = without(self.words, (*SHOWN, "--budget", "-b", "--deadline", "--mode"))
-        return f"isocompute {shlex.join(words)} --for-reward {reward:.3g}"
+    def instead(self, option: str) -> str:
+        """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""
+        gone = () if option.startswith("--budget") else ("--deadline", "--mode")
+        return f"isocompute {shlex.join(without(self.words, (*SHOWN, '--budget', *gone)))} {option}"
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""
@@ -42,6 +47,13 @@ class Typed:
         elif not self.own:
             words = [word for word in words if not word.endswith(".json")]
         return " ".join(["isocompute", shlex.join([command, *words[1:]]), *options])
+
+
+def filled(text: str, words: Sequence[str]) -> str:
+    """A text whose commands about the runs that were read name them; `words` are what was typed after `isocompute`."""
+    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe"))
+    read = [word for word in typed if os.path.exists(word) or glob.has_magic(word)]
+    return ABOUT_READ.sub(lambda found: f"{found[1]} {shlex.join(read)}", text) if read else text
 
 
 def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:

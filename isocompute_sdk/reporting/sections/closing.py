@@ -12,6 +12,8 @@ from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
+from isocompute_sdk.reporting.wording import budget_option
+from isocompute_sdk.training.checks import model_option
 from isocompute_sdk.training.registry import backend_of
 
 PACKAGES = ("isocompute", "numpy", "scipy", "polars", "pydantic")
@@ -29,16 +31,17 @@ def launch_script(material: Material) -> Section:
         )
     backend, options = _options(material)
     file = material.source if material.plan_file and material.source else "plan.json"
-    saved = "" if file == material.source else f"{material.saving(plan.budget)} && "
+    command = f"isocompute launch {file}"
+    if file != material.source:
+        command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
     try:
         script = api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
-        model = "" if plan.model is not None else " --model NAME_OR_FOLDER"
-        missing = Missing(f"No script: {error.message}.", f"{saved}isocompute launch {file} --backend {backend}{model}")
+        missing = Missing(f"No script: {error.message}.", f"{command} --backend {backend}{model_option(plan.model)}")
         return Section(name, title, (missing,))
     told = Paragraph(
         "Run it with bash in the folder of the files that it names; it then starts training. For another framework "
-        f"(verl, trl or torch): {saved}isocompute launch {file} --backend verl.",
+        f"(verl, trl or torch): {command}{model_option(plan.model)} --backend verl.",
         quiet=True,
     )
     return Section(name, title, (told, Script(script, f"{backend}, {len(script.splitlines())} lines")))

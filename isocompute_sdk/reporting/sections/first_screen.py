@@ -103,9 +103,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         tone=tone,
         label=VERDICTS[plan.verdict.kind] if approval is None else approval.label,
         sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
-        decision="" if approval is None else _decision(plan, approval),
+        decision="" if approval is None else _decision(material, plan, approval),
         facts=(
-            *_cost(plan),
+            *_cost(material, plan),
             *([] if material.flat else _expected(plan)),
             *_gained(plan, named=bool(today)),
             *today,
@@ -132,7 +132,7 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     """What all runs have cost, evaluations apart; the planned cost where the runs did not record it."""
     spent = spending(material.folders)
     if not spent.rollouts:
-        return [fact for fact in _cost(plan) if fact.value != UNKNOWN]
+        return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
     detail = f"{plan.rollouts:,} by the plan; evaluations of all runs on top: {spent.evaluation_rollouts:,.0f}"
     return [
         Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail),
@@ -149,7 +149,7 @@ def _going_on(material: Material) -> list[Block]:
     return [Paragraph(text)]
 
 
-def _decision(plan: Plan, approval: Approval) -> str:
+def _decision(material: Material, plan: Plan, approval: Approval) -> str:
     """What is asked of whoever decides, and why."""
     text = f"{say.sentence(approval.reason)} "
     if approval.step is not None:
@@ -159,13 +159,16 @@ def _decision(plan: Plan, approval: Approval) -> str:
         text += f"{say.sentence(approval.finding)} {after} "
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
-    if plan.stopping is not None:
+    elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
+        what, option = other
+        text += f"Ask {what}: {material.asking(option)} "
+    if plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     return text.strip()
 
 
-def _cost(plan: Plan) -> list[Fact]:
+def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, spent = plan.budget.unit, plan.breakdown.get("evaluation", {})
     evaluations = "evaluations included"
@@ -173,8 +176,8 @@ def _cost(plan: Plan) -> list[Fact]:
         added = next((say.amount(spent[name], name) for name in (unit, "gpu_hours", "rollouts") if name in spent), "")
         evaluations = f"evaluations come on top: {added}"
         evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
-    share = f"{plan.cost / plan.budget.amount:.0%} of the budget"
-    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}; {evaluations}")]
+    share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
+    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}{evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
@@ -308,7 +311,7 @@ def _of_audit(material: Material) -> Answer:
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
     # A saved audit holds no runs.
     source = "RUNS" if material.runs is None else material.typed
-    decision = f"To spend a budget, ask which runs to make first: isocompute next {source} --budget 3M."
+    decision = f"To spend a budget, ask which runs to make first: isocompute next {source} --budget 3M"
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
     facts = (

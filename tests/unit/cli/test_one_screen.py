@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -24,8 +25,9 @@ PASTED = tuple(
         "  ",
         "next: ",
         "next, what a better model costs: ",
-        "or train it as it is: ",
-        "to train it as it is: ",
+        "next, half of it: ",
+        "or accept it as a bet: ",
+        "to accept it as a bet: ",
     )
 )
 
@@ -116,6 +118,52 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     assert any(line.startswith(("approval", "verdict")) and approval.label in line for line in lines)
     next_ = [line.split()[2] for line in lines if line.startswith("next: ")]
     assert next_ == [{"do-not": "next"}.get(kind, "launch")]
+
+
+@pytest.mark.usefixtures("runs_csv")
+@pytest.mark.parametrize("budget", ["3M", "10M"])
+def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Command, budget: str) -> None:
+    ends = [
+        ok(isocompute(command, "my runs.csv", "--budget", budget, columns=1000)).stdout.splitlines()[-1]
+        for command in ("allocate", "next")
+    ]
+    assert ends[0] == ends[1]
+    assert "isocompute allocate 'my runs.csv'" in ends[0]
+
+
+def test_commands_about_the_table_that_was_read_name_it(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "my chart.csv").write_text("Step,a - val/reward,b - val/reward\n0,0.1,0.1\n10,0.2,0.3\n20,0.3,0.4\n")
+    refused = isocompute("allocate", "my chart.csv", "--budget", "3M")
+    assert refused.returncode == 1
+    (command,) = re.findall("`isocompute (doctor .*?)`", refused.stderr)
+    ok(isocompute(*shlex.split(command)))
+
+
+def test_a_model_that_no_framework_finds_is_asked_for(isocompute: Command, runs_csv: Path) -> None:
+    named = pl.read_csv(runs_csv).with_columns(model=pl.lit("our-policy"))
+    named.write_csv(runs_csv)
+    last = ok(isocompute("allocate", runs_csv.name, "--budget", "10M", "-o", "plan.json", columns=1000))
+    (command,) = re.findall("next: isocompute (launch .*)", last.stdout)
+    assert isocompute(*shlex.split(command)).returncode == 1
+    (runs_csv.parent / "our-policy").mkdir()
+    ok(isocompute(*shlex.split(command.replace("NAME_OR_FOLDER", "our-policy"))))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        "--max-rollouts-per-batch 64",
+        "--problems-per-batch 32 --rollouts-per-batch 32",
+        "--gpus 7 --rollouts-per-batch 64",
+        "--rollouts-per-second 10 --step-overhead-seconds 20 --deadline 0.01",
+        "--problems-per-batch 64 --n-problems 50",
+    ],
+)
+def test_limits_that_leave_no_plan_name_a_value_that_does(isocompute: Command, limits: str) -> None:
+    refused = isocompute("plan", "--budget", "3M", *shlex.split(limits))
+    assert refused.returncode == 1
+    (command,) = [line.partition(": isocompute ")[2] for line in refused.stderr.splitlines() if "  try: " in line]
+    ok(isocompute(*shlex.split(command)))
 
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Command) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk.planning.plan import VERDICTS
 from tests.unit.sweeps import Make, codes, noisy
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
@@ -368,3 +370,9 @@ def test_a_plan_far_beyond_a_rising_sweep_is_no_reason_to_stop(make_runs: Make, 
     assert plan.predicted_reward is not None
     assert grid.predicted_reward is not None
     assert plan.predicted_reward >= grid.predicted_reward
+
+
+def test_the_page_lists_every_verdict_with_its_words() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "planning.md").read_text()
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert listed == VERDICTS
