@@ -82,10 +82,10 @@ Evaluated = Iterable[tuple[Configuration, Array, Array]]
 """n and B_p, compute and reward of evaluations."""
 
 
-def best_measured(
+def best_level(
     runs: Mapping[str, Any] | None, alone: Evaluated, metric: str, eval_set: str | None, compute: str, method: Method
 ) -> Measured | None:
-    """The best checkpoint of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
+    """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
     if runs is not None:
         measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
         every = measured.for_surface(compute)
