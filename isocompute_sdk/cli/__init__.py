@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import takewhile
 from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
@@ -69,7 +70,8 @@ def _run() -> None:
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
         _trace(error)
-        print(f"error: {for_shell(error)}", file=sys.stderr)
+        paths = shlex.join(takewhile(lambda word: not word.startswith("-"), sys.argv[2:])) or "RUNS"
+        print(f"error: {for_shell(error).replace(' RUNS ', f' {paths} ')}", file=sys.stderr)
         if error.options:
             told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
             print(f"  {told}: {again(sys.argv[1:], error.options)}", file=sys.stderr)
