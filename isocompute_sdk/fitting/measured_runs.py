@@ -12,7 +12,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
+from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
@@ -145,7 +145,10 @@ def refuse_unfollowed(
         refuse_unlike_runs(level, missed, [run for run in series if run not in level], noise, span)
 
 
-def _span(series: Iterable[RunSeries]) -> float:
+def _span(series: Collection[RunSeries]) -> float:
+    """Range of all rewards; infinite where no run is long enough to show the noise of an evaluation."""
+    if not any(np.count_nonzero(one.rollouts_T > 0) > WINDOW for one in series):
+        return np.inf
     return float(np.ptp(np.concatenate([one.value_T for one in series])))
 
 
