@@ -26,8 +26,6 @@ BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
 PLAIN = 0.25
 """Share of the range of all rewards from which runs differ too plainly for one fit."""
-MOST_NAMED = 6
-"""Runs that a command names one by one."""
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
@@ -152,7 +150,7 @@ def unlike_at_start(start: Mapping[str, float], noise: float, span: float) -> li
         "model",
         " (isocompute audit RUNS does so for every group)",
     )
-    if float(np.max(np.diff(sorted(start.values())))) >= PLAIN * span:
+    if _gap(start) >= PLAIN * span:
         raise error
     data = {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts}
     return [Note("context-taken-for-granted", "warning", f"{error.message}. {error.shell_hint}", data)]
@@ -171,9 +169,9 @@ def refuse_unlike_runs(
         span: range of all rewards.
 
     Raises:
-        FitError: every run misses the curve by `PLAIN` of `span` and `BASE_GAP` of `noise`.
+        FitError: levels differ, and every run misses the curve, by `PLAIN` of `span` and `BASE_GAP` of `noise`.
     """
-    if len(missed) < 2 or min(missed.values()) < max(PLAIN * span, BASE_GAP * noise):
+    if len(missed) < 2 or min(_gap(level), *missed.values()) < max(PLAIN * span, BASE_GAP * noise):
         return
     parts = sorted(split_by_start(level, noise), key=lambda part: (len(part), level[part[-1]]), reverse=True)
     raise _unlike(
@@ -184,19 +182,23 @@ def refuse_unlike_runs(
     )
 
 
+def _gap(level: Mapping[str, float]) -> float:
+    """Widest gap between neighbouring values."""
+    return float(np.max(np.diff(sorted(level.values()))))
+
+
 def _levels(parts: Sequence[Sequence[str]], level: Mapping[str, float]) -> str:
     return "; ".join(f"{listed(part, 4)} at {float(np.mean([level[run] for run in part])):.3g}" for part in parts[:5])
 
 
 def _unlike(found: str, kept: Sequence[str], pool: str, also: str = "") -> FitError:
     """An error that asks which runs belong together, with the command that keeps some of them."""
-    named = " ".join(f"--where {quote(f'run_id={run}')}" for run in kept[:MOST_NAMED])
-    more = " ..." if len(kept) > MOST_NAMED else ""
+    named = " ".join(f"--where {quote(f'run_id={run}')}" for run in kept)
     return FitError(
         found,
         f"Fit them apart (runs.filter(run_id=[...])), or say that it does not matter: pool={(pool,)!r}.",
     ).in_shell(
-        f"Fit them apart: isocompute doctor RUNS {named}{more} --output part.parquet{also}, or say that it does not "
+        f"Fit them apart: isocompute doctor RUNS {named} --output part.parquet{also}, or say that it does not "
         f"matter: --pool {pool}."
     )
 
