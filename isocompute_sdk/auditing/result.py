@@ -177,9 +177,8 @@ class GroupAudit:
         if self.fits is not None and self.fits.passport is not None and not flat:
             yield f"{_capital(self.fits.passport.lines()[0])}."
         for run in [run for run in self.runs if run.fault is not None][:5]:
-            lost = f": the last {1.0 - run.useful / run.rollouts:.0%} bought nothing"
-            before = "did not rise beyond noise, then " if flat else ""
-            yield f"{run.run_id} {before}{run.fall} after {short(run.useful)}{'' if flat else lost}."
+            lost = f"the last {1.0 - run.useful / run.rollouts:.0%} bought nothing"
+            yield f"{run.run_id} {run.fall} after {short(run.useful)}: {'no rise lasted' if flat else lost}."
 
 
 @dataclass(frozen=True)

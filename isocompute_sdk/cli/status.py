@@ -176,8 +176,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
         )
         alone = flat.get(row["run_id"])
         if row["run_id"] in fell:
-            before = "" if alone is None else "it did not rise beyond noise, then "
-            say(printable(f"    {before}{fell[row['run_id']].fall}"))
+            say(printable(f"    {fell[row['run_id']].fall}"))
         elif alone is not None and alone.data["runs"] == 1:
             say(printable(f"    {alone.message}"))
 

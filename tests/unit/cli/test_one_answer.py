@@ -205,8 +205,9 @@ def test_a_run_that_never_rose_is_told_so_once_also_where_it_fell(isocompute: Co
     table(fell=fell).write_csv(tmp_path / "runs.csv")
     (row,) = asked(isocompute, "status")["runs"]
     assert (row["rises"], row["fault"]) == (False, "collapse" if fell[-1] < 0.35 * 0.5 else "decay")
-    for command in ("status", "audit"):
-        said = isocompute(command, "runs.csv", columns=400).stdout
-        assert "did not rise beyond noise, then" in said
-    assert "rise that the fit" not in isocompute("audit", "runs.csv", columns=400).stdout
+    assert "no rise seen" not in isocompute("status", "runs.csv", columns=400).stdout
+    audit = isocompute("audit", "runs.csv", columns=400).stdout
+    assert "no rise lasted" in audit
+    assert "bought nothing" not in audit
+    assert "rise that the fit" not in audit
     assert "fitted" not in isocompute("forecast", "runs.csv", columns=400).stdout
