@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, refuse_unfollowed, unlike_starts
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
@@ -32,7 +32,6 @@ from isocompute_sdk.records.comparable import (
     one_rule,
     refuse_mixed_contexts,
     settings_of,
-    unlike_at_start,
     varied_sets,
 )
 from isocompute_sdk.records.reward_metrics import (
@@ -179,13 +178,16 @@ class _Question:
         )
         refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
+        by_run = {one.run_id: one for one in series}
+        unlike = [] if "model" in self.pool else unlike_starts(by_run, self.bounds)
         found = self._fit(measured)
+        if not (inputs or {"model", "algorithm"} & {*self.pool}):
+            refuse_unfollowed(by_run, found.curves, self.settings.compute, self.bounds)
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
-        by_run = {one.run_id: one for one in series}
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
-            *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
+            *unlike,
             *chosen,
             *found.notes,
             *confounded(series, self.pool),

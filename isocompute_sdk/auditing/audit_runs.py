@@ -163,7 +163,7 @@ def _audit_group(
         sentence=_sentence(fits, plan),
         spent=spent,
         equal_reward=estimate_of_cost(equal_RD.sum(axis=0), level) if several else None,
-        notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group, fits.doubts))]),
+        notes=unique([*group.notes, *(note for note in fits.notes if _carried(note, group, fits))]),
         fits=fits,
     )
 
@@ -213,9 +213,9 @@ def _plain_run(one: RunSeries, fell: Finding | None) -> RunAudit:
     )
 
 
-def _carried(note: Note, group: Group, doubts: Sequence[str]) -> bool:
+def _carried(note: Note, group: Group, fits: Fits) -> bool:
     if note.code == "plateau-unidentified":
-        return note.code in doubts
+        return note.code in fits.doubts and not fits.no_rise
     # A field on which the stated values agree is covered by the note context-taken-for-granted.
     return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)
 

@@ -31,7 +31,7 @@ Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict), WithJsonSchema
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
 """`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
-COLUMNS = ("run", "n x B_p", "rollouts", "best measured", "best there", "behind by", "equal at", "")
+COLUMNS = ("run", "n x B_p", "rollouts", "highest evaluation", "best there", "behind by", "equal at", "")
 """Columns of the table of runs."""
 MAX_LEFT_OUT = 6
 """Runs and files named for each reason for which they were left out."""
@@ -173,11 +173,12 @@ class GroupAudit:
                 f"({short(cost.low)} to {short(cost.high)}) of the {short(self.spent)} rollouts spent"
                 + (f". {end}" if cost.high < self.spent else ": not clearly less.")
             )
-        if self.fits is not None and self.fits.passport is not None:
+        flat = self.fits is not None and bool(self.fits.no_rise)
+        if self.fits is not None and self.fits.passport is not None and not flat:
             yield f"{_capital(self.fits.passport.lines()[0])}."
         for run in [run for run in self.runs if run.fault is not None][:5]:
-            lost = 1.0 - run.useful / run.rollouts
-            yield f"{run.run_id} {run.fall} after {short(run.useful)}: the last {lost:.0%} bought nothing."
+            lost = f"the last {1.0 - run.useful / run.rollouts:.0%} bought nothing"
+            yield f"{run.run_id} {run.fall} after {short(run.useful)}: {'no rise lasted' if flat else lost}."
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
     widths = [max(len(row[i]) for row in everything) for i in range(len(COLUMNS))]
     if width is not None and sum(widths[i] + 2 for i in kept) > width:
-        kept = [i for i in kept if COLUMNS[i] not in ("best measured", "best there")]
+        kept = [i for i in kept if COLUMNS[i] not in ("highest evaluation", "best there")]
     name, *numbers = kept
     above = width is not None and sum(widths[i] + 2 for i in kept) > width
     start = "\n    " if above else "  "

@@ -174,8 +174,11 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
                 f"{row['run_id']:<{width}} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"
             )
         )
+        alone = flat.get(row["run_id"])
         if row["run_id"] in fell:
             say(printable(f"    {fell[row['run_id']].fall}"))
+        elif alone is not None and alone.data["runs"] == 1:
+            say(printable(f"    {alone.message}"))
 
 
 def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]]) -> dict[str, Note]:

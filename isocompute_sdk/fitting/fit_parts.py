@@ -14,7 +14,7 @@ from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.data import running_median
+from isocompute_sdk.fitting.surface.data import WINDOW, running_median
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import short
@@ -52,7 +52,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """The best checkpoint that a run could keep."""
+    """The level at which a run stood at its best: what gains and approval are measured against."""
 
     group_size: Count
     problems_per_batch: Count | None
@@ -61,6 +61,8 @@ class Measured:
     reward: Number
     """Median of the five evaluations around it, since a single one may be high by chance; of the first and the last
     evaluation its own value, since a median would lag behind a run that rises."""
+    evaluations: Count
+    """How many evaluations that is the median of: five, fewer near the ends, one at them."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
@@ -70,11 +72,14 @@ class Measured:
             return None
         level_T = running_median(reward_T[trained])
         best = int(np.argmax(level_T))
-        return cls(*size, float(compute_T[trained][best]), float(level_T[best]))
+        before, after = (min(count, WINDOW // 2) for count in (best, len(level_T) - 1 - best))
+        seen = 1 + before + after if before and after else 1
+        return cls(*size, float(compute_T[trained][best]), float(level_T[best]), seen)
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        return f"{self.reward:.3f} around C = {short(self.compute)} (n = {self.group_size}{of})"
+        seen = "one evaluation" if self.evaluations == 1 else f"median of {self.evaluations} evaluations"
+        return f"{self.reward:.3f}, {seen}, around C = {short(self.compute)} (n = {self.group_size}{of})"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from isocompute_sdk.fitting.fit_parts import (
     handovers,
     span,
 )
-from isocompute_sdk.fitting.measured_runs import best_measured
+from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
@@ -187,10 +187,10 @@ class Fits(Saved):
         return float(10.0 ** law.x_range[1])
 
     @cached_property
-    def best_measured(self) -> Measured | None:
-        """The best checkpoint of all runs; None for published laws."""
+    def best_level(self) -> Measured | None:
+        """The best level at which a run stood; None for published laws."""
         alone = [] if self.source else [(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
-        return best_measured(self.runs, alone, self.metric, self.eval_set, self.compute, self.method)
+        return best_level(self.runs, alone, self.metric, self.eval_set, self.compute, self.method)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

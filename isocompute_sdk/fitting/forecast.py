@@ -169,18 +169,19 @@ class Forecast(Saved):
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         best, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
-        fitted = f"measured {self.metric} {self.measured[-1]:.3f}"
-        fitted = fitted if self.lost else f"fitted {self.metric} {self.reward:.3f}"
+        told = self.rises and not self.lost
+        fitted = f"fitted {self.metric} {self.reward:.3f}"
+        fitted = fitted if told else f"measured {self.metric} {self.measured[-1]:.3f}"
         title = f"{self.run_id} ({where}): {fitted} at {_place(self.rollouts, self.step)}"
-        title += f", best measured {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
+        title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = "to this run alone, so it knows no other n and no later rise or fall; --fits FILE adds its sweep"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
-        lines = [title, f"  fitted {basis}", f"  {self.card.action}: {self.card.reason}"]
+        lines = [title, *[f"  fitted {basis}"] * told, f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
             source = "measured" if self.card.keep.reward in self.measured else "by its curve, which evens out luck"
             lines.append(f"  keep: {_kept(self.card.keep, source)}")
-        if self.lost or not self.rises:
+        if not told:
             return "\n".join(lines)
         for one in self.ahead:
             lines.append(
@@ -188,7 +189,10 @@ class Forecast(Saved):
                 f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
-        lines += [f"  {self._flat_words()}", f"  it has begun to fall with probability {self.falling:.2f}"]
+        lines += [
+            f"  {self._flat_words()}",
+            f"  by its last evaluation it has begun to fall with probability {self.falling:.2f}",
+        ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
 

@@ -11,10 +11,12 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
-from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
+from isocompute_sdk.records.comparable import refuse_unlike_runs, unlike_at_start
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
@@ -82,10 +84,10 @@ Evaluated = Iterable[tuple[Configuration, Array, Array]]
 """n and B_p, compute and reward of evaluations."""
 
 
-def best_measured(
+def best_level(
     runs: Mapping[str, Any] | None, alone: Evaluated, metric: str, eval_set: str | None, compute: str, method: Method
 ) -> Measured | None:
-    """The best checkpoint of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
+    """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
     if runs is not None:
         measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
         every = measured.for_surface(compute)
@@ -110,6 +112,44 @@ def start_rewards(
         run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
     }
     return start, pooled_noise(trained, noise_scale(values, high - low))[0]
+
+
+def unlike_starts(series: Mapping[str, RunSeries], bounds: tuple[float, float]) -> list[Note]:
+    """That rewards at step 0 differ; see `unlike_at_start`."""
+    return unlike_at_start(*start_rewards(series, bounds), _span(series.values()))
+
+
+def refuse_unfollowed(
+    series: Mapping[str, RunSeries],
+    curves: Mapping[Configuration, RewardCurve],
+    compute: str,
+    bounds: tuple[float, float],
+) -> None:
+    """Refuse runs of one n and B_p of which the fitted curve follows none; see `refuse_unlike_runs`.
+
+    Args:
+        series: rewards by run id.
+        curves: fitted curves by (n, B_p).
+        compute: axis of the curves (`log10_rollouts` or `log10_tokens`).
+        bounds: range of the metric.
+    """
+    span, noise = _span(series.values()), start_rewards(series, bounds)[1]
+    for size, curve in curves.items():
+        level, missed = dict[str, float](), dict[str, float]()
+        for run, one in series.items():
+            at = _compute(one, compute)
+            value_T = one.value_T[at > 0]
+            if (one.group_size, one.problems_per_batch) == size and len(value_T):
+                level[run] = float(np.median(value_T))
+                missed[run] = float(np.sqrt(np.mean((value_T - curve.predict(at[at > 0])) ** 2)))
+        refuse_unlike_runs(level, missed, [run for run in series if run not in level], noise, span)
+
+
+def _span(series: Collection[RunSeries]) -> float:
+    """Range of all rewards; infinite where no run is long enough to show the noise of an evaluation."""
+    if not any(np.count_nonzero(one.rollouts_T > 0) > WINDOW for one in series):
+        return np.inf
+    return float(np.ptp(np.concatenate([one.value_T for one in series])))
 
 
 def grouped(

@@ -67,9 +67,10 @@ def declines(resolved: Resolved, choice: Choice) -> Iterator[Note]:
     fits, best, onset_D = resolved.fits, choice.best.candidate, choice.onset_D
     if fits.surface is None or fits.surface.declines is None or onset_D is None or not resolved.can_predict:
         return
+    largest = fits.largest_compute or 0.0
     chance = float(np.mean(onset_D < resolved.compute(best.rollouts)))
     step = float(np.mean(fits.surface.declines.step_D))
-    yield from decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1])
+    yield from decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1], largest)
 
 
 def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[Note]:
@@ -192,16 +193,26 @@ def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
     )
 
 
-def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Iterator[Note]:
-    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there."""
+def decline(n: int, onset: float, chance: float, step: float, largest: int, seen: float) -> Iterator[Note]:
+    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
+
+    Args:
+        n: the chosen group size.
+        onset: compute at which rewards begin to fall, the median of its draws.
+        chance: probability that this is before the budget is spent.
+        step: change of the onset's ln C per octave of n.
+        largest: largest n that was run.
+        seen: largest compute that was run.
+    """
     if chance < LIKELY_DECLINE:
         return
+    ahead = f", beyond all runs, the largest of which ends at {short(seen)}" if onset > seen else ""
     other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
     yield Note(
         "decline-within-budget",
         "warning",
-        f"At n = {n} rewards begin to fall at about C = {short(onset)} (with probability {chance:.0%} before the "
-        "budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
+        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability {chance:.0%} before "
+        "the budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
         f"best checkpoint. {other}, more training problems or a KL penalty can delay this; keep checkpoints and "
         "watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},

@@ -390,7 +390,7 @@ def _first(
 def _gain(plan: Plan, choice: Choice) -> Gain | None:
     """What a plan gains over the best checkpoint so far; None without runs of one's own, or where none rises."""
     fits, drawn_D = plan.fits, choice.chosen.drawn_D
-    if fits is None or plan.predicted_reward is None or (best := fits.best_measured) is None:
+    if fits is None or plan.predicted_reward is None or (best := fits.best_level) is None:
         return None
     gain, interval, probability = plan.predicted_reward - best.reward, None, None
     if drawn_D is not None:

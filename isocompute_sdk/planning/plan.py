@@ -127,7 +127,7 @@ class Gain:
 
     @property
     def sentence(self) -> str:
-        """That a run has measured as much, of a plan that gains nothing."""
+        """That a run stood as high, of a plan that gains nothing."""
         return f"A run so far already stood at {self.best}: the plan is predicted to gain nothing"
 
 
@@ -145,7 +145,7 @@ class Approval:
     """Reward expected there."""
     lowest: float | None = None
     """Reward below which to stop there: one run in ten measures less. None if unknown, or if at no check before the
-    end it is more than a run has measured already: then the check is for planning again."""
+    end it is more than the level at which a run stood: then the check is for planning again."""
 
     @property
     def label(self) -> str:
@@ -305,7 +305,7 @@ class Plan(Sized, Saved):
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether a run so far has measured as much as is predicted of the plan."""
+        """Whether a run so far stood as high as is predicted of the plan."""
         return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
 
     def reward_draws(self) -> Array:

@@ -269,7 +269,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, plans.level)
         return float(at.mean), float(at.low), float(at.high)
 
-    best = fits.best_measured
+    best = fits.best_level
     # The base model: the lowest of the curves just above no compute.
     base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
     at_most = predicted(most)

@@ -181,7 +181,8 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
-    style.clip_falls(ax, drawn)
+    predicted = [plan.predicted_reward] if plan is not None and plan.predicted_reward is not None else []
+    style.clip_falls(ax, drawn, [*ends.values(), *predicted])
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
     ax.set_title(f"{'No rise: evaluations and means' if fits.no_rise else CURVES}{where}{whose(fits)}")
     if plan is not None and plan.predicted_reward is not None:

@@ -214,7 +214,7 @@ def name_sizes(
     end_labels(ax, labels, [last[n] for n in ends] if last else ())
 
 
-def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
+def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequence[float] = ()) -> None:
     """End the vertical axis below the runs' rises, and mark with an arrow where a run falls further.
 
     A run that collapses would otherwise take most of the axis.
@@ -222,11 +222,12 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]]) -> None:
     Args:
         ax: axes whose upper limit stands.
         lines: compute, values and colour of every run, in order of compute. Limits that were set stay.
+        kept: other values that stay in view: labels of what lies outside leave the axes no room.
     """
     rises = [y[: int(np.argmax(y)) + 1] for _, y, _ in lines if len(y)]
     if not rises or not ax.get_autoscaley_on():
         return
-    lowest, top = min(float(y.min()) for y in rises), ax.get_ylim()[1]
+    lowest, top = min([*kept, *(float(y.min()) for y in rises)]), ax.get_ylim()[1]
     # Room for the labels below all points that stay.
     strip = 26 / (ax.bbox.height * 72 / ax.figure.dpi)
     bottom = lowest - strip / (1 - strip) * (top - lowest)

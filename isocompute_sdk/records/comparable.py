@@ -24,8 +24,8 @@ from isocompute_sdk.records.runset import RunInfo, RunSeries
 
 BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
-MOST_NAMED = 6
-"""Runs that a command names one by one."""
+PLAIN = 0.25
+"""Share of the range of all rewards from which runs differ too plainly for one fit."""
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
@@ -129,29 +129,78 @@ def split_by_start(start: Mapping[str, float], noise: float) -> list[list[str]]:
     return parts
 
 
-def unlike_at_start(start: Mapping[str, float], noise: float) -> list[Note]:
+def unlike_at_start(start: Mapping[str, float], noise: float, span: float) -> list[Note]:
     """That runs on one frontier differ at step 0, with the command that keeps those that belong together.
 
     Args:
         start: reward at step 0 by run id.
         noise: standard deviation of one evaluation.
+        span: range of all rewards.
+
+    Raises:
+        FitError: they differ by `PLAIN` of it: no curve is about all of them.
     """
     parts = sorted(split_by_start(start, noise), key=len, reverse=True)
     if len(parts) < 2:
         return []
-    shown = "; ".join(f"{listed(part, 4)} at {float(np.mean([start[run] for run in part])):.3g}" for part in parts[:5])
-    kept = " ".join(f"--where {quote(f'run_id={run}')}" for run in parts[0][:MOST_NAMED])
-    return [
-        Note(
-            "context-taken-for-granted",
-            "warning",
-            f"rewards at step 0 differ by more than noise ({shown}): these runs began from different models or were "
-            "evaluated otherwise, and their curves do not belong on one frontier. Fit them apart: isocompute doctor "
-            f"RUNS {kept}{' ...' if len(parts[0]) > MOST_NAMED else ''} --output part.parquet (isocompute audit RUNS "
-            "does so for every group), or say that it does not matter: --pool model.",
-            {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts},
-        )
-    ]
+    error = _unlike(
+        f"rewards at step 0 differ by more than noise ({_levels(parts, start)}): these runs began from different "
+        "models or were evaluated otherwise, and their curves do not belong on one frontier",
+        parts[0],
+        "model",
+        " (isocompute audit RUNS does so for every group)",
+    )
+    if _gap(start) >= PLAIN * span:
+        raise error
+    data = {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts}
+    return [Note("context-taken-for-granted", "warning", f"{error.message}. {error.shell_hint}", data)]
+
+
+def refuse_unlike_runs(
+    level: Mapping[str, float], missed: Mapping[str, float], others: Sequence[str], noise: float, span: float
+) -> None:
+    """Refuse runs of one n and B_p of which the fitted curve follows none.
+
+    Args:
+        level: median reward after step 0 by run id.
+        missed: root mean square distance from the curve by run id.
+        others: runs of other n and B_p.
+        noise: standard deviation of one evaluation.
+        span: range of all rewards.
+
+    Raises:
+        FitError: levels differ, and every run misses the curve, by `PLAIN` of `span` and `BASE_GAP` of `noise`.
+    """
+    if len(missed) < 2 or min(_gap(level), *missed.values()) < max(PLAIN * span, BASE_GAP * noise):
+        return
+    parts = sorted(split_by_start(level, noise), key=lambda part: (len(part), level[part[-1]]), reverse=True)
+    raise _unlike(
+        f"runs of one n and B_p lie far apart ({_levels(parts, level)}), and a curve through all of them follows none: "
+        "they had different recipes, or some failed",
+        [*parts[0], *others],
+        "algorithm",
+    )
+
+
+def _gap(level: Mapping[str, float]) -> float:
+    """Widest gap between neighbouring values."""
+    return float(np.max(np.diff(sorted(level.values()))))
+
+
+def _levels(parts: Sequence[Sequence[str]], level: Mapping[str, float]) -> str:
+    return "; ".join(f"{listed(part, 4)} at {float(np.mean([level[run] for run in part])):.3g}" for part in parts[:5])
+
+
+def _unlike(found: str, kept: Sequence[str], pool: str, also: str = "") -> FitError:
+    """An error that asks which runs belong together, with the command that keeps some of them."""
+    named = " ".join(f"--where {quote(f'run_id={run}')}" for run in kept)
+    return FitError(
+        found,
+        f"Fit them apart (runs.filter(run_id=[...])), or say that it does not matter: pool={(pool,)!r}.",
+    ).in_shell(
+        f"Fit them apart: isocompute doctor RUNS {named} --output part.parquet{also}, or say that it does not "
+        f"matter: --pool {pool}."
+    )
 
 
 RULE_TOLERANCE = 0.03

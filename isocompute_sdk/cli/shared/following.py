@@ -267,7 +267,7 @@ def _describe(status: RunStatus, width: int) -> str:
         noise = " (the largest of several noisy values, so above the true one)"
         if best.reported is not None:
             noise = f" ({best.reported:.3f} on samples that did not choose it)"
-        state += f"; best measured {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
+        state += f"; highest evaluation {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
     n, problems = or_unknown(status.group_size), or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<{width}} n = {n:<5} B_p = {problems:<5} "

@@ -18,8 +18,8 @@ from isocompute_sdk.tolerances import Tolerances
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
-    "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far has measured "
-    "as much, if the last half is not worth its cost, if n comes from other people's runs, or if nothing can decide n. "
+    "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far stood as "
+    "high, if the last half is not worth its cost, if n comes from other people's runs, or if nothing can decide n. "
     "Beyond twice the largest run, approve with a check. Otherwise approve."
 )
 RULES = {

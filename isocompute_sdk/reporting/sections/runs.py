@@ -128,7 +128,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
     """What the runs behind the answer cost, one by one."""
     best = {one.run_id: float(np.max(one.value_T)) for one in _measured(material, table) if len(one.value_T)}
     spent, seconds = _spending(material), _gpu_seconds(table)
-    header = ["Run", "n", "B_p", "Rollouts", f"Highest {material.metric} measured", *["Minutes"] * bool(spent)]
+    header = ["Run", "n", "B_p", "Rollouts", "Highest evaluation", *["Minutes"] * bool(spent)]
     header += ["GPU-hours"] * bool(seconds)
     infos, rows = table.runs(), list[tuple[str, ...]]()
     for run in infos[:MAX_ROWS]:

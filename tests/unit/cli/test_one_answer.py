@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -137,3 +138,76 @@ def test_a_copied_run_is_no_second_seed(
     other = copy.with_columns(value=pl.col("value").shift(1).fill_null(0.1))
     pl.concat([frame, other]).write_csv(tmp_path / "runs.csv")
     assert "again" in {row["run_id"] for row in asked(isocompute, "status")["runs"]}
+
+
+def table(**rewards: Any) -> pl.DataFrame:
+    """Runs of n = 8 and B_p = 8 by name, evaluated once a step from step 0."""
+    parts = [
+        pl.DataFrame({"run_id": run, "n": 8, "bp": 8, "step": [*range(len(values))], "avg@4": [*values]})
+        for run, values in rewards.items()
+    ]
+    return pl.concat(parts)
+
+
+def rising(seed: int, start: float = 0.2, rise: float = 0.5) -> Any:
+    return start + rise * (1.0 - np.exp(-np.arange(30) / 6)) + np.random.default_rng(seed).normal(0, 0.01, 30)
+
+
+def test_the_highest_evaluation_and_the_level_of_gains_are_told_apart(isocompute: Command, tmp_path: Path) -> None:
+    spiked = rising(0)
+    spiked[20] += 0.1
+    table(a=spiked, b=rising(1)).write_csv(tmp_path / "runs.csv")
+    plan = json.loads(ok(isocompute("allocate", "runs.csv", "--budget", "2k", "--json")).stdout)
+    level = plan["gain"]["best"]
+    assert level["evaluations"] == 5
+    highest = max(run["reached"] for run in asked(isocompute, "audit")["groups"][0]["runs"])
+    assert highest == pytest.approx(spiked.max())
+    assert level["reward"] < highest - 0.05
+    screens = {
+        name: ok(isocompute(name, "runs.csv", *more, columns=400)).stdout
+        for name, more in {"allocate": ("--budget", "2k"), "audit": (), "forecast": ("--run", "a")}.items()
+    }
+    assert f"{level['reward']:.3f}, median of 5 evaluations" in screens["allocate"]
+    for name in ("audit", "forecast"):
+        assert "highest evaluation" in screens[name]
+        assert f"{highest:.3f}" in screens[name]
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        {"a": rising(0), "b": rising(1), "other": rising(2, start=0.6, rise=0.2)},
+        {"a": rising(0), "b": rising(1), "other": [0.2, 0.4, *[0.0] * 28]},
+    ],
+    ids=["other start", "other recipe"],
+)
+def test_runs_that_plainly_differ_are_asked_apart_by_a_command_that_works(
+    runs: dict[str, Any], isocompute: Command, tmp_path: Path
+) -> None:
+    table(**runs).write_csv(tmp_path / "runs.csv")
+    refused = isocompute("allocate", "runs.csv", "--budget", "5k", columns=400)
+    assert refused.returncode == 1
+    words = shlex.split(refused.stderr.partition("isocompute doctor ")[2].partition(" (")[0].partition(", or")[0])
+    ok(isocompute("doctor", *words))
+    plan = json.loads(ok(isocompute("allocate", words[-1], "--budget", "5k", "--json")).stdout)
+    assert plan["predicted_reward"] == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_run_that_never_rose_is_told_so_once_also_where_it_fell(isocompute: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    flat, fell = 0.5 + rng.normal(0, 0.01, (2, 30))
+    fell[10:] -= 0.3
+    table(flat=flat).write_csv(tmp_path / "runs.csv")
+    (row,) = asked(isocompute, "status")["runs"]
+    assert not row["rises"]
+    assert asked(isocompute, "forecast")["card"]["reason"] in isocompute("status", "runs.csv", columns=400).stdout
+    assert "fitted" not in isocompute("forecast", "runs.csv", columns=400).stdout
+    table(fell=fell).write_csv(tmp_path / "runs.csv")
+    (row,) = asked(isocompute, "status")["runs"]
+    assert (row["rises"], row["fault"]) == (False, "collapse" if fell[-1] < 0.35 * 0.5 else "decay")
+    assert "no rise seen" not in isocompute("status", "runs.csv", columns=400).stdout
+    audit = isocompute("audit", "runs.csv", columns=400).stdout
+    assert "no rise lasted" in audit
+    assert "bought nothing" not in audit
+    assert "rise that the fit" not in audit
+    assert "fitted" not in isocompute("forecast", "runs.csv", columns=400).stdout

@@ -51,7 +51,7 @@ NAMES = ("\x1b[31mred\x1b]0;title\x07", "abc\u202egnp.exe", "b\u200b\x9b31m")
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
-        f"{name},{n},32,{i},{0.02 * i + 0.01 * n}"
+        f"{name},{n},32,{i},{0.1 + 0.005 * i * n**0.5}"
         for name, n in zip(NAMES, (8, 16, 32), strict=True)
         for i in range(12)
     ]

@@ -315,7 +315,8 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
         "step": [50 * i for _ in range(3) for i in range(11)],
         "acc": [reward for run in runs for reward in run],
     }
-    planner = Planner(fit(RunSet.from_columns(columns, group_size=8, problems_per_batch=1), metric="acc"))
+    recorded = RunSet.from_columns(columns, group_size=8, problems_per_batch=1)
+    planner = Planner(fit(recorded, metric="acc", pool=("algorithm",)))
     plan = planner.allocate("3M")
     assert plan.predicted_reward is not None
     assert plan.gain is not None
