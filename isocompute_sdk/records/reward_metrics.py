@@ -458,8 +458,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     slip = misspelt(name)
     if slip is not None:
         raise wrong_column(f"column {written!r} is no known column, but looks like {slip!r}", "", [written], slip)
-    texts = series.dtype == pl.String and numbers_in(series).is_null().all()
-    if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
+    if _is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; accepted: metrics, which "
