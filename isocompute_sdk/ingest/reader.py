@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.paths import (
+    MAY_HOLD,
     TABLE_FORMATS,
     Listing,
     as_paths,
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = "a setting that never changes within a run, or not numbers"
 """Why an audit leaves a column out, which other readers refuse unless told to ignore it."""
-MAY_HOLD = (".json", ".log", ".out", ".txt")
-"""Endings of files that may hold measurements and are read only if they are known for a log, or named."""
 
 
 def read(

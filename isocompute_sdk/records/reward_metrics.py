@@ -409,12 +409,17 @@ def _metric_columns(
             raise wrong_column(message, "Remove one.", [bare])
         wide = {metric: named.known["value"], **wide}
     if not wide:
-        raise RecordError(
-            f"no column holds a metric; the table has: {named.columns}",
-            'Add a column named after the metric, e.g. "avg@4", or columns "metric" and "value".',
-        )
+        raise no_metric(named)
     _check_named_metric(options, list(wide))
     return wide, notes
+
+
+def no_metric(named: Named) -> RecordError:
+    """The error about a table that holds nothing measured."""
+    return RecordError(
+        f"no column holds a metric; the table has: {named.columns}",
+        'Leave it out, or add a column named after the metric, e.g. "avg@4", or columns "metric" and "value".',
+    )
 
 
 def _in_every_step(frame: pl.DataFrame) -> bool:

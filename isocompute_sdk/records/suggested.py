@@ -68,7 +68,9 @@ def sizes_of_runs(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series
         if not whole or numbers.n_unique() < 2 or counts.fullmatch(schema.folded(name)):
             continue
         if run is not None:
-            apart = pl.DataFrame([run.alias("run"), numbers]).n_unique() == run.n_unique()
+            pairs = pl.DataFrame([run.alias("run"), numbers])
+            # With one row of each run nothing tells a setting from a count.
+            apart = pairs.n_unique() == run.n_unique() < pairs.height
         else:
             apart = rows.is_duplicated().any() and not rows.with_columns(numbers).is_duplicated().any()
         if apart:

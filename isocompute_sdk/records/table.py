@@ -32,7 +32,7 @@ from isocompute_sdk.records.columns import (
     typed,
     wrong_column,
 )
-from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
+from isocompute_sdk.records.reward_metrics import headline, measured_in, no_metric, to_rows
 from isocompute_sdk.records.suggested import only_count, sizes_of_runs, suggested, tells_apart
 
 if TYPE_CHECKING:
@@ -429,6 +429,9 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
     others = {source.written[name]: cells for name, cells in named.others.items()}
+    numeric = {name: cells for name, cells in others.items() if numbers_in(cells).is_not_null().any()}
+    if "value" not in named.known and numeric.keys() <= {only_count(numeric)}:
+        raise no_metric(named)
     batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
     # A count of rollouts would do without B_p.
     absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown

@@ -262,7 +262,7 @@ def test_one_percent_among_other_cells_is_no_number(tmp_path: Path) -> None:
     table = eight_runs().astype({"avg@4": str})
     table.loc[3, "avg@4"] = "20%"
     table.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(RecordError, match="t.csv:5.*'20%'"):
+    with pytest.raises(RecordError, match=r"t\.csv:5.*'20%'"):
         RunSet.read(tmp_path / "t.csv")
 
 
