@@ -233,6 +233,9 @@ class Collection:
             with readable():
                 yield
         except IsoComputeError as error:
+            # Here it is known what was named.
+            where = " ".join(quote(str(path)) for path in self.paths) or "PATH"
+            error.shell_hint = error.shell_hint and error.shell_hint.replace("doctor PATH", f"doctor {where}")
             self.errors.setdefault(str(place), error)
             if self.left_out is not None:
                 self.left_out[str(place)] = " ".join(str(error).removeprefix(f"{place}: ").split())

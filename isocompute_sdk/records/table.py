@@ -6,7 +6,7 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
@@ -422,20 +422,13 @@ _WANTED = {
 }
 
 
-def _refuse_without(unknown: Sequence[str], named: Named) -> None:
-    """Raise on columns that a table cannot do without, with the options that would give them."""
-    source = named.source
-    present = list(source.written.values())
+def _likely(
+    wanted: Iterable[str], others: Mapping[str, pl.Series], batch: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Columns that are likely those that are wanted, with the names to give them; and what is to be asked instead."""
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
-    others = {source.written[name]: cells for name, cells in named.others.items()}
-    numeric = {name: cells for name, cells in others.items() if numbers_in(cells).is_not_null().any()}
-    if "value" not in named.known and numeric.keys() <= {only_count(numeric)}:
-        raise no_metric(named)
-    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
-    # A count of rollouts would do without B_p.
-    absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
-    for name in dict.fromkeys((*absent, *unknown)):
+    for name in wanted:
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
         setting, left = schema.BY_NAME[name].per_run, list[str]()
         for column, cells in others.items():
@@ -453,6 +446,21 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
         elif name != "rollouts":
             asked = batch if name == "problems_per_batch" else name
             values[asked] = schema.PLACEHOLDERS[asked]
+    return renamed, values
+
+
+def _refuse_without(unknown: Sequence[str], named: Named) -> None:
+    """Raise on columns that a table cannot do without, with the options that would give them."""
+    source = named.source
+    present = list(source.written.values())
+    others = {source.written[name]: cells for name, cells in named.others.items()}
+    numeric = {name: cells for name, cells in others.items() if numbers_in(cells).is_not_null().any()}
+    if "value" not in named.known and numeric.keys() <= {only_count(numeric)}:
+        raise no_metric(named)
+    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    # A count of rollouts would do without B_p.
+    absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
+    renamed, values = _likely(dict.fromkeys((*absent, *unknown)), others, batch)
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
     sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
     if len(sizes) == 1:
