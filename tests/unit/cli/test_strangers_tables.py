@@ -222,6 +222,18 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocom
         assert "train_reward" in refused.stderr
 
 
+def test_a_page_without_a_plan_shows_the_training_reward_and_ends_with_the_command_that_works(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    training_only(tmp_path)
+    table = pd.read_csv(tmp_path / "t.csv")
+    table.assign(train_reward=3 * table.pop("reward")).to_csv(tmp_path / "t.csv", index=False)
+    done = ok(isocompute("report", "t.csv", "--ignore", "epoch"))
+    assert "Highest train_reward measured" in (tmp_path / "report.html").read_text()
+    words = [{"LOW": "0", "HIGH": "3"}.get(word, word) for word in next_of(done)]
+    assert "next:" not in ok(isocompute(*words)).stdout
+
+
 @pytest.mark.parametrize(
     ("beside", "every", "metric", "code"),
     [
