@@ -389,9 +389,8 @@ class Collection:
                 return
             if apart and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all files would be wrong for most of them.
-                where = " ".join(quote(str(path)) for path in self.paths)
                 error.options = ()
-                error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
+                error.in_shell("The files may differ: isocompute doctor PATH --output map.yaml asks for each.")
             raise error from None
         self.tables.append(Table(table.path, frame, (*table.raw.notes, *notes), table.journal))
 
