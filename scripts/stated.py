@@ -102,14 +102,14 @@ def of_chart(text: str) -> Stated:
     """A chart of W&B: a column for each run and metric, and two more that repeat it."""
     found = Stated()
     for row in cells(text, found):
-        step = number(row.pop("Step", ""))
+        step = number(row.pop("Step", row.pop("step", "")))
         if not isinstance(step, float):
             found.unread.append(str(row))
             continue
         found.steps.append(step)
         for column, cell in row.items():
             run, _, metric = (part.strip() for part in column.rpartition(" - "))
-            if not column.endswith(("__MIN", "__MAX")):
+            if metric and not column.endswith(("__MIN", "__MAX")):
                 found.points.append(((run, metric, "validation", step), {"value": number(cell)}))
     return found
 

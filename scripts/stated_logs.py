@@ -101,7 +101,7 @@ def of_history(text: str) -> Stated:
     """A history as W&B exports it, a row for each call."""
     found = Stated()
     rows = [*cells(text, found)]
-    found.understood &= {"_runtime", "train/global_step", *WANDB} <= {name for row in rows for name in row}
+    found.understood &= {"_step", "_runtime", "train/global_step", *WANDB} <= {name for row in rows for name in row}
     for row in rows:
         _record(found, {"step": row.get("train/global_step")}, row, WANDB)
     return found
@@ -230,9 +230,7 @@ def of_printed(add: Callable[[Stated, Records], None], begins: str, before: Tags
         for line in uncoloured(text).split("\n"):
             parts = iter(re.split(begins, line)[1:])
             for kind, step, said in zip(parts, parts, parts, strict=True):
-                pairs = re.findall(
-                    r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", said.partition("}")[0] + "}" * ("}" in said)
-                )
+                pairs = PAIR.findall(said.partition("}")[0] + "}" * ("}" in said))
                 records.append((float(step), [(before[kind] + tag, number(value)) for tag, value in pairs]))
         add(found, records)
         return found
@@ -260,7 +258,7 @@ def of_skyrl_console(text: str) -> Stated:
     found, records = Stated(), Records()
     for part in re.split(r"(?= - Step \d+: *\n)", uncoloured(text))[1:]:
         step = re.match(r" - Step (\d+)", part)
-        pairs = re.findall(r"'([^'\s]+)': '?([^',}\n]+)'?(?=[,}])", part.partition("}")[0] + "}")
+        pairs = PAIR.findall(part.partition("}")[0] + "}")
         records.append((float(step[1]) if step else 0.0, [(tag, number(value)) for tag, value in pairs]))
     add_skyrl(found, records)
     return found
@@ -270,7 +268,7 @@ def of_trl_console(text: str) -> Stated:
     """Rows of a trainer, whose epochs or bars say their steps; if these or the order disagree, nothing is sure."""
     found, unplaced = Stated(), False
     for bar, row in re.findall(r"(?:\| (\d+)/12 \[)?[^{|]*(\{'[^{}\n\r]*\})", uncoloured(text)):
-        pairs = [(tag, number(value)) for tag, value in re.findall(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])", row)]
+        pairs = [(tag, number(value)) for tag, value in PAIR.findall(row)]
         epoch = dict(pairs).get("epoch")
         step = round(epoch / EPOCH, 6) if isinstance(epoch, float) and math.isfinite(epoch) else float(bar or -1)
         if step % 1 or step not in range(13) or (bar and int(bar) != step) or step < max(found.steps, default=0):
@@ -283,6 +281,8 @@ def of_trl_console(text: str) -> Stated:
     return found
 
 
+PAIR = re.compile(r"'([^'\n]+)': '?([^',}\n]+)'?(?=[,}])")
+"""An entry of a printed dict."""
 EPOCH = 0.0379746835443038 / 12
 """Of one update of the recorded run of TRL."""
 

@@ -142,6 +142,8 @@ def report(
     say(f"wrote {path}")
     if material.plan is None and material.problem:
         say(printable(f"it holds no plan: {material.problem}"))
+        if material.mends:
+            say(printable(f"next: {material.again(*material.mends)}"))
 
 
 def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:

@@ -270,8 +270,8 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
 
 
 def _mends(error: IsoComputeError) -> tuple[str, ...]:
-    """Options that would make a file readable as they are; none where a number is still to be filled in."""
-    return () if any(option.endswith(_OPEN) for option in error.options) else error.options
+    """Options that would make a file readable, or show what else it needs; none with a number to fill in."""
+    return tuple(option for option in error.options if not option.endswith(_OPEN))
 
 
 _OPEN = tuple(f"={place}" for place in PLACEHOLDERS.values())

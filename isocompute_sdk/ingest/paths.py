@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, holds_rows, is_sealed
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, held_in, holds_rows, is_sealed
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.formats.log_format import LogStore
@@ -32,6 +32,8 @@ EVENT_MARK = "tfevents"
 """What the name of every event file contains."""
 NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
 """Endings of tables that no log has: nothing that knows logs is loaded for them."""
+MAY_HOLD = (".json", ".log", ".out", ".txt")
+"""Endings of files that may hold measurements and are read only if they are known for a log, or named."""
 
 
 def accepted_formats() -> tuple[str, ...]:
@@ -137,7 +139,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     base = {"wandb": "csv"}.get(format, format if format in TABLE_FORMATS else "jsonl")
     wanted = {suffix for suffix, kind in TABLE_SUFFIXES.items() if format == "auto" or kind == base}
     files = [file for file in files_there if file.suffix.lower() in wanted]
-    if not files and base in ("auto", "jsonl"):
+    if not files and base in ("auto", "jsonl") and not closed_tables(listing):
         files = json_tables(files_there)
     if target.is_dir() and (format == "auto" or format not in TABLE_FORMATS):
         journals = [file for file in files if (kind := journal_of(file)) is not None and format in ("auto", kind)]
@@ -177,8 +179,13 @@ def format_of(file: Path) -> str:
         raise _not_open(file)
     if ending == ".json":
         raise RecordError(
-            f"{file} holds no rows that are known; accepted in JSON: a list of objects, one for each evaluation",
-            'Write it as a list, such as [{"n": 8, "bp": 32, "step": 10, "avg@4": 0.5}].',
+            f"{file} holds {held_in(file)} and no rows; accepted in JSON: a list of objects, one for each evaluation",
+            'No reader knows it. Write what it measured as a list: [{"n": 8, "bp": 32, "step": 10, "avg@4": 0.5}].',
+        )
+    if ending in MAY_HOLD:
+        raise RecordError(
+            f"{file} holds no lines that a known trainer prints, and tables do not end in {ending!r}; {_ACCEPTED}",
+            "No reader knows it. Write what it measured as CSV: n,bp,step,avg@4.",
         )
     raise RecordError(
         f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
@@ -211,8 +218,12 @@ def tables_among(files: Iterable[Path]) -> list[Path]:
 
 
 def json_tables(files: Iterable[Path]) -> list[Path]:
-    """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps."""
-    return sorted(file for file in files if file.suffix == ".json" and holds_rows(file) and not is_log(file))
+    """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps.
+
+    Without any the first file in JSON, which is refused with what it holds.
+    """
+    found = sorted(file for file in files if file.suffix == ".json" and not is_log(file))
+    return [file for file in found if holds_rows(file)] or found[:1]
 
 
 def closed_tables(listing: Listing) -> list[Path]:

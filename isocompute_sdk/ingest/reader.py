@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.paths import (
+    MAY_HOLD,
     TABLE_FORMATS,
     Listing,
     as_paths,
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = "a setting that never changes within a run, or not numbers"
 """Why an audit leaves a column out, which other readers refuse unless told to ignore it."""
-MAY_HOLD = (".json", ".log", ".out", ".txt")
-"""Endings of files that may hold measurements and are read only if they are known for a log, or named."""
 
 
 def read(
@@ -234,6 +233,9 @@ class Collection:
             with readable():
                 yield
         except IsoComputeError as error:
+            # Here it is known what was named.
+            where = " ".join(quote(str(path)) for path in self.paths) or "PATH"
+            error.shell_hint = error.shell_hint and error.shell_hint.replace("doctor PATH", f"doctor {where}")
             self.errors.setdefault(str(place), error)
             if self.left_out is not None:
                 self.left_out[str(place)] = " ".join(str(error).removeprefix(f"{place}: ").split())
@@ -379,16 +381,16 @@ class Collection:
         except RecordError as error:
             error = error if str(table.path) in error.message else error.restated(f"{table.path}: {error.message}")
             sets = [option.startswith("--set") for option in error.options]
+            several = any(option.rstrip("'").endswith("=run_id") for option in error.options)
             named = (*(table.rename.get(one, one) for one in table.raw.columns), *options.constants)
-            if self.ask and (any(sets) or not (sets or "group_size" in map(canonical, named))):
+            if self.ask and not several and (any(sets) or not (sets or "group_size" in map(canonical, named))):
                 # What other options would mend is asked about as it is. With an n nothing is left to ask.
                 self._as_logs(table, name, error)
                 return
             if apart and any(option.startswith("--set group_size") for option in error.options):
                 # One n for all files would be wrong for most of them.
-                where = " ".join(quote(str(path)) for path in self.paths)
                 error.options = ()
-                error.in_shell(f"The files may differ: isocompute doctor {where} --output map.yaml asks for each.")
+                error.in_shell("The files may differ: isocompute doctor PATH --output map.yaml asks for each.")
             raise error from None
         self.tables.append(Table(table.path, frame, (*table.raw.notes, *notes), table.journal))
 

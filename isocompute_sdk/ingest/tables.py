@@ -347,6 +347,16 @@ def holds_rows(path: Path) -> bool:
     return _begins(path, rb"\s*(\[\s*\{|\{.*\}\s*\n\{)")
 
 
+def held_in(path: Path) -> str:
+    """What a file of JSON holds that is no table, in words."""
+    try:
+        found = parse_json(read_text(path, largest=LARGEST_CONFIG)[0])
+    except (RecordError, ValueError):
+        return "no JSON"
+    keys = listed([*cast("dict[str, Any]", found)], 3) if isinstance(found, dict) and found else ""
+    return f"one object, with the keys {keys}," if keys else "no objects"
+
+
 def _begins(path: Path, pattern: bytes) -> bool:
     try:
         with open_bytes(path) as file:

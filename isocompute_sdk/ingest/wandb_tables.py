@@ -101,7 +101,7 @@ def _no_numbers(path: Path, table: RawTable) -> tuple[Note, ...]:
         column = to_series(name, table.columns[name])
         numbers, said = numbers_in(column), blank_to_null(column)
         others = (numbers.is_null() & (said.is_not_null() | (name in needed))).arg_true().to_list()
-        if len(others) < len(numbers) - numbers.null_count():
+        if name in needed or len(others) < len(numbers) - numbers.null_count():
             where = ((table.locate(row).removeprefix(f"{path}:"), column[row]) for row in others)
             places += [(place, f"{name} is {cell!r:.60}, no number, and is left out") for place, cell in where]
     return damaged(path, places)

@@ -533,12 +533,20 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
 
 
 def numbers_in(series: pl.Series) -> pl.Series:
-    """The numbers of a column, those in text too, as float64; null where a cell holds none."""
+    """The numbers of a column, those in text too, as float64; null where a cell holds none.
+
+    A column of percents, such as `13.7%`, holds fractions; one percent among other cells is no number.
+    """
     import polars as pl
 
-    if series.dtype != pl.String and not series.dtype.is_numeric():
+    if series.dtype.is_numeric():
+        return series.cast(pl.Float64)
+    if series.dtype != pl.String:
         return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
-    text = series.str.strip_chars() if series.dtype == pl.String else series
+    text = blank_to_null(series)
+    percents = text.str.extract(r"^([-+.\d]+)\s*%$").cast(pl.Float64, strict=False)
+    if percents.null_count() == text.null_count() < len(text):
+        return percents / 100
     return text.cast(pl.Float64, strict=False)
 
 

@@ -409,12 +409,17 @@ def _metric_columns(
             raise wrong_column(message, "Remove one.", [bare])
         wide = {metric: named.known["value"], **wide}
     if not wide:
-        raise RecordError(
-            f"no column holds a metric; the table has: {named.columns}",
-            'Add a column named after the metric, e.g. "avg@4", or columns "metric" and "value".',
-        )
+        raise no_metric(named)
     _check_named_metric(options, list(wide))
     return wide, notes
+
+
+def no_metric(named: Named) -> RecordError:
+    """The error about a table that holds nothing measured."""
+    return RecordError(
+        f"no column holds a metric; the table has: {named.columns}",
+        'Leave it out, or add a column named after the metric, e.g. "avg@4", or columns "metric" and "value".',
+    )
 
 
 def _in_every_step(frame: pl.DataFrame) -> bool:
@@ -458,8 +463,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     slip = misspelt(name)
     if slip is not None:
         raise wrong_column(f"column {written!r} is no known column, but looks like {slip!r}", "", [written], slip)
-    texts = series.dtype == pl.String and numbers_in(series).is_null().all()
-    if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
+    if _is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; accepted: metrics, which "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LIKELY: dict[str, str] = {
     "group_size": r"g|k|n(um)?_(samples|rollouts|gen.*)|samples|generations|gro?u?p(_?si?ze?)?",
-    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|(n_|num_)?(prompts|problems)((_per_|/)\w+)?",
+    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|(n_|num_|batch_)?(prompts|problems)((_per_|/)\w+)?",
     "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
 }
@@ -68,9 +68,49 @@ def sizes_of_runs(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series
         if not whole or numbers.n_unique() < 2 or counts.fullmatch(schema.folded(name)):
             continue
         if run is not None:
-            apart = pl.DataFrame([run.alias("run"), numbers]).n_unique() == run.n_unique()
+            pairs = pl.DataFrame([run.alias("run"), numbers])
+            # With one row of each run nothing tells a setting from a count.
+            apart = pairs.n_unique() == run.n_unique() < pairs.height
         else:
             apart = rows.is_duplicated().any() and not rows.with_columns(numbers).is_duplicated().any()
         if apart:
             found.append(name)
     return found
+
+
+def tells_apart(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series]) -> tuple[str, str] | None:
+    """A column that tells rows of one configuration and step apart, and what it is: `run_id` or `seed`.
+
+    Args:
+        known: columns with a meaning, by their canonical name.
+        others: the others, as the user called them.
+
+    Returns:
+        None where no rows repeat each other, or no column tells all of them apart.
+    """
+    import polars as pl
+
+    settings = [cells for name, cells in known.items() if schema.BY_NAME[name].per_run]
+    places = [known[name] for name in ("step", "rollouts", "metric", "eval_set") if name in known]
+    rows = pl.DataFrame([one.alias(str(i)) for i, one in enumerate((*places, *settings))])
+    cells_of = [*others.values(), *([known["value"]] if "value" in known else [])]
+    measured = (numbers_in(cells).is_not_null() for cells in cells_of)
+    if "run_id" in known or not places or not any(rows.filter(there).is_duplicated().any() for there in measured):
+        return None
+    numbered = {name: bool((numbers_in(cells) % 1 == 0).all()) for name, cells in others.items()}
+    # A name that is text says more than a number.
+    for name in sorted(others, key=lambda name: numbered[name]):
+        cells, apart = others[name].alias("apart"), rows.with_columns(others[name].alias("apart"))
+        text = cells.dtype == pl.String and bool(numbers_in(cells).is_null().all())
+        if not text and not (numbered[name] and _NUMBERED.search(schema.folded(name))):
+            continue
+        if cells.null_count() or apart.is_duplicated().any():
+            continue
+        runs = apart.drop(str(i) for i in range(len(places))).n_unique()
+        if runs == cells.n_unique() or numbered[name]:
+            return name, "run_id" if runs == cells.n_unique() else "seed"
+    return None
+
+
+_NUMBERED = re.compile(r"(^|_)(id|job|run|trial|seed|rep|repeat|replicate|number)(_|$)")
+"""Words in names of columns that number runs."""

@@ -6,7 +6,7 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,8 +32,8 @@ from isocompute_sdk.records.columns import (
     typed,
     wrong_column,
 )
-from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
-from isocompute_sdk.records.suggested import only_count, sizes_of_runs, suggested
+from isocompute_sdk.records.reward_metrics import headline, measured_in, no_metric, to_rows
+from isocompute_sdk.records.suggested import only_count, sizes_of_runs, suggested, tells_apart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,7 +72,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         rows = rows.with_columns(pl.when(known).then(pl.format("avg@{}", k)).otherwise("metric").alias("metric"))
     if options.lenient and options.on_duplicate == "error":
         rows = _without_repeats(rows, options.metric)
-    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
+    return settle(rows, options.on_duplicate, named.source, named), (*named.notes, *notes, *left_out)
 
 
 def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -422,17 +422,13 @@ _WANTED = {
 }
 
 
-def _refuse_without(unknown: Sequence[str], named: Named) -> None:
-    """Raise on columns that a table cannot do without, with the options that would give them."""
-    source = named.source
-    present = list(source.written.values())
+def _likely(
+    wanted: Iterable[str], others: Mapping[str, pl.Series], batch: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Columns that are likely those that are wanted, with the names to give them; and what is to be asked instead."""
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
-    others = {source.written[name]: cells for name, cells in named.others.items()}
-    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
-    # A count of rollouts would do without B_p.
-    absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
-    for name in dict.fromkeys((*absent, *unknown)):
+    for name in wanted:
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)
         setting, left = schema.BY_NAME[name].per_run, list[str]()
         for column, cells in others.items():
@@ -450,11 +446,29 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
         elif name != "rollouts":
             asked = batch if name == "problems_per_batch" else name
             values[asked] = schema.PLACEHOLDERS[asked]
+    return renamed, values
+
+
+def _refuse_without(unknown: Sequence[str], named: Named) -> None:
+    """Raise on columns that a table cannot do without, with the options that would give them."""
+    source = named.source
+    present = list(source.written.values())
+    others = {source.written[name]: cells for name, cells in named.others.items()}
+    numeric = {name: cells for name, cells in others.items() if numbers_in(cells).is_not_null().any()}
+    if "value" not in named.known and numeric.keys() <= {only_count(numeric)}:
+        raise no_metric(named)
+    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    # A count of rollouts would do without B_p.
+    absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
+    renamed, values = _likely(dict.fromkeys((*absent, *unknown)), others, batch)
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
     sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
     if len(sizes) == 1:
         del values["group_size"]
         renamed[sizes[0]] = "group_size"
+    left_over = {column: cells for column, cells in others.items() if column not in renamed}
+    apart = tells_apart(named.known | {ours: others[theirs] for theirs, ours in renamed.items()}, left_over)
+    renamed |= {} if apart is None else {apart[0]: apart[1]}
     options = (
         *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
         *(f"--set {name}={value}" for name, value in values.items()),
@@ -492,8 +506,10 @@ def check_on_duplicate(value: str) -> None:
         )
 
 
-def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl.DataFrame:
+def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source, named: Named | None = None) -> pl.DataFrame:
     """Reject or resolve repeats, then order rows and columns; `frame` has a column `ROW`.
+
+    `named` is the table that it was made from, whose other columns may tell runs apart.
 
     Raises:
         RecordError: naming two rows that hold the same evaluation.
@@ -505,7 +521,7 @@ def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl
     repeated = frame.select(*keys, _place()).is_duplicated()
     if repeated.any():
         if on_duplicate == "error":
-            _refuse_duplicate(frame, repeated, source)
+            _refuse_duplicate(frame, repeated, source, named)
         frame = frame.sort(ROW).with_columns(_place()).unique([*KEY, _PLACE], keep="last")
     order = pl.col(ROW).min().over("run_id").alias("_order")
     keys = ["_order", "rollouts", "step", "metric", "eval_set"]
@@ -519,19 +535,25 @@ def _place() -> pl.Expr:
     return pl.coalesce("step", "rollouts").alias(_PLACE)
 
 
-def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source) -> None:
+def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source, named: Named | None) -> None:
     rows = frame.filter(repeated).with_columns(_place()).sort(ROW)
     first = rows.row(0, named=True)
     twin = next(
         row for row in rows.slice(1).iter_rows(named=True) if all(row[key] == first[key] for key in (*KEY, _PLACE))
     )
     at = f"rollouts {first['rollouts']:.10g}" if first["step"] is None else f"step {first['step']:.10g}"
+    others = {} if named is None else {source.written[name]: cells for name, cells in named.others.items()}
+    found = None if named is None else tells_apart(named.known, others)
+    option = "" if found is None else f"--rename {quote('='.join(found))}"
     raise RecordError(
         f"{source.locate(twin[ROW])} repeats {source.locate(first[ROW])}: run {first['run_id']!r}, {at}, "
         f"metric {first['metric']!r}, eval_set {first['eval_set']!r} (values {first['value']:.6g} and "
         f"{twin['value']:.6g}; {rows.height} such rows); accepted: one value each",
         "Give different runs their own run_id or seed; if the later row replaces the earlier one, pass "
         'on_duplicate="last".',
+        options=() if found is None else (option,),
     ).in_shell(
         "Give different runs their own run_id or seed; if the later row replaces the earlier one, remove the earlier."
+        if found is None
+        else f"If column {found[0]!r} tells the runs apart, add {option}."
     )

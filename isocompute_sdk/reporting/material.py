@@ -26,6 +26,7 @@ from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
@@ -91,6 +92,8 @@ class Material:
     problem: str = ""
     """Why there is no plan."""
     remedy: str = ""
+    mends: tuple[str, ...] = ()
+    """Options that, added to the command of the page, would mend the problem."""
 
     @cached_property
     def ladder(self) -> Sequence[Plan]:
@@ -116,6 +119,9 @@ class Material:
         for one in (self.plan, self.fits, self.audit):
             if one is not None:
                 return one.metric
+        with suppress(RecordError):
+            if self.runs is not None:
+                return choose_measure(self.runs, self.asked.fit.get("metric")).metric
         return "reward"
 
     @property
@@ -135,6 +141,11 @@ class Material:
         """The command that asks for a plan of the same runs with everything that was asked for but the budget."""
         source = "RUNS" if self.plan_file else self.typed
         return " ".join(word for word in ["isocompute allocate", source, *self.asked.words, *options] if word)
+
+    @property
+    def advice(self) -> str:
+        """What to do about the problem, with the command that does it; empty if nobody knows."""
+        return f"{self.remedy} {self.again(*self.mends)}" if self.mends else self.remedy
 
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.
@@ -251,8 +262,14 @@ def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None
     except IsoComputeError as error:
         if asked.must_plan:
             raise
-        return replace(found, problem=error.message, remedy=error.shell_hint or error.hint or "")
+        return _without_plan(found, error)
     return replace(found, plan=plan, planner=planner, options=asked.options, assumed_budget=asked.budget is None)
+
+
+def _without_plan(found: Material, error: IsoComputeError) -> Material:
+    """Material with why there is no plan, and what to do about it."""
+    remedy = error.shell_hint or error.hint or ""
+    return replace(found, problem=error.message, remedy=remedy, mends=error.options)
 
 
 def _usual_budget(fits: Fits) -> Budget:
@@ -276,14 +293,14 @@ def _of_runs(runs: RunSet, asked: Asked, name: str, study: Study | None = None) 
     try:
         fits = _fit(runs, asked)
     except IsoComputeError as error:
-        found = Material(
-            name, asked, runs=runs, study=study, problem=error.message, remedy=error.shell_hint or error.hint or ""
-        )
+        found = Material(name, asked, runs=runs, study=study)
         try:
-            audit = conduct_audit(runs, asked.fit.get("metric"), asked.fit.get("eval_set"))
-        except IsoComputeError:
-            return found
-        return replace(found, audit=audit)
+            metric, where, bounds = (asked.fit.get(name) for name in ("metric", "eval_set", "bounds"))
+            audit = conduct_audit(runs, metric, where, bounds=bounds or (0.0, 1.0))
+        except IsoComputeError as wrong:
+            # What stands in the way of an audit too comes first.
+            return _without_plan(found, wrong if wrong.options else error)
+        return replace(_without_plan(found, error), audit=audit)
     return replace(_of_fits(fits, asked, name, runs), study=study)
 
 

@@ -63,7 +63,7 @@ class EvaluationRecord(Record):
 
     metrics: Amounts
     """Metric -> value, such as avg@4."""
-    eval_set: str | None = None
+    eval_set: str
     samples: int | None = Field(default=None, ge=1)
     """Samples per problem."""
     pass_counts: list[int] | None = None

@@ -173,7 +173,7 @@ def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]
     for kind, step, entries in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         said, end, rest = entries.partition("}")
         values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
-        if len(parts) > 3 or rest.strip() or not end:
+        if len(parts) > 3 or rest.strip() or not end or said.count("'") % 2:
             others[""] = "a part of this line is missing, or stands behind another one, and is left out"
         found = Printed(int(step), values, kind == next(iter(prefixes)), others)
         if values:

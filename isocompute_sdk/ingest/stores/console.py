@@ -283,7 +283,8 @@ def printed_runs(path: Path) -> list[PrintedRun]:
         now.start = int(goes_on[1]) if goes_on else now.start
         banner = _BANNER.search(line)
         now.total_steps = int(banner[1].replace(",", "")) if banner else now.total_steps
-        for row in _ROW.findall(line):
+        rows = _ROW.findall(line)
+        for row in rows:
             values, others = printed_numbers(PAIR.findall(row))
             if values and str(values) in before:
                 # Every process printed it, or its line was copied.
@@ -292,15 +293,17 @@ def printed_runs(path: Path) -> list[PrintedRun]:
             if _ENDED in values:
                 continue
             if any(name.startswith(_EVALUATION) for name in values):
-                now.evaluations.append((len(now.rows), PrintedRow(number, values, shown)))
+                # What a broken one lacks may say its step.
+                whole = row.count("'") % 2 == 0
+                now.evaluations += [(len(now.rows), PrintedRow(number, values, shown))] if whole else []
             elif "epoch" in values or "loss" in values or "reward" in values:
                 if now.rows and now.rows[-1].values.get("epoch", 0.0) > values.get("epoch", math.inf):
                     found.append(now)
                     now, shown = PrintedRun(total_steps=now.total_steps), None
                 now.rows.append(PrintedRow(number, values, shown))
             now.others += [(number, tag, other) for tag, other in others.items()]
-        if _CUT_ROW.search(line):
-            now.others.append((number, "", "the row here has no end"))
+        if _CUT_ROW.search(line) or any(row.count("'") % 2 for row in rows):
+            now.others.append((number, "", "a part of the row here is missing"))
     return [one for one in (*found, now) if one.rows or one.evaluations]
 
 

@@ -51,7 +51,7 @@ def answer(material: Material) -> Answer:
         tone="neutral",
         label="No plan",
         sentence=f"There is no plan yet. {say.sentence(material.problem or 'nothing was planned')}",
-        decision=material.remedy or f"Run more, then: {material.again()}",
+        decision=material.advice or f"Run more, then: {material.again()}",
         facts=facts,
         more=tuple(_going_on(material)),
     )

@@ -72,6 +72,12 @@ WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "letters.csv": lambda table, path: table.rename(
         columns={"num_generations": "G", "prompts_per_step": "batch_size", "step": "iteration"}
     ).to_csv(path, index=False),
+    "labels.csv": lambda table, path: table.rename(
+        columns={"experiment": "Experiment Label", "num_generations": "Group Size", "step": "Update"}
+    ).to_csv(path, index=False),
+    "percents.csv": lambda table, path: table.assign(**{"avg@4": table["avg@4"].map("{:.2%}".format)}).to_csv(
+        path, index=False
+    ),
     "settings.csv": lambda table, path: table.assign(gpus=8, warmup=table["num_generations"] * 2).to_csv(
         path, index=False
     ),
@@ -216,6 +222,18 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocom
         assert "train_reward" in refused.stderr
 
 
+def test_a_page_without_a_plan_shows_the_training_reward_and_ends_with_the_command_that_works(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    training_only(tmp_path)
+    table = pd.read_csv(tmp_path / "t.csv")
+    table.assign(train_reward=3 * table.pop("reward")).to_csv(tmp_path / "t.csv", index=False)
+    done = ok(isocompute("report", "t.csv", "--ignore", "epoch"))
+    assert "Highest train_reward measured" in (tmp_path / "report.html").read_text()
+    words = [{"LOW": "0", "HIGH": "3"}.get(word, word) for word in next_of(done)]
+    assert "next:" not in ok(isocompute(*words)).stdout
+
+
 @pytest.mark.parametrize(
     ("beside", "every", "metric", "code"),
     [
@@ -250,6 +268,24 @@ def test_a_training_reward_under_any_name_is_no_evaluation(isocompute: Command, 
     assert (document["metric"], document["eval_set"]) == (name, "train")
     (note,) = (one for one in document["notes"] if one["code"] == "training-reward-only")
     assert not note["data"]["asked"]
+
+
+def test_one_percent_among_other_cells_is_no_number(tmp_path: Path) -> None:
+    table = eight_runs().astype({"avg@4": str})
+    table.loc[3, "avg@4"] = "20%"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(RecordError, match=r"t\.csv:5.*'20%'"):
+        RunSet.read(tmp_path / "t.csv")
+
+
+def test_a_table_of_several_seeds_without_a_known_name_of_the_run_is_parted_by_what_tells_rows_apart(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    table = eight_runs().assign(seed_number=[RUNS[int(name[4:])][1] for name in eight_runs()["experiment"]])
+    table.drop(columns="experiment").to_csv(tmp_path / "t.csv", index=False)
+    refused = isocompute("fit", "t.csv", "--draws", 20)
+    assert next_of(refused)[-2:] == ["--rename", "seed_number=seed"]
+    ok(isocompute(*next_of(refused)))
 
 
 def test_among_columns_whose_names_say_nothing_the_command_asks(isocompute: Command, tmp_path: Path) -> None:

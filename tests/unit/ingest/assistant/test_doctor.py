@@ -153,8 +153,18 @@ def test_files_that_were_not_looked_at_are_counted(tmp_path: Path) -> None:
     (remark,) = diagnose(tmp_path).remarks
     assert "2 .json, 1 .log" in remark
     (tmp_path / "runs.csv").unlink()
-    with pytest.raises(RecordError, match=r"2 \.json, 1 \.log"):
-        diagnose(tmp_path)
+    alone = diagnose(tmp_path)
+    (first,), (remark,) = alone.runs, alone.remarks
+    assert not alone.usable
+    assert "checkpoint-1" in first.problems[0]
+    assert "1 .json, 1 .log" in remark
+
+
+def test_a_list_of_checkpoints_is_no_table_that_lacks_n(tmp_path: Path) -> None:
+    rows = [f'{{"name": "{batch:06}", "batch": {batch}, "state_path": "x/{batch}"}}\n' for batch in (20, 40, 60, 60)]
+    (tmp_path / "checkpoints.jsonl").write_text("".join(rows))
+    (found,) = diagnose(tmp_path).runs
+    assert "no column holds a metric" in found.problems[0]
 
 
 def test_models_that_are_mixed_are_named(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_resume_on_a_console_goes_on_where_it_says(tmp_path: Path) -> None:
     assert runs.runs()[0].rollouts_spent == 8 * 45
 
 
-@pytest.mark.parametrize("damage", ["'reward': '0.0\n5'", "'reward': '0.0x5'", ""])
+@pytest.mark.parametrize("damage", ["'reward': '0.0\n5'", "'reward': '0.0x5'", "'rewa", ""])
 @pytest.mark.parametrize("cut", [0, 20])
 def test_a_damaged_row_of_a_trainer_moves_no_other_row(tmp_path: Path, damage: str, cut: int) -> None:
     text = trainer_console(range(1, 31), 30)
@@ -90,6 +90,15 @@ def test_a_damaged_row_of_a_trainer_moves_no_other_row(tmp_path: Path, damage: s
     (training,) = runs.series("train_reward")
     assert training.step_T.tolist() == [step for step in range(1, 31) if step != 5]
     assert training.value_T.tolist() == [step / 100 for step in range(1, 31) if step != 5]
+    assert "log-damaged" in {note.code for note in runs.notes}
+
+
+def test_an_evaluation_whose_epoch_is_broken_is_left_out_with_a_note(tmp_path: Path) -> None:
+    text = trainer_console(range(1, 31), 30)
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    (tmp_path / "train.log").write_text(text.replace("'epoch': '0.02'}\n\r 70%", "'epo0.02}\n\r 70%", 1))
+    runs = RunSet.read(tmp_path)
+    assert runs.series("avg@4")[0].step_T.tolist() == [10, 30]
     assert "log-damaged" in {note.code for note in runs.notes}
 
 

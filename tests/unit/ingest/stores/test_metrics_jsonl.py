@@ -131,3 +131,10 @@ def test_damage_is_named_by_line(tmp_path: Path, change: Any, message: str) -> N
     path = write(tmp_path, change(journal()))
     with pytest.raises(RecordError, match=message):
         RunSet.read(path, "isocompute")
+
+
+def test_an_evaluation_without_its_set_is_damage(tmp_path: Path) -> None:
+    lines = journal()
+    del lines[1]["eval_set"]
+    with pytest.raises(RecordError, match=r"metrics\.jsonl:2.*eval_set"):
+        RunSet.read(write(tmp_path, lines))
