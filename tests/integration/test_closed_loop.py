@@ -89,7 +89,7 @@ def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Pa
         return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     out = tmp_path / "isocompute-quickstart"
-    for reached in ("runs/pilot/n8-bp16-seed0/metrics.jsonl", "decisions/planned-run.json"):
+    for reached in ("runs/pilot/n8-bp16-seed0/metrics.jsonl", "plan.json"):
         process = start()
         wait_for((out / reached).exists, process)
         os.kill(process.pid, signal.SIGKILL)

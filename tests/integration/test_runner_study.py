@@ -131,7 +131,7 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
     if reward != "maths":
         # The recipe's learning rate is high enough for this to be learned at once.
         rises = [series.value_T[-3:].mean() - series.value_T[:3].mean() for series in found.series("train_reward")]
-        assert min(rises) > 0.3
+        assert min(rises) > 0.2
 
 
 def test_a_study_on_a_model_of_ones_own_is_trained_killed_resumed_and_planned_from(

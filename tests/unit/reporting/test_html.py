@@ -86,7 +86,9 @@ def test_sixty_runs_stay_below_one_and_a_half_megabytes(make_runs: Callable[...,
         for f, n in zip(frames, quantities, strict=True)
     ]
     copies = [
-        pl.concat(frames).with_columns(pl.col("run_id") + f"-seed{seed}", seed=pl.lit(seed, dtype=pl.Int64))
+        pl.concat(frames).with_columns(
+            pl.col("run_id") + f"-seed{seed}", pl.col("value") + seed * 1e-3, seed=pl.lit(seed, dtype=pl.Int64)
+        )
         for seed in range(15)
     ]
     runs = RunSet.from_frame(pl.concat(copies))
