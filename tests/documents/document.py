@@ -31,6 +31,7 @@ from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 
 from isocompute_sdk.cli import main as run_command
+from tests.processes import HANG_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTH = 100
@@ -194,7 +195,7 @@ def run_notebook(path: Path, folder: Path) -> tuple[nbformat.NotebookNode, nbfor
     after: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     environment = {**prepare(folder), "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(after, timeout=None, kernel_name="python3", resources=resources, coalesce_streams=True)
+    client = NotebookClient(after, timeout=HANG_SECONDS, kernel_name="python3", resources=resources, coalesce_streams=True)
     client.execute(env=environment, cwd=str(folder))
     return before, after
 

@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.backends.torch_runner.conftest import at_line, die
-from tests.processes import wait_for
+from tests.processes import HANG_SECONDS, wait_for
 
 WALL_CLOCK = {"wall_seconds", "seconds", "attempt", "versions"}
 Start = Callable[..., tuple[int, str]]
@@ -89,7 +90,7 @@ def test_two_processes_do_not_train_one_run(
     prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
 ) -> None:
     folder = prepared()
-    first = fork_run(folder, at_line(folder, 3, signal.pause))
+    first = fork_run(folder, at_line(folder, 3, lambda: time.sleep(HANG_SECONDS)))
     wait_for(lambda: records(folder, "evaluation"))
     status, output = start(folder)
     assert status == 2

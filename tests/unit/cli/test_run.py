@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import slurm
+from isocompute_sdk.campaigns.executors import running, slurm
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
@@ -221,7 +221,10 @@ def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(
 
 
 @pytest.mark.usefixtures("start")
-def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(ask: Ask, tmp_path: Path) -> None:
+def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "SECONDS_TO_APPEAR", 0.0)
     write_study(tmp_path)
     ask("run", "study.yaml", "--only", "n4-bp4-seed0")
     folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"
