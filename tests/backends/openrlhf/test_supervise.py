@@ -48,7 +48,7 @@ sys.exit(int(os.environ.get("EXIT", "0")))
 LOOKING = """
 import sys, time
 sys.path[:0] = {folders!r}
-import supervise
+import run_files, supervise
 
 class Time:
     monotonic, time = time.monotonic, time.time
@@ -57,10 +57,10 @@ class Time:
         open({looks!r}, "a").write(".")
         time.sleep(0.02)
 
-supervise.time = Time
+supervise.time, run_files.LOCK_PATIENCE_SECONDS = Time, 0.0
 sys.exit(supervise.main(sys.argv[1:]))
 """
-"""supervise.py, noting its looks."""
+"""supervise.py, noting its looks, with less patience."""
 
 
 @pytest.fixture

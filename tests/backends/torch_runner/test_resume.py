@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from isocompute_sdk.training.payload import run_files
 from tests.backends.torch_runner.conftest import at_line, die
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -87,8 +90,13 @@ def test_a_finished_run_keeps_its_models_and_can_be_made_longer_if_it_kept_its_s
 
 
 def test_two_processes_do_not_train_one_run(
-    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
+    prepared: Callable[..., Path],
+    start: Start,
+    fork_run: Any,
+    records: Callable[..., list[dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(run_files, "LOCK_PATIENCE_SECONDS", 0.0)
     folder = prepared()
     first = fork_run(folder, at_line(folder, 3, lambda: time.sleep(HANG_SECONDS)))
     wait_for(lambda: records(folder, "evaluation"))
