@@ -198,7 +198,9 @@ def run_notebook(path: Path, folder: Path) -> tuple[nbformat.NotebookNode, nbfor
     after: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     environment = {**prepare(folder), "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(after, timeout=HANG_SECONDS, kernel_name="python3", resources=resources, coalesce_streams=True)
+    client = NotebookClient(
+        after, timeout=HANG_SECONDS, kernel_name="python3", resources=resources, coalesce_streams=True
+    )
     client.execute(env=environment, cwd=str(folder))
     return before, after
 

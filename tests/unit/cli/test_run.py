@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -289,8 +290,9 @@ def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_ov
 def test_status_and_stop_ask_the_engine_that_has_a_run(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Slurm is asked so rarely that the test would do nothing but wait.
+    # Slurm and the folders are looked at so rarely that the test would do nothing but wait.
     monkeypatch.setattr(slurm, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(slurm, "ClusterExecutor", partial(slurm.ClusterExecutor, poll_seconds=0.02))
     write_study(tmp_path)
     ask("run", "study.yaml", "--only", "n4-bp4-seed0")
     folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"

@@ -199,7 +199,7 @@ def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet]
     assert short(group.equal_reward.mean) in loaded.answer.sentence
 
 
-def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..., RunSet]) -> None:
+def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..., RunSet], material: Material) -> None:
     def falling(n: int, bp: int, compute: float) -> float:
         return 1.2 - 0.1 * math.log10(compute)
 
@@ -209,7 +209,7 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
         make_runs(falling, metric="entropy", eval_set="train"),
         make_runs(metric="train_reward", eval_set="train"),
     )
-    page = page_of(runs)
+    page = build(replace(material, runs=runs))
     assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in page.pictures()}
 
 

@@ -154,7 +154,7 @@ def test_a_run_that_fails_by_itself_is_not_retried(job: Callable[..., Job]) -> N
 
 
 def test_a_time_limit_is_retried_a_bounded_number_of_times_even_with_progress(job: Callable[..., Job]) -> None:
-    one = job("long", 'steps "$(wc -l < "$1/starts")"; sleep 600', limit_seconds=0.4)
+    one = job("long", 'steps "$(wc -l < "$1/starts")"; sleep 600', limit_seconds=0.25)
     (result,) = run([one], retries=2, hung_after_steps=None)
     assert "time limit" in result.reason
     assert attempts(one) == 3
