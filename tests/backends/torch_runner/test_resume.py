@@ -101,9 +101,9 @@ def test_two_processes_do_not_train_one_run(
     first = fork_run(folder, at_line(folder, 3, lambda: time.sleep(HANG_SECONDS)))
     wait_for(lambda: records(folder, "evaluation"))
     status, output = start(folder)
+    os.kill(first.pid, signal.SIGKILL)
     assert status == 2
     assert str(folder) in output
-    os.kill(first.pid, signal.SIGKILL)
     assert first.wait() == -9
 
 
