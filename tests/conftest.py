@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from isocompute_sdk.cli import main
+from tests.processes import QUICK_SECONDS
 
 # Machines differ: a slow one must not fail a property that holds.
 slow_is_fine = [HealthCheck.too_slow]
@@ -49,6 +50,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool, bool]:
+    """A test that waits for what never comes (a process, a lock, a pipe, a notebook) fails and shows where it waits."""
+
+    def end(*_: object) -> None:
+        pytest.fail(f"hung for {QUICK_SECONDS:g} s")
+
+    if any(map(item.get_closest_marker, ("slow", "gpu", "vllm"))):
+        return (yield)
+    before = signal.signal(signal.SIGALRM, end)
+    # Again and again: what takes a test down may hang as well.
+    signal.setitimer(signal.ITIMER_REAL, QUICK_SECONDS, QUICK_SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,8 @@ import pytest
 
 HANG_SECONDS = 600.0
 """Ends a test that hangs; nothing that works takes as long on any machine."""
+QUICK_SECONDS = 300.0
+"""The same for tests of the default suite, which take seconds, wherever they wait."""
 
 T = TypeVar("T")
 

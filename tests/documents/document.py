@@ -31,11 +31,14 @@ from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 
 from isocompute_sdk.cli import main as run_command
+from tests.processes import HANG_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTH = 100
-COMMAND = re.compile(r"(isocompute [^|&;<>$`*?\\(){}~]*)((?:\|(?!\|)|>)[^|&]*)?(\|\| true)?")
-"""A line of our command, perhaps into a filter or a file, and allowed to fail."""
+COMMAND = re.compile(
+    r"(isocompute [^|&;<>$`*?\\(){}~]*?)(2>&1 )?((?:\|(?!\|)|>)(?:[^|&'\"]|'[^']*'|\"[^\"]*\")*)?(\|\| true)?"
+)
+"""A line of our command, perhaps with its messages, into a filter or a file, and allowed to fail."""
 FILE_NAME = re.compile(r"[\w./-]+\.\w+")
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -123,7 +126,7 @@ def run_markdown(path: Path, folder: Path) -> list[tuple[Block, str]]:
 
 def _shell(block: Block, where: str, folder: Path, environment: dict[str, str], _: dict[str, Any]) -> str:
     lines = block.content.splitlines()
-    if not all(COMMAND.fullmatch(line) or line.startswith("sed ") for line in lines):
+    if not all(COMMAND.fullmatch(line) or line.startswith(("cat ", "mkdir ", "python ", "sed ")) for line in lines):
         return _bash(block.content, where, folder, environment)
     found = [(line, COMMAND.fullmatch(line)) for line in lines]
     return "".join(
@@ -143,8 +146,9 @@ def _bash(text: str, where: str, folder: Path, environment: dict[str, str], give
 
 def _command(line: re.Match[str], where: str, folder: Path, environment: dict[str, str]) -> str:
     """Our command without a process of its own, which would take longer than most commands do."""
-    words, target, may_fail = line.groups()
-    out, err = io.StringIO(), io.StringIO()
+    words, with_messages, target, may_fail = line.groups()
+    out = io.StringIO()
+    err = out if with_messages else io.StringIO()
     with (
         chdir(folder),
         mock.patch.dict(os.environ, environment),
@@ -194,7 +198,9 @@ def run_notebook(path: Path, folder: Path) -> tuple[nbformat.NotebookNode, nbfor
     after: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     environment = {**prepare(folder), "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(after, timeout=None, kernel_name="python3", resources=resources, coalesce_streams=True)
+    client = NotebookClient(
+        after, timeout=HANG_SECONDS, kernel_name="python3", resources=resources, coalesce_streams=True
+    )
     client.execute(env=environment, cwd=str(folder))
     return before, after
 

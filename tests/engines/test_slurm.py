@@ -139,7 +139,9 @@ def test_a_warning_before_the_time_limit_ends_an_attempt_and_the_next_one_goes_o
 
 
 def test_a_requeued_job_goes_on_as_the_same_attempt(slurm: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    place = Place(tmp_path / "requeue", EXECUTOR, seconds=20)
+    # Between two states Slurm may name none for longer than other tests wait.
+    patient = EXECUTOR.replace("cluster(", "ClusterExecutor(").removesuffix(")") + ", settle_seconds=5)"
+    place = Place(tmp_path / "requeue", patient, seconds=20)
     with place.start() as controller:
         wait_for(place.training, controller)
         chosen = place.training()[0]

@@ -41,6 +41,8 @@ def write_site(folder: Path, parser: RealParser) -> Path:
     files |= {"eval_metrics.py": f"import torch\n{metrics}"}
     files |= {"cli/train_ppo_ray.py": Path(fake_train.__file__).read_text() + program}
     files |= {"__init__.py": "", "cli/__init__.py": "", "utils/__init__.py": "", "../aiohttp.py": ""}
+    # supervise.py looks once a second.
+    files |= {"../sitecustomize.py": "import time\nsleep = time.sleep\ntime.sleep = lambda _: sleep(0.02)\n"}
     files |= {"../openrlhf-0.11.2.dist-info/METADATA": "Metadata-Version: 2.1\nName: openrlhf\nVersion: 0.11.2\n"}
     for name, text in files.items():
         path = package / name

@@ -48,7 +48,7 @@ sys.exit(int(os.environ.get("EXIT", "0")))
 LOOKING = """
 import sys, time
 sys.path[:0] = {folders!r}
-import supervise
+import run_files, supervise
 
 class Time:
     monotonic, time = time.monotonic, time.time
@@ -57,10 +57,10 @@ class Time:
         open({looks!r}, "a").write(".")
         time.sleep(0.02)
 
-supervise.time = Time
+supervise.time, run_files.LOCK_PATIENCE_SECONDS = Time, 0.0
 sys.exit(supervise.main(sys.argv[1:]))
 """
-"""supervise.py, noting its looks."""
+"""supervise.py, noting its looks, with less patience."""
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def test_a_run_under_way_is_seen_as_running_and_cannot_be_started_twice(run: Pat
     with started(run, HOLD="1") as process:
         wait_for(lambda: kept(run), process)
         assert RunWatch(run).status().state == "running"
-        status, shown = supervised(run, 1000, 1, 100)
-        assert (status, "another process trains the run in" in shown) == (2, True)
+        status, shown = supervised(run, 1, 1, 100)
         process.terminate()
+    assert (status, "another process trains the run in" in shown) == (2, True)
     # Told to stop, it goes on when it is started again: that is no failure.
     assert RunWatch(run).status().state != "failed"
     assert not (run / "exit.json").exists()

@@ -145,7 +145,11 @@ class Started:
 
     def wait(self) -> int:
         """Exit status; negative for a signal."""
-        _, status = os.waitpid(self.pid, 0)
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except BaseException:
+            os.kill(self.pid, signal.SIGKILL)
+            raise
         return os.waitstatus_to_exitcode(status)
 
 

@@ -6,12 +6,16 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from isocompute_sdk.training.payload import run_files
 from tests.backends.torch_runner.conftest import at_line, die
-from tests.processes import wait_for
+from tests.processes import HANG_SECONDS, wait_for
 
 WALL_CLOCK = {"wall_seconds", "seconds", "attempt", "versions"}
 Start = Callable[..., tuple[int, str]]
@@ -86,15 +90,20 @@ def test_a_finished_run_keeps_its_models_and_can_be_made_longer_if_it_kept_its_s
 
 
 def test_two_processes_do_not_train_one_run(
-    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
+    prepared: Callable[..., Path],
+    start: Start,
+    fork_run: Any,
+    records: Callable[..., list[dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(run_files, "LOCK_PATIENCE_SECONDS", 0.0)
     folder = prepared()
-    first = fork_run(folder, at_line(folder, 3, signal.pause))
+    first = fork_run(folder, at_line(folder, 3, lambda: time.sleep(HANG_SECONDS)))
     wait_for(lambda: records(folder, "evaluation"))
     status, output = start(folder)
+    os.kill(first.pid, signal.SIGKILL)
     assert status == 2
     assert str(folder) in output
-    os.kill(first.pid, signal.SIGKILL)
     assert first.wait() == -9
 
 

@@ -110,6 +110,7 @@ def test_a_call_that_hears_no_alarm_is_ended_with_its_process(reward: Make, monk
     )
     with reward(source) as function:
         monkeypatch.setattr(function_module, "time", StuckClock())
+        monkeypatch.setattr(function_module, "POLL_SECONDS", 0.02)
         scores = function.score(CALLS)
         assert [math.isnan(value) for value in scores.rewards] == [response == "2" for _, response, _ in CALLS]
         assert "no result within 600 s" in scores.messages[0]

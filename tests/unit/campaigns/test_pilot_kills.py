@@ -93,12 +93,17 @@ def make(folder: Path, **changes: object) -> Place:
     return Place(folder, study, CONTROLLER, PYTHON, "out/runs")
 
 
-def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
-    """A campaign that nothing disturbs, in this process, and its seconds."""
-    place, began = make(folder, **changes), time.monotonic()
+def go_on(place: Place) -> None:
+    """The controller in this process, to the end."""
     with chdir(place.folder):
         executor = LocalExecutor(3, poll_seconds=0.02)
         Campaign(load_study("study.yaml"), "out", executor=executor, fit_options={"draws": 20}).run()
+
+
+def undisturbed(folder: Path, **changes: object) -> tuple[Place, float]:
+    """A campaign that nothing disturbs, and its seconds."""
+    place, began = make(folder, **changes), time.monotonic()
+    go_on(place)
     return place, time.monotonic() - began
 
 
@@ -128,7 +133,7 @@ def test_a_campaign_that_is_killed_decides_and_records_the_same(tmp_path: Path) 
     whole, _ = undisturbed(tmp_path / "whole", pilot=short)
     place = make(tmp_path / "kills", pilot=short)
     kill_after(place, "1-round", ("command",))
-    place.finish()
+    go_on(place)
     check(place, whole)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,20 +137,6 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
     assert list(json.loads(isocompute("status", "study", "--json").stdout)["unreadable"]) == ["study/b"]
 
 
-@pytest.fixture
-def _impatient() -> Iterator[None]:
-    """A test that waits is ended: nobody ever writes into its pipes."""
-
-    def end(*_: object) -> None:
-        raise TimeoutError("waited for a pipe")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -177,7 +162,6 @@ def _impatient() -> Iterator[None]:
     ],
     ids=" ".join,
 )
-@pytest.mark.usefixtures("_impatient")
 def test_no_command_waits_for_a_pipe(isocompute: Command, tmp_path: Path, command: list[str]) -> None:
     for name in ("PIPE.yaml", "PIPE.json", "PIPE.csv", "PIPE.jsonl", "PIPE"):
         os.mkfifo(tmp_path / name)

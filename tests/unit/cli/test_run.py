@@ -11,12 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import slurm
+from isocompute_sdk.campaigns.executors import running, slurm
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
@@ -221,7 +222,10 @@ def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(
 
 
 @pytest.mark.usefixtures("start")
-def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(ask: Ask, tmp_path: Path) -> None:
+def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "SECONDS_TO_APPEAR", 0.0)
     write_study(tmp_path)
     ask("run", "study.yaml", "--only", "n4-bp4-seed0")
     folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"
@@ -286,8 +290,9 @@ def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_ov
 def test_status_and_stop_ask_the_engine_that_has_a_run(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Slurm is asked so rarely that the test would do nothing but wait.
+    # Slurm and the folders are looked at so rarely that the test would do nothing but wait.
     monkeypatch.setattr(slurm, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(slurm, "ClusterExecutor", partial(slurm.ClusterExecutor, poll_seconds=0.02))
     write_study(tmp_path)
     ask("run", "study.yaml", "--only", "n4-bp4-seed0")
     folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"

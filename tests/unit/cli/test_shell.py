@@ -63,12 +63,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PROGRAM = """
 import sys
 from isocompute_sdk.cli import main
-for command in ("audit", "fit", "status"):
-    sys.argv = ["isocompute", command, sys.argv[-1]]
+for words in (["audit"], ["fit", "--draws=10"], ["status"]):
+    sys.argv = ["isocompute", *words, sys.argv[-1]]
     try:
         main()
     except SystemExit as ended:
-        assert not ended.code, command
+        assert not ended.code, words
 """
 
 

@@ -139,19 +139,15 @@ def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_vali
     assert "Nothing is validated above" in said
 
 
-def test_hours_and_money_are_shown_where_the_speed_is_known(fits: Fits) -> None:
-    page = page_of(fits, Budget(usd=2000), throughput=SPEED)
+def test_hours_and_money_are_shown_and_a_budget_that_the_deadline_cuts_says_so(fits: Fits) -> None:
+    free = Planner(fits, throughput=SPEED).allocate("$2000", spend="all")
+    assert free.wall_hours is not None
+    page = page_of(fits, Budget(usd=2000, deadline_hours=1.3 * free.wall_hours), throughput=SPEED)
     assert fact(page.answer, "Cost").value.startswith("$")
     assert fact(page.answer, "Time").value.endswith(("hours", "days"))
     slider = page.slider()
     assert slider is not None
     assert slider.positions[0][0].startswith("$")
-
-
-def test_a_budget_that_the_deadline_cuts_says_so(fits: Fits) -> None:
-    free = Planner(fits, throughput=SPEED).allocate("$2000", spend="all")
-    assert free.wall_hours is not None
-    page = page_of(fits, Budget(usd=2000, deadline_hours=1.3 * free.wall_hours), throughput=SPEED)
     section = next(section for section in page.sections if section.name == "budget")
     (table,) = (one for one in section.blocks if isinstance(one, Table))
     rows = [row[0] for row in table.rows if row[0].startswith("$")]
@@ -203,7 +199,7 @@ def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet]
     assert short(group.equal_reward.mean) in loaded.answer.sentence
 
 
-def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..., RunSet]) -> None:
+def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..., RunSet], material: Material) -> None:
     def falling(n: int, bp: int, compute: float) -> float:
         return 1.2 - 0.1 * math.log10(compute)
 
@@ -213,7 +209,7 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
         make_runs(falling, metric="entropy", eval_set="train"),
         make_runs(metric="train_reward", eval_set="train"),
     )
-    page = page_of(runs)
+    page = build(replace(material, runs=runs))
     assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in page.pictures()}
 
 
@@ -269,21 +265,22 @@ def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Pa
     assert found.decision.startswith("Nothing to approve")
 
 
-def test_a_trained_run_is_in_the_picture_and_its_gain_is_measured_less_measured(fits: Fits) -> None:
-    found = gather(fits, Asked(Budget(rollouts=3e6)))
-    plan = found.plan
+def test_a_trained_run_is_in_the_picture_and_its_gain_is_measured_less_measured(
+    fits: Fits, material: Material, page: Page
+) -> None:
+    plan = material.plan
     assert plan is not None
     assert fits.runs is not None
     computes = np.geomspace(1e5, plan.rollouts, 6)
     columns = {"run_id": ["new"] * 6, "n": [plan.group_size] * 6, "bp": [plan.problems_per_batch] * 6}
     runs = RunSet.from_columns({**columns, "rollouts": computes, "avg@4": np.linspace(0.3, 0.7, 6)})
     measured = Comparison("new", "avg@4", plan.rollouts, 0.7, 0.65, 0.6, 0.72, 1e6)
-    trained = build(replace(found, runs=runs, comparison=measured))
+    trained = build(replace(material, runs=runs, comparison=measured))
     ends = [one.value_T[-1] for one in RunSet.from_dict(fits.runs).series("avg@4")]
     gained = fact(trained.answer, "Gain over the best run before it")
     assert float(gained.value) == pytest.approx(0.7 - round(max(ends), 3))
     assert [one.name for one in trained.pictures() if "trained" in one.svg] == ["curves"]
-    assert "trained" not in build(found).pictures()[0].svg
+    assert "trained" not in page.pictures()[0].svg
 
 
 def test_nothing_is_predicted_where_no_run_rises(make_runs: Callable[..., RunSet]) -> None:

@@ -97,7 +97,7 @@ def engine() -> Iterator[Processes]:
 
 
 def executor(engine: Processes, settle_seconds: float = 0.2) -> ClusterExecutor:
-    return ClusterExecutor(engine, poll_seconds=0.02, ask_seconds=0, settle_seconds=settle_seconds, grace_seconds=1)
+    return ClusterExecutor(engine, poll_seconds=0.02, ask_seconds=0, settle_seconds=settle_seconds, grace_seconds=0.3)
 
 
 def job(folder: Path, script: str = "sleep 600") -> Job:
