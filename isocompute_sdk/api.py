@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, refuse_unfollowed, unlike_starts
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, unlike_starts
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
@@ -181,8 +181,6 @@ class _Question:
         by_run = {one.run_id: one for one in series}
         unlike = [] if "model" in self.pool else unlike_starts(by_run, self.bounds)
         found = self._fit(measured)
-        if not (inputs or {"model", "algorithm"} & {*self.pool}):
-            refuse_unfollowed(by_run, found.curves, self.settings.compute, self.bounds)
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
         notes = [

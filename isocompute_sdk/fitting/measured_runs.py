@@ -11,12 +11,11 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
-from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
-from isocompute_sdk.records.comparable import refuse_unlike_runs, unlike_at_start
+from isocompute_sdk.records.comparable import unlike_at_start
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
@@ -117,32 +116,6 @@ def start_rewards(
 def unlike_starts(series: Mapping[str, RunSeries], bounds: tuple[float, float]) -> list[Note]:
     """That rewards at step 0 differ; see `unlike_at_start`."""
     return unlike_at_start(*start_rewards(series, bounds), _span(series.values()))
-
-
-def refuse_unfollowed(
-    series: Mapping[str, RunSeries],
-    curves: Mapping[Configuration, RewardCurve],
-    compute: str,
-    bounds: tuple[float, float],
-) -> None:
-    """Refuse runs of one n and B_p of which the fitted curve follows none; see `refuse_unlike_runs`.
-
-    Args:
-        series: rewards by run id.
-        curves: fitted curves by (n, B_p).
-        compute: axis of the curves (`log10_rollouts` or `log10_tokens`).
-        bounds: range of the metric.
-    """
-    span, noise = _span(series.values()), start_rewards(series, bounds)[1]
-    for size, curve in curves.items():
-        level, missed = dict[str, float](), dict[str, float]()
-        for run, one in series.items():
-            at = _compute(one, compute)
-            value_T = one.value_T[at > 0]
-            if (one.group_size, one.problems_per_batch) == size and len(value_T):
-                level[run] = float(np.median(value_T))
-                missed[run] = float(np.sqrt(np.mean((value_T - curve.predict(at[at > 0])) ** 2)))
-        refuse_unlike_runs(level, missed, [run for run in series if run not in level], noise, span)
 
 
 def _span(series: Collection[RunSeries]) -> float:

@@ -143,64 +143,20 @@ def unlike_at_start(start: Mapping[str, float], noise: float, span: float) -> li
     parts = sorted(split_by_start(start, noise), key=len, reverse=True)
     if len(parts) < 2:
         return []
-    error = _unlike(
-        f"rewards at step 0 differ by more than noise ({_levels(parts, start)}): these runs began from different "
-        "models or were evaluated otherwise, and their curves do not belong on one frontier",
-        parts[0],
-        "model",
-        " (isocompute audit RUNS does so for every group)",
+    levels = "; ".join(f"{listed(part, 4)} at {float(np.mean([start[run] for run in part])):.3g}" for part in parts[:5])
+    named = " ".join(f"--where {quote(f'run_id={run}')}" for run in parts[0])
+    error = FitError(
+        f"rewards at step 0 differ by more than noise ({levels}): these runs began from different models or were "
+        "evaluated otherwise, and their curves do not belong on one frontier",
+        "Fit them apart (runs.filter(run_id=[...])), or say that it does not matter: pool=('model',).",
+    ).in_shell(
+        f"Fit them apart: isocompute doctor RUNS {named} --output part.parquet (isocompute audit RUNS does so for "
+        "every group), or say that it does not matter: --pool model."
     )
-    if _gap(start) >= PLAIN * span:
+    if np.max(np.diff(sorted(start.values()))) >= PLAIN * span:
         raise error
     data = {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts}
     return [Note("context-taken-for-granted", "warning", f"{error.message}. {error.shell_hint}", data)]
-
-
-def refuse_unlike_runs(
-    level: Mapping[str, float], missed: Mapping[str, float], others: Sequence[str], noise: float, span: float
-) -> None:
-    """Refuse runs of one n and B_p of which the fitted curve follows none.
-
-    Args:
-        level: median reward after step 0 by run id.
-        missed: root mean square distance from the curve by run id.
-        others: runs of other n and B_p.
-        noise: standard deviation of one evaluation.
-        span: range of all rewards.
-
-    Raises:
-        FitError: levels differ, and every run misses the curve, by `PLAIN` of `span` and `BASE_GAP` of `noise`.
-    """
-    if len(missed) < 2 or min(_gap(level), *missed.values()) < max(PLAIN * span, BASE_GAP * noise):
-        return
-    parts = sorted(split_by_start(level, noise), key=lambda part: (len(part), level[part[-1]]), reverse=True)
-    raise _unlike(
-        f"runs of one n and B_p lie far apart ({_levels(parts, level)}), and a curve through all of them follows none: "
-        "they had different recipes, or some failed",
-        [*parts[0], *others],
-        "algorithm",
-    )
-
-
-def _gap(level: Mapping[str, float]) -> float:
-    """Widest gap between neighbouring values."""
-    return float(np.max(np.diff(sorted(level.values()))))
-
-
-def _levels(parts: Sequence[Sequence[str]], level: Mapping[str, float]) -> str:
-    return "; ".join(f"{listed(part, 4)} at {float(np.mean([level[run] for run in part])):.3g}" for part in parts[:5])
-
-
-def _unlike(found: str, kept: Sequence[str], pool: str, also: str = "") -> FitError:
-    """An error that asks which runs belong together, with the command that keeps some of them."""
-    named = " ".join(f"--where {quote(f'run_id={run}')}" for run in kept)
-    return FitError(
-        found,
-        f"Fit them apart (runs.filter(run_id=[...])), or say that it does not matter: pool={(pool,)!r}.",
-    ).in_shell(
-        f"Fit them apart: isocompute doctor RUNS {named} --output part.parquet{also}, or say that it does not "
-        f"matter: --pool {pool}."
-    )
 
 
 RULE_TOLERANCE = 0.03
