@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, unlike_starts
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
@@ -32,6 +32,7 @@ from isocompute_sdk.records.comparable import (
     one_rule,
     refuse_mixed_contexts,
     settings_of,
+    unlike_at_start,
     varied_sets,
 )
 from isocompute_sdk.records.reward_metrics import (
@@ -178,14 +179,13 @@ class _Question:
         )
         refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
-        by_run = {one.run_id: one for one in series}
-        unlike = [] if "model" in self.pool else unlike_starts(by_run, self.bounds)
         found = self._fit(measured)
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
+        by_run = {one.run_id: one for one in series}
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
-            *unlike,
+            *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
             *chosen,
             *found.notes,
             *confounded(series, self.pool),

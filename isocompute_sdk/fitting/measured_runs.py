@@ -11,11 +11,10 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
-from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
+from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
-from isocompute_sdk.records.comparable import unlike_at_start
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
@@ -111,18 +110,6 @@ def start_rewards(
         run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if 0 in one.rollouts_T
     }
     return start, pooled_noise(trained, noise_scale(values, high - low))[0]
-
-
-def unlike_starts(series: Mapping[str, RunSeries], bounds: tuple[float, float]) -> list[Note]:
-    """That rewards at step 0 differ; see `unlike_at_start`."""
-    return unlike_at_start(*start_rewards(series, bounds), _span(series.values()))
-
-
-def _span(series: Collection[RunSeries]) -> float:
-    """Range of all rewards; infinite where no run is long enough to show the noise of an evaluation."""
-    if not any(np.count_nonzero(one.rollouts_T > 0) > WINDOW for one in series):
-        return np.inf
-    return float(np.ptp(np.concatenate([one.value_T for one in series])))
 
 
 def grouped(

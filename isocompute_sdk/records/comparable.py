@@ -24,8 +24,6 @@ from isocompute_sdk.records.runset import RunInfo, RunSeries
 
 BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
-PLAIN = 0.25
-"""Share of the range of all rewards from which runs differ too plainly for one fit."""
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
@@ -129,34 +127,29 @@ def split_by_start(start: Mapping[str, float], noise: float) -> list[list[str]]:
     return parts
 
 
-def unlike_at_start(start: Mapping[str, float], noise: float, span: float) -> list[Note]:
+def unlike_at_start(start: Mapping[str, float], noise: float) -> list[Note]:
     """That runs on one frontier differ at step 0, with the command that keeps those that belong together.
 
     Args:
         start: reward at step 0 by run id.
         noise: standard deviation of one evaluation.
-        span: range of all rewards.
-
-    Raises:
-        FitError: they differ by `PLAIN` of it: no curve is about all of them.
     """
     parts = sorted(split_by_start(start, noise), key=len, reverse=True)
     if len(parts) < 2:
         return []
-    levels = "; ".join(f"{listed(part, 4)} at {float(np.mean([start[run] for run in part])):.3g}" for part in parts[:5])
-    named = " ".join(f"--where {quote(f'run_id={run}')}" for run in parts[0])
-    error = FitError(
-        f"rewards at step 0 differ by more than noise ({levels}): these runs began from different models or were "
-        "evaluated otherwise, and their curves do not belong on one frontier",
-        "Fit them apart (runs.filter(run_id=[...])), or say that it does not matter: pool=('model',).",
-    ).in_shell(
-        f"Fit them apart: isocompute doctor RUNS {named} --output part.parquet (isocompute audit RUNS does so for "
-        "every group), or say that it does not matter: --pool model."
-    )
-    if np.max(np.diff(sorted(start.values()))) >= PLAIN * span:
-        raise error
-    data = {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts}
-    return [Note("context-taken-for-granted", "warning", f"{error.message}. {error.shell_hint}", data)]
+    shown = "; ".join(f"{listed(part, 4)} at {float(np.mean([start[run] for run in part])):.3g}" for part in parts[:5])
+    kept = " ".join(f"--where {quote(f'run_id={run}')}" for run in parts[0])
+    return [
+        Note(
+            "context-taken-for-granted",
+            "warning",
+            f"rewards at step 0 differ by more than noise ({shown}): these runs began from different models or were "
+            "evaluated otherwise, and their curves do not belong on one frontier. Fit them apart: isocompute doctor "
+            f"RUNS {kept} --output part.parquet (isocompute audit RUNS "
+            "does so for every group), or say that it does not matter: --pool model.",
+            {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts},
+        )
+    ]
 
 
 RULE_TOLERANCE = 0.03

@@ -135,7 +135,11 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
     # One wrong evaluation of the base model must not move the start of every curve.
     base = float(np.median(bases)) if bases.size > 2 else float(np.mean(bases)) if bases.size else None
-    return tuple(_prepare_one(run, bins, rough, pooled, base) for run in runs)
+    found = [_prepare_one(run, bins, rough, pooled, base) for run in runs]
+    if not any(len(run.reward_J) for run in found):
+        # All runs ended below the base model: what they measured is all there is.
+        found = [_prepare_one(run, bins, rough, pooled, base, leave_out_falls=False) for run in runs]
+    return tuple(found)
 
 
 def noise_scale(rewards: Sequence[Array], span: float) -> float:
@@ -243,7 +247,12 @@ def smoothed(values: Array) -> Array:
 
 
 def _prepare_one(
-    run: SurfaceRun, bins: int, rough: float, pooled: tuple[float, float], base: float | None
+    run: SurfaceRun,
+    bins: int,
+    rough: float,
+    pooled: tuple[float, float],
+    base: float | None,
+    leave_out_falls: bool = True,
 ) -> PreparedRun:
     order = np.argsort(run.compute_T, kind="stable")
     compute, reward = run.compute_T[order], run.reward_T[order]
@@ -259,7 +268,7 @@ def _prepare_one(
     last = float(compute[-1]) if len(compute) else 0.0
     start = base if base is not None else (float(clean[0]) if len(clean) else 0.0)
     error = noise * float(np.sqrt((1.0 + rho) / (1.0 - rho)))
-    cut = fall_of(compute, clean, start, error)
+    cut = fall_of(compute, clean, start, error) if leave_out_falls else None
     kept = len(clean) if cut is None else cut.kept
     log_J, reward_J, count_J = _binned(compute[:kept], clean[:kept], bins)
     return PreparedRun(
@@ -275,7 +284,7 @@ def _prepare_one(
         noise=noise,
         correlation=rho,
         fault=None if cut is None else cut.fault,
-        fault_compute=None if cut is None else float(compute[kept - 1]),
+        fault_compute=None if cut is None else float(compute[max(kept - 1, 0)]),
         last_compute=last,
         decline=None if cut is None else cut.rate,
         outliers=outliers,
@@ -311,6 +320,8 @@ def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall |
     curve = smoothed(reward)
     peak = int(np.argmax(curve))
     gain = float(curve[peak] - start)
+    if gain <= 0:
+        return _below_base(compute, reward, start, error)
     within = np.flatnonzero(curve < curve[peak] - 2.0 * error / np.sqrt(3.0))
     behind = within[within > peak]
     end = int(behind[0]) if behind.size else len(reward)
@@ -318,7 +329,7 @@ def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall |
     before = before[before < peak]
     first = int(before[-1]) + 1 if before.size else 0
     after = len(reward) - end
-    if gain <= 0 or after < 3:
+    if after < 3:
         return None
     level = float(reward[first:end].mean())
     count_K = np.arange(1, after + 1)
@@ -336,6 +347,15 @@ def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall |
         near = np.flatnonzero(curve >= curve[peak] - max(2 * error * np.sqrt(2.0 / 3.0), 0.1 * gain))
         return Fall("collapse", int(near[-1]) + 1, _rate(compute, int(near[-1]), lost / gain))
     return Fall("decay", end, _rate(compute, max(end - 1, 0), max(lost, float(lost_K[found])) / gain))
+
+
+def _below_base(compute: Array, reward: Array, start: float, error: float) -> Fall | None:
+    """The fall of a run that never stood above the base model: a collapse, if its last third lies below it."""
+    last = max(3, len(reward) // 3)
+    lost = start - float(reward[-last:].mean())
+    if lost < SIGNIFICANT * error * np.sqrt(1.0 + 1.0 / last):
+        return None
+    return Fall("collapse", 0, _rate(compute, 0, 1.0))
 
 
 def _rate(compute: Array, first: int, lost: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -173,14 +172,13 @@ def test_the_highest_evaluation_and_the_level_of_gains_are_told_apart(isocompute
         assert f"{highest:.3f}" in screens[name]
 
 
-def test_runs_that_plainly_differ_are_asked_apart_by_a_command_that_works(isocompute: Command, tmp_path: Path) -> None:
-    table(a=rising(0), b=rising(1), other=rising(2, start=0.6, rise=0.2)).write_csv(tmp_path / "runs.csv")
-    refused = isocompute("allocate", "runs.csv", "--budget", "5k", columns=400)
-    assert refused.returncode == 1
-    words = shlex.split(refused.stderr.partition("isocompute doctor ")[2].partition(" (")[0].partition(", or")[0])
-    ok(isocompute("doctor", *words))
-    plan = json.loads(ok(isocompute("allocate", words[-1], "--budget", "5k", "--json")).stdout)
-    assert plan["predicted_reward"] == pytest.approx(0.7, abs=0.03)
+def test_a_seed_that_fell_below_the_base_model_does_not_move_the_plan(isocompute: Command, tmp_path: Path) -> None:
+    alive = {"a": rising(0), "b": rising(1)}
+    for others in ({}, {"dead": [0.2, 0.4, *[0.0] * 28]}, {"dead": [0.2, *[0.05] * 29]}):
+        table(**alive, **others).write_csv(tmp_path / "runs.csv")
+        plan = json.loads(ok(isocompute("allocate", "runs.csv", "--budget", "5k", "--json")).stdout)
+        assert plan["predicted_reward"] == pytest.approx(0.7, abs=0.03)
+        assert [*plan["passport"]["ends_left_out"]] == [*others]
 
 
 def test_a_run_that_never_rose_is_told_so_once_also_where_it_fell(isocompute: Command, tmp_path: Path) -> None:

@@ -316,12 +316,12 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
         "acc": [reward for run in runs for reward in run],
     }
     recorded = RunSet.from_columns(columns, group_size=8, problems_per_batch=1)
-    planner = Planner(fit(recorded, metric="acc", pool=("algorithm",)))
+    planner = Planner(fit(recorded, metric="acc"))
     plan = planner.allocate("3M")
     assert plan.predicted_reward is not None
     assert plan.gain is not None
     assert plan.gain.best.reward == 0.462
-    assert plan.predicted_reward < 0.3
+    assert 0.4 < plan.predicted_reward < 0.462
     assert plan.approval is not None
     assert plan.approval.kind == "do-not"
     assert "0.462" in plan.summary().splitlines()[0]

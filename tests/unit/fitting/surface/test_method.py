@@ -163,7 +163,7 @@ def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # What is refused is refused in words of our own; anything else is a failure of this test.
-        found = answered(lambda: fit(RunSet.from_columns(rows), draws=5, pool=("model",)), "evaluation")
+        found = answered(lambda: fit(RunSet.from_columns(rows), draws=5), "evaluation")
         if found is None:
             return
         smallest, largest = found.group_size_range
