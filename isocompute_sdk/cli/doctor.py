@@ -222,6 +222,7 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
     from isocompute_sdk.ingest import readable_runs
+    from isocompute_sdk.ingest.mapping import map_name
     from isocompute_sdk.ingest.paths import Listing
     from isocompute_sdk.records.asked import runs_without_sizes
 
@@ -259,7 +260,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     unsized = runs_without_sizes(runs)
     if len(unsized) > 1:
         again = " ".join(["isocompute doctor", *reading.sources(paths)])
-        say(f"n and B_p are unknown: collect what the files say, {again} --output map.yaml")
+        say(f"n and B_p are unknown: collect what the files say, {again} --output {map_name(paths)}")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
@@ -306,8 +307,10 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
 
 def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:
     from isocompute_sdk.ingest import propose
+    from isocompute_sdk.ingest.mapping import table_name
 
     mapping = propose(paths, relative_to=target.parent, metric=reading.metric, **reading.arguments())
+    mapping = mapping.keeping(target) if target.exists() else mapping
     mapping.save(target)
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
@@ -322,7 +325,7 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
         say(printable(f"question ({counted(len(question.runs), 'run')}): {question.asks} [{candidates}]"))
     if mapping.open_questions():
         say(f"look at {target} and answer its questions")
-    say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")
+    say(f"next: isocompute doctor --map {quote(str(target))} --output {quote(table_name(target))}")
 
 
 def _write(runs: RunSet, output: Path) -> None:
