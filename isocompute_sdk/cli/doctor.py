@@ -18,7 +18,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.phrases import counted, printable
+from isocompute_sdk.phrases import counted, listed, printable, short
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
@@ -255,9 +255,8 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         emit_json({"kind": "table", "output": str(output), "runs": infos, **about})
         return
     print_notes(runs.notes)
-    say(repr(runs))
-    say(f"wrote {output}")
     unsized = runs_without_sizes(runs)
+    say(printable(f"wrote {output}: {_held(runs, sized=not unsized)}"))
     if len(unsized) > 1:
         again = " ".join(["isocompute doctor", *reading.sources(paths)])
         say(f"n and B_p are unknown: collect what the files say, {again} --output {map_name(paths)}")
@@ -265,6 +264,14 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
         say(f"next: {_next(runs, output, reading.metric)}")
+
+
+def _held(runs: RunSet, *, sized: bool) -> str:
+    """What a table holds, in words."""
+    infos, sizes = runs.runs(), sorted({info.group_size for info in runs.runs()})
+    held = f"{counted(len(infos), 'run')}, {counted(len(runs), 'value')} of {listed(runs.metrics, 8)}"
+    n = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+    return f"{held}; n = {n}, C up to {short(max(info.rollouts for info in infos))}" if sized else held
 
 
 def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
