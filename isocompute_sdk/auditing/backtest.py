@@ -312,6 +312,7 @@ def backtest(
         source = own_sweeps(source, metric, eval_set, bounds)
     elif source is None or isinstance(source, str | Path):
         source = sweeps(source)
+    source = tuple(source)
     every = [one for sweep in source for one in pilots(sweep, cuts=cuts, seeds=seeds, min_evaluations=min_evaluations)]
     if not every:
         raise _no_pilot(source, cuts, min_evaluations)
