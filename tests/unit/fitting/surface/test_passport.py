@@ -94,7 +94,7 @@ def test_the_best_n_at_the_edge_is_named(make_run: MakeRun) -> None:
     def sweep(slope: float) -> list[SurfaceRun]:
         return [
             make_run(
-                lambda c, n=n: 0.3 + (0.2 + slope * np.log2(n / 16)) * -np.expm1(-c / 60e3),
+                lambda c, n=n: 0.3 + (0.2 + slope * np.log2(n / 16)) * -np.expm1(-c / 3e4),
                 compute,
                 noise=0.003,
                 seed=n,
