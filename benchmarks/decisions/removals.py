@@ -183,7 +183,7 @@ def measure(term: Term, case: Case) -> Iterator[tuple[Pilot, str, list[float]]]:
                 "mean", LEVEL, pilot.target, size_N, pilot.problems_per_batch, **term.interval
             )
             missed_N = np.maximum(np.maximum(low_N - true_N, true_N - high_N), 0.0)
-            regret = (pilot.best - true_N[int(np.argmax(mean_N))]) / pilot.scale
+            regret = pilot.best - true_N[int(np.argmax(mean_N))]
             score = float(np.mean(high_N - low_N + 2 / (1 - LEVEL) * missed_N))
             held = float(np.mean(missed_N == 0.0))
             yield pilot, group, [float(regret), float(np.mean(np.abs(mean_N - true_N))), held, score]

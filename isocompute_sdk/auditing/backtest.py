@@ -23,20 +23,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.errors import FitError, IsoComputeError, RecordError
-from isocompute_sdk.fitting.arguments import metric_range
+from isocompute_sdk.auditing.own_sweeps import own_sweeps
+from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import check_bounds, grouped
 from isocompute_sdk.fitting.surface.surface import LEARNED
-from isocompute_sdk.laws.sweeps import Provenance, RecordedSweep, holds_sweeps, sweeps
+from isocompute_sdk.laws.sweeps import RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
-from isocompute_sdk.phrases import counted, listed, off
+from isocompute_sdk.phrases import listed, off
 from isocompute_sdk.planning import Planner
-from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
-from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.records.reward_metrics import no_rise, no_rise_words
-from isocompute_sdk.tolerances import NEAR
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.tolerances import EQUAL, NEAR
 
 if TYPE_CHECKING:
     from isocompute_sdk.notebook import Frame
@@ -73,8 +70,6 @@ class Pilot:
     problems_per_batch: int
     best: float
     """Reward that regret is measured against: that of the best n."""
-    scale: float = 1.0
-    """Reward that counts as a regret of 1."""
     ends: Mapping[int, float] = field(default_factory=dict[int, float])
     """n -> rollouts at which its runs end before the target, where its truth was measured."""
 
@@ -211,67 +206,10 @@ def as_runs(sweep: RecordedSweep, metric: str, shown: Mapping[int, tuple[str, Cu
     return RunSet.from_frame(frame.with_columns(value=value))
 
 
-def own_sweeps(
-    runs: RunSet, metric: str | None = None, eval_set: str | None = None, bounds: tuple[float, float] = (0.0, 1.0)
-) -> tuple[RecordedSweep, ...]:
-    """Runs as sweeps: those that may be compared, with at least two n.
-
-    Args:
-        runs: runs of any number of models and studies.
-        metric: metric that n is chosen for; None: avg@4, else the one that most runs have.
-        eval_set: evaluation set; None: `validation`, else the one that most runs have.
-        bounds: range of the metric; a value outside is an error.
-    """
-    import polars as pl
-
-    measure = choose_measure(runs, metric, eval_set, metric_range(bounds))
-    series = {one.run_id: one for one in runs.series(measure.metric, measure.eval_set)}
-    check_bounds(series.values(), measure.metric, measure.bounds)
-    groups = grouped([run for run in runs.runs() if run.run_id in series], series, measure.bounds)
-    elsewhere = (pl.col("metric") == measure.metric) & (pl.col("eval_set") != measure.eval_set)
-    found, flat, advice = list[RecordedSweep](), list[str](), ""
-    for i, group in enumerate(groups, start=1):
-        name, names = f"group {i}", [run.run_id for run in group.runs]
-        if no_rise([series[run].value_T for run in names]):
-            # The best checkpoint of runs without a rise is their luckiest.
-            seen, advice = no_rise_words(measure.metric, len(names))
-            flat.append(f"{listed(names, 3)}: {seen}")
-        elif len({run.group_size for run in group.runs}) > 1:
-            told = {key: str(group.context.get(key) or "not recorded") for key in CONTEXT_FIELDS}
-            about = Provenance(
-                title=name,
-                source="runs given",
-                licence="not shipped",
-                model=told["model"],
-                data=told["train_data"],
-                algorithm=told["algorithm"],
-                differs=", ".join(group.pooled) or "nothing known",
-                read="as logged",
-                family=name,
-                group=name,
-                metrics=(measure.metric,),
-                bounds=measure.bounds,
-            )
-            found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
-    if len(flat) == len(groups):
-        raise RecordError("; ".join(flat), advice)
-    if not found:
-        sizes = sorted({one.group_size for one in series.values()})
-        had = f"{counted(len(series), 'run')} with {measure.metric}, n = {sizes}"
-        needed = "accepted: runs of at least two n that agree in model, data and recipe"
-        raise RecordError(
-            "; ".join([f"no two group sizes that may be compared: {had}", *flat, needed]),
-            "isocompute audit RUNS says which runs may be compared, and why.",
-        )
-    return tuple(found)
-
-
 LEVEL = 0.8
 """Coverage of the intervals that are judged."""
-MATERIAL = 0.01
-"""Regret that a verdict is held against."""
-FAR_BEHIND = 0.03
-"""Reward behind the best pilot's n from which a choice is listed by name."""
+FAR_BEHIND = 3 * EQUAL
+"""Reward behind the best pilot's n, as a share of the range, from which a choice is listed by name."""
 PUBLISHED = "qwen2.5-7b-instruct/guru-math-easy"
 
 
@@ -372,15 +310,36 @@ def backtest(
         source = own_sweeps(source, metric, eval_set, bounds)
     elif source is None or isinstance(source, str | Path):
         source = sweeps(source)
+    source = tuple(source)
     every = [one for sweep in source for one in pilots(sweep, cuts=cuts, seeds=seeds, min_evaluations=min_evaluations)]
     if not every:
-        raise FitError(
+        raise _no_pilot(source, cuts, min_evaluations)
+    done = iter(range(len(every)))
+    return judge(every, methods, None if progress is None else lambda name: progress(next(done), len(every), name))
+
+
+def _no_pilot(source: Sequence[RecordedSweep], cuts: Sequence[float], min_evaluations: int) -> FitError:
+    """What these sweeps lack for a pilot."""
+    curves = [_curves(sweep.runs, metric)[0] for sweep in source for metric in sweep.provenance.metrics]
+    if any(
+        len({n for n in found if seed in found[n]}) > 1
+        for found in curves
+        for seeds in found.values()
+        for seed in seeds
+    ):
+        return FitError(
             f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "
             "evaluations of one seed",
             "Lower --min-evaluations (min_evaluations=), or raise --cuts (cuts=).",
         )
-    done = iter(range(len(every)))
-    return judge(every, methods, None if progress is None else lambda name: progress(next(done), len(every), name))
+    runs = {(one.group_size, one.problems_per_batch or 1, one.seed) for sweep in source for one in sweep.runs.runs()}
+    apart = len({seed for *_, seed in runs}) > 1
+    ordered = sorted(runs, key=lambda one: (one[0], one[1], one[2] or 0))
+    had = [f"n = {n} at B_p = {bp}{f' with seed {seed}' if apart else ''}" for n, bp, seed in ordered]
+    return FitError(
+        f"no pilot: it compares two n with one B_p (that of most runs) and one seed; here are {listed(had, 8)}",
+        "Add a run of another n with the B_p and seed of one of these. isocompute fit uses runs of every B_p.",
+    )
 
 
 @dataclass(frozen=True)
@@ -404,6 +363,8 @@ class Row:
     low: float | None = None
     high: float | None = None
     verdict: str | None = None
+    width: float = 1.0
+    """Width of the metric's range, of which `EQUAL` and `FAR_BEHIND` are shares."""
 
     @property
     def held(self) -> bool | None:
@@ -421,6 +382,7 @@ def judge(
             progress(pilot.name)
         about = pilot.sweep.provenance
         place = (pilot.sweep.name, about.family, about.group, pilot.name, pilot.cut, pilot.same_run)
+        width = about.bounds[1] - about.bounds[0]
         for name, method in methods.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -433,9 +395,9 @@ def judge(
                     continue
                 said = (answer.mean_N, answer.low_N, answer.high_N)
                 mean, low, high = (None if value_N is None else float(value_N[i]) for value_N in said)
-                lost = (pilot.best - true) / pilot.scale
+                lost = pilot.best - true
                 chosen = n == answer.group_size
-                rows.append(Row(*place, name, n, chosen, true, lost, mean, low, high, answer.verdict))
+                rows.append(Row(*place, name, n, chosen, true, lost, mean, low, high, answer.verdict, width))
     return Backtest(tuple(rows), tuple(methods))
 
 
@@ -507,17 +469,19 @@ class Backtest:
         return found
 
     def verdicts(self) -> list[dict[str, Any]]:
-        """Per verdict of the first method: choices, and how many of them lose more than `MATERIAL`."""
+        """Per verdict of the first method: choices, and how many of them lose more than `EQUAL`."""
         said = [row for row in self.choices if row.method == self.methods[0] and row.verdict is not None]
         return [
-            {"verdict": kind, "choices": len(rows), "lose": sum(row.regret > MATERIAL for row in rows)}
+            {"verdict": kind, "choices": len(rows), "lose": sum(row.regret > EQUAL * row.width for row in rows)}
             for (kind,), rows in _split(said, "verdict")
         ]
 
     def worst(self) -> list[tuple[Row, float]]:
         """Choices of the first method `FAR_BEHIND` the best pilot's n, the worst first; at least the worst three."""
         ordered = sorted(self.behind().items(), key=lambda item: -item[1])
-        return [item for i, item in enumerate(ordered) if item[1] > FAR_BEHIND or (i < 3 and item[1] > 0)]
+        return [
+            item for i, item in enumerate(ordered) if item[1] > FAR_BEHIND * item[0].width or (i < 3 and item[1] > 0)
+        ]
 
     def table(self) -> str:
         """Both tables and the worst cases as Markdown."""
@@ -539,7 +503,9 @@ class Backtest:
             place = row["method"], row["group"], _truth(row), f"{1 / row['cut']:.2g}x"
             lines.append(_line(*place, *numbers, f"{row['score']:.3f}"))
         if verdicts := self.verdicts():
-            lines += ["", *_heading(("verdict", "choices", f"lose more than {MATERIAL:g}"))]
+            widths = {row.width for row in self.rows}
+            material = f"{EQUAL * widths.pop():g}" if len(widths) == 1 else f"{EQUAL:.0%} of the range"
+            lines += ["", *_heading(("verdict", "choices", f"lose more than {material}"))]
             lines += [_line(*map(str, row.values())) for row in verdicts]
         worst = self.worst()
         lines += ["", f"Furthest behind the best pilot's n, {first}:"] if worst else []

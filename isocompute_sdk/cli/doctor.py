@@ -18,7 +18,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.phrases import counted, printable
+from isocompute_sdk.phrases import counted, listed, printable, short
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
@@ -222,6 +222,7 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
     from isocompute_sdk.ingest import readable_runs
+    from isocompute_sdk.ingest.mapping import map_name
     from isocompute_sdk.ingest.paths import Listing
     from isocompute_sdk.records.asked import runs_without_sizes
 
@@ -254,16 +255,23 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         emit_json({"kind": "table", "output": str(output), "runs": infos, **about})
         return
     print_notes(runs.notes)
-    say(repr(runs))
-    say(f"wrote {output}")
     unsized = runs_without_sizes(runs)
+    say(printable(f"wrote {output}: {_held(runs, sized=not unsized)}"))
     if len(unsized) > 1:
         again = " ".join(["isocompute doctor", *reading.sources(paths)])
-        say(f"n and B_p are unknown: collect what the files say, {again} --output map.yaml")
+        say(f"n and B_p are unknown: collect what the files say, {again} --output {map_name(paths)}")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
         say(f"next: {_next(runs, output, reading.metric)}")
+
+
+def _held(runs: RunSet, *, sized: bool) -> str:
+    """What a table holds, in words."""
+    infos, sizes = runs.runs(), sorted({info.group_size for info in runs.runs()})
+    held = f"{counted(len(infos), 'run')}, {counted(len(runs), 'value')} of {listed(runs.metrics, 8)}"
+    n = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+    return f"{held}; n = {n}, C up to {short(max(info.rollouts for info in infos))}" if sized else held
 
 
 def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
@@ -306,8 +314,10 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
 
 def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:
     from isocompute_sdk.ingest import propose
+    from isocompute_sdk.ingest.mapping import table_name
 
     mapping = propose(paths, relative_to=target.parent, metric=reading.metric, **reading.arguments())
+    mapping = mapping.keeping(target) if target.exists() else mapping
     mapping.save(target)
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
@@ -322,7 +332,7 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
         say(printable(f"question ({counted(len(question.runs), 'run')}): {question.asks} [{candidates}]"))
     if mapping.open_questions():
         say(f"look at {target} and answer its questions")
-    say(f"next: isocompute doctor --map {quote(str(target))} --output runs.parquet")
+    say(f"next: isocompute doctor --map {quote(str(target))} --output {quote(table_name(target))}")
 
 
 def _write(runs: RunSet, output: Path) -> None:

@@ -81,12 +81,11 @@ def launch(
     from isocompute_sdk.planning import Plan, change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
 
-    _refuse_placeholder(model)
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
     chosen = change_plan(loaded, asked) if asked else loaded
     where: dict[str, Any] = {
-        "model": model,
+        "model": _model(model, chosen, asked=not overrides and against is None),
         "train_data": train_data,
         "eval_data": eval_data,
         "reward": reward,
@@ -144,12 +143,17 @@ def launch(
     say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
 
 
-def _refuse_placeholder(model: str | None) -> None:
-    """Raise on the word that stands for a model in printed commands."""
+def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
+    """The model that was named, if any; where none has to be, the word that stands for one in printed commands.
+
+    Raises:
+        SpecError: that word was given.
+    """
     from isocompute_sdk.training.checks import PLACEHOLDER
 
     if model == PLACEHOLDER:
         raise SpecError(f"--model {model}; accepted: the name or the folder of your model", "--model Qwen/Qwen2.5-7B")
+    return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 
 def _before(plan: Plan) -> Iterator[str]:

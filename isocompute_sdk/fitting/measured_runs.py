@@ -154,10 +154,11 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
-            first = int(outside[0])
+            first, (low, high) = int(outside[0]), (values.min(), values.max())
+            span = f"span {low:g} to {high:g}" if low < high else f"have {low:g} throughout"
             raise FitError(
                 f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
-                f"outside bounds = {bounds}; all runs together span {values.min():g} to {values.max():g}",
+                f"outside bounds = {bounds}; all runs together {span}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell(
                 "Give the lowest and highest reward that its function can return: they decide what counts as equal. "

@@ -15,7 +15,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
-from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft
+from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft, map_name, table_name
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
@@ -174,7 +174,7 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
     found = collect_mapped(path, mapping)
     found.logs = {name: one for name, one in found.logs.items() if name in mapping.runs}
     looked = _diagnosis(found, mapping, [])
-    next_ = f"isocompute doctor --map {shlex.quote(str(path))} --output runs.parquet"
+    next_ = f"isocompute doctor --map {shlex.quote(str(path))} --output {shlex.quote(table_name(path))}"
     try:
         mapping.readings(str(path))
     except IsoComputeError as error:
@@ -215,7 +215,7 @@ def _next(
             words = _words(replace(options, metric=None))
         return "question", _of_options(more), _command(paths, [*words, *more])
     if mapping.open_questions():
-        return "question", _question(mapping), _command(paths, [*words, "--output map.yaml"])
+        return "question", _question(mapping), _command(paths, [*words, f"--output {map_name(paths)}"])
     ready = [one.runs.to_polars() for one in findings if one.readable and one.runs is not None]
     measured = {pair for frame in ready for pair in frame.select("metric", "eval_set").unique().iter_rows()}
     if options.metric is None and (names := undecided(measured)):
@@ -255,8 +255,20 @@ def _words(options: Options) -> list[str]:
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
-    """Whether the runs are of several models or data sets."""
+    """Whether rewards need their range for a fit, one for all runs, and whether runs differ in model or data set."""
     found: list[str] = []
+    values: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for one in findings:
+        if one.runs is not None and one.metric is not None:
+            values.setdefault(one.metric, []).append(one.runs.filter(metric=one.metric).to_polars()["value"].to_numpy())
+    for metric, parts in values.items():
+        low, high = float(min(map(np.min, parts))), float(max(map(np.max, parts)))
+        if not -1e-9 <= low <= high <= 1 + 1e-9:
+            span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
+            found.append(
+                f"{metric} {span} in {counted(len(parts), 'run')}: fit and audit take the lowest and highest reward "
+                f"that its function can return, {bounds_option(np.array([low, high]))}"
+            )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)
         counts = Counter(str(one.context[field_]) for one in measured if one.context.get(field_) is not None)
@@ -405,11 +417,6 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
                     f"choose one, --eval-set {'validation' if 'validation' in sets else sets[0]}",
                 )
             )
-        values_T = measured.to_polars()["value"].to_numpy()
-        low, high = float(values_T.min()), float(values_T.max())
-        if not -1e-9 <= low <= high <= 1 + 1e-9:
-            range_ = f"give the lowest and highest reward that its function can return, {bounds_option(values_T)}"
-            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", range_))
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
     return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)

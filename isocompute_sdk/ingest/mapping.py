@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection as Names
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import RecordError, SpecError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
@@ -53,7 +55,7 @@ _RIGHT = {"right": "they are, or were corrected"}
 _HEADER = """\
 # What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
 # for all their runs, or run by run under `runs:`), and read the runs:
-#   isocompute doctor --map {name} --output runs.parquet
+#   isocompute doctor --map {name} --output {table}
 # n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
 """
 
@@ -113,7 +115,9 @@ class RunMap(Spec):
                 del run[name]
         kept = {key: value for key, value in data.items() if value or key not in ("metric", "rename", "ignore", "set")}
         with saving(path) as target:
-            return write_text(target, _HEADER.format(name=target.name) + "\n" + write_yaml(kept))
+            return write_text(
+                target, _HEADER.format(name=target.name, table=table_name(target)) + "\n" + write_yaml(kept)
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RunMap:
@@ -123,6 +127,40 @@ class RunMap(Spec):
             SpecError: it is no mapping; with file, line, field and what is accepted.
         """
         return load_spec(Path(path), cls)
+
+    def keeping(self, path: Path) -> RunMap:
+        """The same with what a person wrote into the mapping at `path`, which holds before what files say.
+
+        Raises:
+            SpecError: the file there is about other runs, or no mapping that can be read.
+        """
+        other = "Choose another name, --output OTHER.yaml, or remove the file."
+        try:
+            old = RunMap.load(path)
+        except SpecError as error:
+            raise SpecError(f"{path} would be replaced, and cannot be read: {error.message}", other) from error
+        gone = [name for name in old.runs if name not in self.runs]
+        if old.searched != self.searched or gone:
+            about = listed(gone if old.searched == self.searched else old.searched, 3)
+            raise SpecError(f"{path} holds what you say about {about}; accepted: a file of its own", other)
+        answered = [one for one in old.questions.values() if one.answer is not None]
+        settled = {(one.field, name) for one in answered for name in one.runs}
+        for one in self.questions.values():
+            runs = tuple(name for name in one.runs if (one.field, name) not in settled)
+            answered += [one.replace(runs=runs)] if runs else []
+        return self.replace(
+            metric=old.metric if self.metric is None else self.metric,
+            rename=old.rename | self.rename,
+            ignore=tuple(dict.fromkeys((*old.ignore, *self.ignore))),
+            set=old.set | self.set,
+            questions={f"question-{i}": one for i, one in enumerate(answered, start=1)},
+            runs={
+                name: _kept(old.runs[name], run, {canonical(one) or one for one in self.set})
+                if name in old.runs
+                else run
+                for name, run in self.runs.items()
+            },
+        )
 
     def told(
         self,
@@ -254,6 +292,34 @@ def _has(run: MappedRun, field: str) -> bool:
     if field in CONTEXT:
         return field in run.context
     return getattr(run, field) is not None
+
+
+def _kept(old: MappedRun, now: MappedRun, given: Names[str]) -> MappedRun:
+    """An entry that a person may have changed, with what is given now and what it does not say."""
+    batch = {"problems_per_batch", BATCH.name}
+    said = {name: value for name, value in old if name not in given and value not in (None, {}, False)}
+    if batch & {*given}:
+        said = {name: value for name, value in said.items() if name not in batch}
+    context = now.context | {name: value for name, value in old.context.items() if name not in given}
+    evidence = {name: text for name, text in now.evidence.items() if name not in said and name not in old.context}
+    said |= {"context": context, "metrics": now.metrics | old.metrics, "evidence": old.evidence | evidence}
+    return now.replace(**said)
+
+
+def map_name(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """A name for the mapping of `paths`: map.yaml, unless that holds answers about something else."""
+    name = "map.yaml"
+    with suppress(SpecError):
+        if not os.path.lexists(name) or RunMap.load(name).searched == tuple(os.path.relpath(path) for path in paths):
+            return name
+    first = re.sub(r"\W+", "-", Path(paths[0]).stem).strip("-") if paths else ""
+    return f"{first or 'runs'}-{name}"
+
+
+def table_name(mapping: str | os.PathLike[str]) -> str:
+    """A name for the table of what a mapping reads."""
+    stem = Path(mapping).stem
+    return f"{'runs' if stem == 'map' else stem.removesuffix('-map')}.parquet"
 
 
 def draft(found: Collection) -> RunMap:

@@ -127,6 +127,8 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
     for column in rest:
         if SEPARATOR in column and not column.endswith(BOUNDS):
             run, tag = _owner(path, column, runs)
+            if tag in (*INTERNAL, *WANDB_STEPS) and tag not in rename:
+                continue
             values = _floats(table.columns[column])
             # An empty cell was not measured; a cell that says NaN was, and means that something failed.
             known = numbers_in(to_series(tag, table.columns[column])).is_not_null().to_numpy() & ~np.isnan(at)

@@ -62,6 +62,10 @@ def fit_joint(
     test = backtest(prepared, bounds, rng, prior)
     known = passport(surface, prepared, test)
     curves = surface_curves(surface, runs)
+    # Second differences take a steep rise between few evaluations for noise; what the curves leave over is no less.
+    left = sum(len(one.compute_T) * one.rms**2 for one in curves.values())
+    count = sum(len(one.compute_T) for one in curves.values())
+    known = replace(known, noise=min(known.noise, float(np.sqrt(left / count))))
     found = Fits(
         metric=metric,
         method="surface",

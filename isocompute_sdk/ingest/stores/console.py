@@ -236,14 +236,29 @@ class PrintedRun:
         usual, times = Counter(between).most_common(1)[0] if between else (0.0, 0)
         if usual >= 1 and usual.is_integer() and times >= max(MIN_EVEN, EVEN_SHARE * len(between)):
             return int(usual)
-        shares = [(shown - self.start) / i for i, shown in bars]
+        shares = self._shares
+        if self.bars_ahead:
+            return max(1, math.floor(shares[-1]))
         return math.ceil(max(shares) - 1e-9) if shares else None
+
+    @property
+    def _shares(self) -> list[float]:
+        """Updates that the bar before each row showed, over the rows up to it."""
+        shown = ((i, (row.shown or 0) - self.start) for i, row in enumerate(self.rows, start=1))
+        return [updates / i for i, updates in shown if updates > 0]
+
+    @property
+    def bars_ahead(self) -> bool:
+        """Whether one bar stands before many rows, further on than they are, as where only rows are buffered."""
+        shares, bars = self._shares, {row.shown for row in self.rows}
+        return bool(shares) and 2 * len(bars) <= len(self.rows) and max(shares) > math.ceil(shares[-1])
 
     def steps(self, per_row: int) -> tuple[dict[int, dict[str, float]], list[tuple[int, str]]]:
         """Update step -> tag -> value; and the lines before which rows are missing, as progress bars show."""
-        at, missing = [0], list[tuple[int, str]]()
+        at, missing, ahead = [0], list[tuple[int, str]](), self.bars_ahead
         for row in self.rows:
-            at.append(max(at[-1] + 1, math.ceil(((row.shown or 0) - self.start) / per_row)))
+            by_bar = 0 if ahead else math.ceil(((row.shown or 0) - self.start) / per_row)
+            at.append(max(at[-1] + 1, by_bar))
             if at[-1] > at[-2] + 1:
                 missing.append((row.line, "rows before this one are missing; it is placed by the progress bar"))
         found: dict[int, dict[str, float]] = {}
@@ -253,7 +268,7 @@ class PrintedRun:
             epochs.setdefault(row.values.get("epoch", math.nan), []).append(place)
         for i, row in self.evaluations:
             # Where the row before it is missing, its bar is ahead.
-            behind = max(at[i], ((row.shown or 0) - self.start) // per_row)
+            behind = at[i] if ahead else max(at[i], ((row.shown or 0) - self.start) // per_row)
             same = epochs.get(row.values.get("epoch", math.nan), [])
             # Epochs may be rounded.
             place = same[0] if len(same) == 1 else behind

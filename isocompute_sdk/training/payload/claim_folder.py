@@ -4,7 +4,7 @@
 
 Reads RUN_FOLDER/request.json and checks, before any data is read, the installed framework, the folder's path, that
 nothing trains there, that the inputs exist and, if RUN_FOLDER/started.json records an earlier start, that it was the
-same run with the same inputs. Of the request it reads
+same run with the same inputs, or that nothing was trained yet. Of the request it reads
 
 * framework, version: the package that must be installed;
 * misread_in_paths (optional): texts that the folder's path must not contain;
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from importlib import metadata
@@ -123,7 +124,7 @@ def existing_file(folder: Path, name: str, what: str) -> Path:
 
 
 def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Refuse a folder in which another run was started."""
+    """Refuse a folder in which another run was trained; the record of a start that trained nothing is removed."""
     path = folder / STARTED
     if not path.exists():
         return
@@ -137,11 +138,29 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
         for name, file in inputs.items()
         if file["sha256"] != earlier["inputs"].get(name, {}).get("sha256")
     ]
-    if changed:
+    if changed and not was_trained(folder):
+        warn(f"an earlier start in {str(folder)!r} trained nothing; it differed in: {'; '.join(changed)}")
+        path.unlink()
+    elif changed:
         raise InputError(
             f"{str(folder)!r} holds a run that differs in: {'; '.join(changed)}. A resumed run has to be the same "
-            "run: restore what changed, or give this one another run_id or output_dir."
+            "run: restore what changed, or give this one another folder (isocompute launch PLAN --output-dir FOLDER; "
+            "in a study, another run_id or output_dir)."
         )
+
+
+_STEP = re.compile(rb'"step": *[1-9]|[Gg]lobal step [1-9]')
+"""An update in a journal, or on a console."""
+
+
+def was_trained(folder: Path) -> bool:
+    """Whether a run folder holds weights, or a log that says a first update."""
+    for name in ("metrics.jsonl", "logs/*.jsonl", "console.*.log"):
+        for path in folder.glob(name):
+            with path.open("rb") as file:
+                if any(map(_STEP.search, file)):
+                    return True
+    return any(path.is_file() for name in ("checkpoints", "model") for path in (folder / name).rglob("*"))
 
 
 def note_start(folder: Path) -> None:

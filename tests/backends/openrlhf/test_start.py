@@ -81,6 +81,29 @@ def test_the_seed_fixes_the_order() -> None:
     assert list(problem_rows.epoch_orders(6, 6, 0)) == [2, 3, 1, 0, 5, 4]  # on Python 3.10 to 3.13 alike
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metrics.jsonl", '{"kind": "step", "step": 1}'),
+        ("logs/attempt-1.jsonl", '{"step": 12, "data": {}}'),
+        ("console.1.log", "Global step 3: {'reward': 0.5}"),
+        ("checkpoints/global_step_2/model.pt", ""),
+        ("model/config.json", ""),
+    ],
+)
+def test_a_folder_is_another_runs_from_its_first_update_on(prepare: Prepare, name: str, text: str) -> None:
+    folder = prepare(nodes=1)
+    (folder / "console.1.log").write_text("Traceback\n")
+    (folder / "metrics.jsonl").write_text('{"kind": "evaluation", "step": 0}\n')
+    prepare(nodes=2)
+    assert json.loads((folder / run_files.STARTED).read_text())["request"]["nodes"] == 2
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    prepare(nodes=2)
+    with pytest.raises(claim_folder.InputError, match=r"nodes.*--output-dir"):
+        prepare(nodes=1)
+
+
 @pytest.mark.parametrize("answer", ["text", 7, 1.5, None, True, ["a", 1], {"value": "x", "unit": "m"}, "ü\n\"'"])
 def test_answers_of_any_json_type_arrive_as_they_are(prepare: Prepare, answer: Any) -> None:
     folder = prepare([{"prompt": "a", "answer": answer}])

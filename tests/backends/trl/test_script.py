@@ -54,6 +54,7 @@ def test_the_same_script_again_keeps_the_rows_and_another_run_is_refused(
     before = (work / "runs" / "small" / "train_rows.jsonl").read_bytes()
     assert prepare(small).returncode == 0
     assert (work / "runs" / "small" / "train_rows.jsonl").read_bytes() == before
+    (work / "runs" / "small" / "metrics.jsonl").write_text('{"kind": "step", "step": 1}\n')
     refused = prepare(small.replace(seed=5))
     assert refused.returncode == 2
     assert "seed (0" in refused.stderr

@@ -161,3 +161,27 @@ def test_the_range_of_the_rewards_is_asked_for_as_by_an_audit() -> None:
 def test_runs_of_one_group_size_are_refused_by_name() -> None:
     with pytest.raises(iso.RecordError, match=r"n = \[8\]"):
         iso.backtest(runs_of(1).filter(group_size=8))
+
+
+def by_batch(problems_per_batch: dict[int, int], top: float = 1.0) -> iso.RunSet:
+    rows = [(n, bp, c, top * float(reward(n, np.array(c)))) for n, bp in problems_per_batch.items() for c in COMPUTE]
+    columns = dict(zip(("n", "bp", "C", "avg@4"), map(list, zip(*rows, strict=True)), strict=True))
+    return iso.RunSet.from_columns(columns, model="m", train_data="d")
+
+
+def test_runs_that_no_pilot_can_compare_are_named_with_what_is_missing() -> None:
+    with pytest.raises(FitError, match="n = 8 at B_p = 16, n = 32 at B_p = 4") as refused:
+        back.backtest(by_batch({8: 16, 32: 4, 128: 1}))
+    assert "min-evaluations" not in refused.value.hint
+    with pytest.raises(FitError) as refused:
+        back.backtest(by_batch({8: 4, 32: 4}), min_evaluations=50)
+    assert "min-evaluations" in refused.value.hint
+
+
+@pytest.mark.parametrize(("gap", "lost"), [(1.0, True), (0.02, False)])
+def test_what_counts_as_equal_is_a_share_of_the_range(gap: float, lost: bool) -> None:
+    methods = {"smallest": lambda pilot: back.Answer(8, verdict="likely")}
+    for span in (1.0, 100.0):
+        found = back.backtest(by_batch({8: 4, 32: 4}, gap * span), bounds=(0.0, span), methods=methods)
+        (said,) = found.verdicts()
+        assert said["lose"] == (said["choices"] if lost else 0)

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,18 @@ def test_a_plan_that_is_not_approved_gets_a_script_with_a_warning(isocompute: Co
     assert warning not in isocompute("launch", "plan.json", "--change", "group_size=8").stdout
 
 
-@pytest.mark.usefixtures("plan")
+def test_flags_need_no_model(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
+    replace(plan, model=None).save(tmp_path / "plan.json")
+    (tmp_path / "mine.sh").write_text(
+        "python -m verl.trainer.main_ppo data.train_batch_size=64 actor_rollout_ref.rollout.n=8\n"
+    )
+    for more in (("--overrides",), ("--against", "mine.sh")):
+        said = ok(isocompute("launch", "plan.json", "--backend", "verl", *more)).stdout
+        named = ok(isocompute("launch", "plan.json", "--backend", "verl", *more, "--model", "me/mine")).stdout
+        assert said.partition("next")[0] == named.partition("next")[0] != ""
+    assert isocompute("launch", "plan.json", "--backend", "verl").returncode == 1
+
+
 @pytest.mark.usefixtures("plan")
 def test_a_script_that_was_edited_is_kept(isocompute: Command, tmp_path: Path) -> None:
     script = tmp_path / "launch.sh"

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from isocompute_sdk.api import fit
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.fitting.surface.passport import Passport, backtest
+from isocompute_sdk.records import RunSet
 
 MakeRun = Callable[..., SurfaceRun]
 MakeSweep = Callable[..., list[SurfaceRun]]
@@ -121,3 +123,17 @@ def test_b_p_whose_runs_collapsed_are_named(make_sweep: MakeSweep) -> None:
     ]
     assert passport([*steady, *broken]).unstable_problems_per_batch == (8,)
     assert passport(steady).unstable_problems_per_batch == ()
+
+
+def test_a_steep_rise_between_few_evaluations_is_no_noise() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        (n, seed, c, 30 + (20 + 3 * np.log2(n)) * -np.expm1(-c / 60e3 * n**-0.4) + rng.normal(0, 0.1))
+        for n in (8, 16, 32)
+        for seed in range(3)
+        for c in np.linspace(0, 4e5, 14)
+    ]
+    columns = dict(zip(("n", "seed", "C", "avg@4"), map(list, zip(*rows, strict=True)), strict=True))
+    fits = fit(RunSet.from_columns(columns, problems_per_batch=32), bounds=(0, 100), draws=20)
+    assert fits.passport is not None
+    assert fits.passport.noise <= max(curve.rms for curve in fits.curves.values())

@@ -181,6 +181,14 @@ def test_a_run_that_collapsed_is_said(isocompute: Command, tmp_path: Path) -> No
     assert [run["name"] for run in found if any("collapsed" in problem for problem in run["problems"])] == ["r8"]
 
 
+def test_all_runs_together_need_one_range_of_the_reward(isocompute: Command, tmp_path: Path) -> None:
+    table = _table(tmp_path / "runs.csv", lambda n, step: n + step / 10)
+    found = json.loads(isocompute("doctor", table, "--json").stdout)
+    (asked,) = [text for text in found["remarks"] if "--bounds" in text]
+    assert "4 to 46" in asked
+    assert not any("--bounds" in text for run in found["runs"] for text in (*run["problems"], *run["advice"]))
+
+
 def test_data_without_a_rise_say_so_before_any_number(isocompute: Command, tmp_path: Path) -> None:
     table = _table(tmp_path / "runs.csv", lambda n, step: 0.3 + (-1) ** (step // 10) / 200 - n * step / 1e5)
     for command in (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from isocompute_sdk.ingest import RunMap, propose, read_mapped
 from isocompute_sdk.ingest.stores.saved_config import read_config
 from tests.unit.ingest.finding.test_run_folders import RUN
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def answered(path: Path, answers: dict[str, object]) -> None:
@@ -51,6 +55,44 @@ def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: P
     runs = read_mapped(target)
     assert runs.metrics == ("avg@4",)
     assert runs.runs()[0].rollouts == 30 * 256
+
+
+def test_answers_outlive_another_proposal(isocompute: Command, tmp_path: Path) -> None:
+    for name in ("lively-sun", "misty-lake"):
+        write_events(tmp_path / "logs" / name, range(31), OPENRLHF)
+    target = tmp_path / "map.yaml"
+    command = ("doctor", tmp_path / "logs", "--output", target)
+    isocompute(*command)
+    answered(target, {"group_size": 8, "problems_per_batch": 32})
+    target.write_text(target.read_text().replace("problems_per_batch: null", "problems_per_batch: 16", 1))
+    write_events(tmp_path / "logs" / "new-moon", range(31), OPENRLHF)
+    isocompute(*command)
+    mapping = RunMap.load(target)
+    assert mapping.reading("lively-sun").constants.items() >= {"group_size": 8, "problems_per_batch": 16}.items()
+    assert mapping.reading("misty-lake").constants.items() >= {"group_size": 8, "problems_per_batch": 32}.items()
+    assert [one.runs for one in mapping.open_questions()] == [("new-moon",)] * 2
+    isocompute(*command, "--set", "problems_per_batch=4")
+    assert RunMap.load(target).reading("lively-sun").constants["problems_per_batch"] == 4
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_mapping_of_other_runs_is_not_replaced(
+    isocompute: Command, tmp_path: Path, broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "second"):
+        write_events(tmp_path / name / "run", range(31), OPENRLHF)
+    isocompute("doctor", "first", "--output", "map.yaml")
+    before = Path("map.yaml").read_text() + ("{" if broken else "")
+    Path("map.yaml").write_text(before)
+    refused = isocompute("doctor", "second", "--output", "map.yaml")
+    assert refused.returncode == 1
+    assert "map.yaml" in refused.stderr
+    assert Path("map.yaml").read_text() == before
+    # What it says to do next leaves it alone too.
+    isocompute(*isocompute("doctor", "second").stdout.split("next: isocompute ")[1].split())
+    assert Path("map.yaml").read_text() == before
+    assert RunMap.load("second-map.yaml").searched == ("second",)
 
 
 def test_of_many_tags_those_that_may_be_a_reward_are_the_candidates(tmp_path: Path) -> None:

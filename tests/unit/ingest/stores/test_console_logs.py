@@ -58,6 +58,28 @@ def test_a_trainers_console_is_read_by_its_bars(tmp_path: Path, text: bool, per_
     assert diagnose(tmp_path).next.endswith("--output runs.parquet")
 
 
+@pytest.mark.parametrize("per_row", [1, 5])
+@pytest.mark.parametrize("block", [10, 30])
+@pytest.mark.parametrize("stated", [False, True])
+def test_rows_that_are_buffered_stand_where_they_were_logged(
+    tmp_path: Path, per_row: int, block: int, stated: bool
+) -> None:
+    steps = range(per_row, 30 * per_row + 1, per_row)
+    # Of two updates after the last row there is a bar too.
+    last = steps[-1] + min(2, per_row - 1)
+    text = trainer_console(range(0), last)
+    for at in range(0, len(steps), block):
+        end = steps[min(at + block, len(steps)) - 1]
+        bars = [f"\r {step}%|##  | {step}/{last} [00:04<00:04,  1.46s/it]" for step in range(at * per_row, end + 1)]
+        rest = [f"\r 100%|##  | {last}/{last} [00:04<00:00,  1.46s/it]"] if end == steps[-1] else []
+        text += "".join([*bars, *rest]) + "\n" + "\n".join(row(step, True) for step in steps[at : at + block]) + "\n"
+    (tmp_path / "train.log").write_text(text)
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS | ({"logging_steps": per_row} if stated else {})))
+    (training,) = RunSet.read(tmp_path).series("train_reward")
+    assert training.step_T.tolist() == list(steps)
+    assert training.value_T.tolist() == [step / 100 for step in steps]
+
+
 def test_rows_without_bars_need_their_interval(tmp_path: Path) -> None:
     console = tmp_path / "train.log"
     console.write_text(trainer_console(range(5, 31, 5), 30, bars=False))

@@ -34,6 +34,13 @@ def test_a_chart_gives_one_run_per_column(tmp_path: Path):
     assert (other.run_id, other.seed, other.rollouts_T.tolist()) == ("a - b", 4, [5120.0])
 
 
+def test_what_wandb_adds_to_a_chart_is_no_metric(tmp_path: Path):
+    header, *rows = CHART.splitlines()
+    more = [f'{row},"{i}","{i}"' for i, row in enumerate(rows)]
+    text = "\n".join([f'{header},"sun-3 - _step","a - b - _runtime"', *more])
+    assert RunSet.read(write(tmp_path, text), runs=RUNS).metrics == ("eval/avg@4",)
+
+
 def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
     path = write(tmp_path, CHART)
     with pytest.raises(RecordError, match=r"group_size of run 'sun-3'(.|\n)*runs=\{'sun-3': \{'group_size'"):
