@@ -163,6 +163,15 @@ def print_plan(
         console.print(line, soft_wrap=True)
 
 
+def print_decision(plan: Plan, typed: Typed, plan_file: Path | None) -> None:
+    """Of the plan on one screen its verdict, its approval and what to do next."""
+    from isocompute_sdk.planning.plan import answer
+
+    _print_rows([row for row in answer(plan) if row[0] in ("verdict", "approval")])
+    for line in what_next(plan, typed, plan_file):
+        terminal().print(line, soft_wrap=True)
+
+
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
     from rich.table import Table
 

@@ -219,10 +219,12 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
         found = material.planner.compare(named, plan.budget, plan=plan, **options)
     except IsoComputeError as error:
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
+    label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
+    if found.identical:
+        return [Fact(label, "none", "today's configuration is the plan")], None
     d, theirs = found.difference, found.configuration_reward.mean
     what = f"M = {found.update_steps:,} at the same budget, predicted {theirs:.3f}"
     interval = f"80 % {say.ends((d.low, d.high))}; " if found.probability is not None else ""
-    label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
     facts = [Fact(label, say.difference(plan.predicted_reward, theirs), f"{interval}{what}")]
     if found.probability is not None:
         facts.append(Fact("Probability of beating today's", say.chance(found.probability)))
