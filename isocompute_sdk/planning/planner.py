@@ -147,7 +147,7 @@ class Planner(Basis):
         level: float = 0.8,
         **options: Unpack[Options],
     ) -> PlanComparison:
-        """The plan of `allocate` compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
+        """A plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
 
         Args:
             configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text

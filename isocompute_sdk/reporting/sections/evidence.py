@@ -92,8 +92,10 @@ def how_sure(material: Material) -> Section:
     """The backtest, what to run first, and every note."""
     fits, plan, audit = material.fits, material.plan, material.audit
     known = None if fits is None else fits.passport
-    blocks: list[Block] = [] if plan is None else _first(plan)
-    if fits is None or known is None:
+    blocks: list[Block] = [] if plan is None or material.flat else _first(plan)
+    if material.flat:
+        blocks.append(Missing("No run rises beyond noise, so there is no prediction to test."))
+    elif fits is None or known is None:
         blocks.append(Missing("None of this was tested on your own runs.", "isocompute report RUNS --budget 3M"))
     elif known.backtest is None:
         blocks.append(
@@ -105,7 +107,9 @@ def how_sure(material: Material) -> Section:
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
         )
         blocks += [Paragraph(text), picture("backtest", plots.backtest(fits, ax=panel()), caption)]
-    notes = [*(() if fits is None else fits.notes)] if plan is None else [*plan.notes]
+    notes = [*(() if fits is None else fits.notes)] if plan is None or material.flat else [*plan.notes]
+    if material.flat:
+        notes = [note for note in notes if note.code not in say.OF_CURVES]
     if audit is not None:
         notes += [*audit.notes, *(note for group in audit.groups for note in group.notes)]
     if notes:
