@@ -5,6 +5,7 @@ from __future__ import annotations
 from isocompute_sdk import plots
 from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.records import RunSeries
@@ -72,6 +73,8 @@ def _every_n(plan: Plan) -> Table:
         )
         rows.append(tuple(row))
     caption = "Every n at the same budget"
+    if plan.stopping is not None:
+        caption += f"; the plan stops where the rest adds {small(plan.stopping.gain)}, the others spend all of it"
     return Table(tuple(header), tuple(rows), caption, every.index(plan), text_columns=(0, len(header) - 1))
 
 
