@@ -30,8 +30,7 @@ RULES = {
 }
 """Options that restrict a plan, in words."""
 INTERVALS = (
-    "Intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A single "
-    "run varies more; intervals for it say so."
+    "An 80 % interval holds the expected reward of the best checkpoint, averaged over seeds; a single run varies more."
 )
 
 
@@ -114,7 +113,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         facts=(
             *_cost(material, plan),
             *_expected(plan),
-            *_gained(plan, named=bool(today)),
+            *_gained(plan),
             *today,
             *_lost(plan),
         ),
@@ -203,8 +202,8 @@ def _expected(plan: Plan) -> list[Fact]:
     return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
 
 
-def _gained(plan: Plan, *, named: bool) -> list[Fact]:
-    """Gain over the best run so far, which counts as today's where no other configuration is named."""
+def _gained(plan: Plan) -> list[Fact]:
+    """Gain over the best run so far."""
     gain = plan.gain
     if gain is None or plan.predicted_reward is None:
         return []
@@ -212,7 +211,7 @@ def _gained(plan: Plan, *, named: bool) -> list[Fact]:
     interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
     detail = f"{interval}predicted {plan.predicted_reward:.3f} less {gain.best}"
     facts = [Fact("Gain over the best run so far", mean, detail)]
-    if gain.probability is not None and not named:
+    if gain.probability is not None:
         facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
     return facts
 

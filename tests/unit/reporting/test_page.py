@@ -97,7 +97,9 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
     today = planner.compare("n=8,bp=32", 3e6, reference=own)
     assert f"{today.configuration_reward.mean:.3f}" in fact(found, "Gain over today's n = 8, B_p = 32").detail
     assert today.probability is not None
-    assert fact(found, "Probability").value == wording.chance(today.probability)
+    assert fact(found, "Probability of beating today's").value == wording.chance(today.probability)
+    assert plan.gain.probability is not None
+    assert fact(found, "Probability of beating that run").value == wording.chance(plan.gain.probability)
 
 
 def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) -> None:
