@@ -315,7 +315,7 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     if json:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
         return
-    words = ("allocate", str(output / "runs.csv"), "--budget", budget)
+    words = ("allocate", str(output / "runs.csv"), "--budget", budget, "--recipe", "easy")
     file = output / "plan.json"
     print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file])
     say(f"the paper's own method, on the same points, plans n = {theirs.group_size} (--method paper --points all)")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.data import WINDOW, running_median
+from isocompute_sdk.fitting.surface.data import WINDOW
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import short
@@ -57,12 +58,11 @@ class Measured:
     group_size: Count
     problems_per_batch: Count | None
     compute: Positive
-    """Compute at its evaluation, on the axis of the fits."""
+    """Compute in the middle of its evaluations, on the axis of the fits."""
     reward: Number
-    """Median of the five evaluations around it, since a single one may be high by chance; of the first and the last
-    evaluation its own value, since a median would lag behind a run that rises."""
+    """Highest median of five evaluations in a row, since a single one may be high by chance."""
     evaluations: Count
-    """How many evaluations that is the median of: five, fewer near the ends, one at them."""
+    """How many evaluations that is the median of: five, fewer in a run that has no more."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
@@ -70,11 +70,10 @@ class Measured:
         trained = compute_T > 0
         if not trained.any():
             return None
-        level_T = running_median(reward_T[trained])
-        best = int(np.argmax(level_T))
-        before, after = (min(count, WINDOW // 2) for count in (best, len(level_T) - 1 - best))
-        seen = 1 + before + after if before and after else 1
-        return cls(*size, float(compute_T[trained][best]), float(level_T[best]), seen)
+        seen = min(WINDOW, int(trained.sum()))
+        level_S = np.median(sliding_window_view(reward_T[trained], seen), axis=1)
+        best = int(np.argmax(level_S))
+        return cls(*size, float(compute_T[trained][best + seen // 2]), float(level_S[best]), seen)
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"

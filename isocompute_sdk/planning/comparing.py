@@ -71,7 +71,7 @@ class PlanComparison(Answer):
     """A plan compared with a configuration."""
 
     plan: SavedPlan
-    """The best plan for the budget, all of it spent."""
+    """That of `Planner.allocate`, or a reference."""
     group_size: int
     """n of the configuration."""
     problems_per_batch: int
@@ -101,12 +101,15 @@ class PlanComparison(Answer):
     def lines(self) -> list[str]:
         """The answer as text."""
         p, unit = self.plan, self.plan.budget.unit
+        if self.identical:
+            return [f"{self.verdict}: n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}"]
         own = self.costs[unit]
         same, share = amount_text(self.equal_reward.mean, unit), self.equal_reward.mean / own
         about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
         if not math.isnan(self.equal_reward.low):
             ends = (amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high))
             about = f" ({' to '.join(ends)}){about}"
+        parts = {name: at for name, at in self.at_equal.items() if not self._is_plan(at)}
         chance = "" if self.probability is None else f", a gain with probability {self.probability:.0%}"
         lines = [
             self.verdict,
@@ -115,7 +118,7 @@ class PlanComparison(Answer):
             f"configuration   n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: "
             f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
             f"difference      {_signed(self.difference)}{chance}",
-            *(f"{'equal ' + name:<15} {at.described}" for name, at in self.at_equal.items()),
+            *(f"{'equal ' + name:<15} {at.described}" for name, at in parts.items()),
             f"same reward     with a plan of {same}, {share:.0%} of the cost{about}",
         ]
         if self.gpu_hours_saved is not None:
@@ -129,6 +132,15 @@ class PlanComparison(Answer):
         return "plan" if self.against_plan else "reference"
 
     @property
+    def identical(self) -> bool:
+        """Whether the configuration is the plan."""
+        return self._is_plan(self)
+
+    def _is_plan(self, sized: PlanComparison | AtEqual) -> bool:
+        p, own = self.plan, (sized.problems_per_batch, sized.update_steps)
+        return (p.group_size, p.problems_per_batch, p.update_steps) == (self.group_size, *own)
+
+    @property
     def unit(self) -> str:
         """Unit of the budget."""
         return self.plan.budget.unit
@@ -137,10 +149,9 @@ class PlanComparison(Answer):
     def verdict(self) -> str:
         """The difference in one sentence."""
         tie = Tolerances(self.plan.span).equal
-        d, plan, p = self.difference, self._plan, self.plan
+        d, plan = self.difference, self._plan
         where = "" if self.equal == "budget" else f" at equal {self.equal}"
-        own = (self.group_size, self.problems_per_batch, self.update_steps)
-        if (p.group_size, p.problems_per_batch, p.update_steps) == own:
+        if self.identical:
             return f"the configuration is the {plan}"
         apart = d.low > 0 or d.high < 0
         if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
@@ -209,7 +220,7 @@ def compare(
     plan: Plan | None = None,
     pilot_cost: float = 0.0,
 ) -> PlanComparison:
-    """The plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`."""
+    """A plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`."""
     n, problems, steps = parse_configuration(configuration, equal)
     budget, (smallest, largest) = plans.like, plans.basis.fits.group_size_range
     if not smallest / FURTHEST_OUTSIDE <= n <= largest * FURTHEST_OUTSIDE:
@@ -219,7 +230,8 @@ def compare(
         )
     if reference is not None:
         plan = _reference(plans, reference)
-    plan = plans.predicted(budget.amount) if plan is None else with_reward(plan)
+    assert plan is not None, "the caller gives one of both"
+    plan = with_reward(plan)
     fits = plan.fits or plans.basis.fits
     own = plans.basis.pricing(budget, plans.request.evaluation_share)
     pricing = replace(own, throughput=plan.throughput, evaluation_counts=plan.evaluation_counted)

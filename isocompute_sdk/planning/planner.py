@@ -147,7 +147,7 @@ class Planner(Basis):
         level: float = 0.8,
         **options: Unpack[Options],
     ) -> PlanComparison:
-        """The best plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
+        """A plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
 
         Args:
             configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
@@ -162,12 +162,14 @@ class Planner(Basis):
             pilot_cost: what a pilot cost that only the plan needs, in the budget's unit: the configuration gets it as
                 well.
             level: coverage of the intervals, which are paired.
-            **options: as of `allocate`; `spend` is `all` by default.
+            **options: as of `allocate`.
 
         Raises:
             PlanError: fits without rewards, or a configuration that they cannot predict.
         """
         plans = PlansByBudget.of(self, budget, level, options)
+        if plan is None and reference is None:
+            plan = self.allocate(budget, **options)
         return compare(plans, configuration, equal=equal, reference=reference, plan=plan, pilot_cost=pilot_cost)
 
     def next_runs(

@@ -3,7 +3,7 @@
 Of fits and plans:
 
 - `reward_curves`: evaluations, fitted curves and their frontier, per B_p; the plan with its interval.
-- `allocation`: n that plans choose at each budget with the 80 % set of the best n, or the law n*(C);
+- `allocation`: n that plans choose at each budget with the range that holds about the best n, or the law n*(C);
   in rollouts or tokens.
 - `reward_by_budget`: predicted reward of the plan for each budget.
 - `step_laws`: n*(M) and B_p*(M) at a fixed batch B.

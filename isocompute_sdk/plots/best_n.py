@@ -34,7 +34,7 @@ UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "
 
 @dataclass(frozen=True)
 class Chosen:
-    """Best n along one axis, with its 80 % set."""
+    """Best n along one axis, with the range that holds one about as good as the best with 80 % probability."""
 
     x: Array
     size: Array
@@ -50,7 +50,7 @@ class Chosen:
 
 @style.styled
 def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: Axes | None = None) -> Axes:
-    """Best n by budget, with the 80 % set of the best n.
+    """Best n by budget, with the range that holds an n about as good as the best with 80 % probability.
 
     Of a plan: the n that its planner chooses at each budget, and the plan itself, which lies on that line; a plan with
     M or B fixed stands at what it spends, beside the line of its fits. Of a surface: the n that plans choose without
@@ -99,7 +99,9 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
         style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
     labels = [(float(found.size[-1]), found.what, style.INK)]
     if found.high is not None and found.low is not None:
-        labels.append((float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "80 % set\nof the best n", style.PLAN))
+        labels.append(
+            (float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "holds about the\nbest n (80 %)", style.PLAN)
+        )
     if fits.method != "prior":
         labels.append((float(fits.group_size_range[1]), "largest n run", style.MUTED))
     style.end_labels(ax, labels)
@@ -196,7 +198,7 @@ def plans_around(
 
 
 def _chosen(plan: Plan, plans: Sequence[Plan], *, fixed: bool = False) -> tuple[Chosen, str]:
-    """The n of plans by budget with the 80 % sets, and the name of their axis."""
+    """The n of plans by budget with their ranges, and the name of their axis."""
     unit = plan.budget.unit
     bands = [one.group_size_interval for one in plans]
     known = [band for band in bands if band is not None]

@@ -25,7 +25,7 @@ PLAN = "#0090b8"
 """Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
 SHADES = ("#3a9ab8", "#00303f")
 """Ends of the shades for other quantities than n."""
-RAMP = ("#160d00", "#520258", "#8c2114", "#3645b3", "#348049", "#ba588c", "#a17d0c", "#9d70fc", "#ff5968")
+RAMP = ("#160d00", "#520258", "#534c04", "#3645b3", "#348049", "#ba588c", "#a17d0c", "#9d70fc", "#ff5968")
 """Colours of n, one an octave. Lightness rises, so the order survives grey printing; neighbours differ in hue with any
 colour vision, also inverted on a dark page. The lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
 MARKERS = "os^DvPX"

@@ -142,11 +142,6 @@ class Material:
         source = "RUNS" if self.plan_file else self.typed
         return " ".join(word for word in ["isocompute allocate", source, *self.asked.words, *options] if word)
 
-    @property
-    def advice(self) -> str:
-        """What to do about the problem, with the command that does it; empty if nobody knows."""
-        return f"{self.remedy} {self.again(*self.mends)}" if self.mends else self.remedy
-
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.
 
@@ -193,10 +188,19 @@ def _of_paths(paths: Sequence[Path], asked: Asked, study: Study | None) -> Mater
         return replace(_document(first, asked, name), source=typed)
     if len(paths) == 1 and first.is_dir() and (first / campaigns.SETTINGS).exists():
         return replace(_of_campaign(first, asked, name), source=typed)
+    if len(paths) == 1 and (planned := _plan_in(first, asked)) is not None:
+        return replace(_of_plan(planned, asked, name), source=typed)
     reading = {name: value for name, value in asked.reading.items() if value}
     runs = RunSet.read(list(paths), metric=asked.fit.get("metric"), **reading)
     found = _of_runs(runs, asked, name, study)
     return replace(found, source=typed, folders=_own_folders(first) if len(paths) == 1 else ())
+
+
+def _plan_in(folder: Path, asked: Asked) -> Plan | None:
+    """The plan in a folder without started runs; None if it is asked for runs fitted or planned in another way."""
+    plan = folder / campaigns.PLAN
+    otherwise = any(asked.fit.values()) or any(asked.reading.values()) or any(asked.planner.values())
+    return Plan.load(plan) if not otherwise and PLAN.holds(plan) and not _own_folders(folder) else None
 
 
 def _own_folders(path: Path) -> tuple[Path, ...]:

@@ -138,9 +138,11 @@ class Answer:
     sentence: str
     """What to run."""
     decision: str
-    """The same with its reason and its rule."""
+    """The same with its reason."""
     facts: tuple[Fact, ...]
     """What it costs, gains and may lose."""
+    command: str = ""
+    """What to ask instead or next, to paste; empty without."""
     rule: str = ""
     """By which rule a plan is approved; empty where nothing is to be approved."""
     more: tuple[Block, ...] = ()

@@ -11,6 +11,9 @@ from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
 
+OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
+"""Codes of notes about fitted curves, which mean nothing where no run rises."""
+
 
 def days(hours: float) -> str:
     """Wall-clock time: hours up to two days, then days."""

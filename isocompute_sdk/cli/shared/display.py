@@ -26,9 +26,6 @@ NOTE_LINES = 4
 """Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
-OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
-"""Codes of notes about fitted curves, which mean nothing where no run rises."""
-
 
 def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) -> None:
     """Passport, laws, hand-overs, one row per curve, notes; laws in steps only if `verbose`."""
@@ -49,6 +46,8 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
 
 def _shown(note: Note, fits: Fits, *, verbose: bool) -> bool:
     """Whether a note is printed: without a rise none about laws and plateaus, otherwise none about unused laws."""
+    from isocompute_sdk.reporting.wording import OF_CURVES
+
     if fits.no_rise:
         return note not in fits.no_rise and (verbose or note.code not in OF_CURVES)
     return verbose or not _about_unused(note, fits)
@@ -161,6 +160,15 @@ def print_plan(
         console.print(f"wrote {path}", soft_wrap=True)
     for line in () if typed is None else what_next(plan, typed, plan_file):
         console.print(line, soft_wrap=True)
+
+
+def print_decision(plan: Plan, typed: Typed, plan_file: Path | None) -> None:
+    """Of the plan on one screen its verdict, its approval and what to do next."""
+    from isocompute_sdk.planning.plan import answer
+
+    _print_rows([row for row in answer(plan) if row[0] in ("verdict", "approval")])
+    for line in what_next(plan, typed, plan_file):
+        terminal().print(line, soft_wrap=True)
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_plan
+from isocompute_sdk.cli.shared.display import print_decision, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.typed import Typed
+from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -219,8 +219,10 @@ class PlanningOptions(BudgetOptions):
                 f"received {received} --for-reward; accepted: one of the two",
                 "For example --budget 3M, or --for-reward 0.65.",
             )
-        # Questions decide themselves how much of a budget is spent.
-        choices = {name: value for name, value in self.choices().items() if name != "spend"}
+        choices = self.choices()
+        if self.compare is None or self.reference is not None:
+            # Questions decide themselves how much of a budget is spent.
+            del choices["spend"]
         if self.for_reward is not None:
             unit: Any = self.reward_unit
             self._say(planner.budget_for(self.for_reward, unit=unit, **choices))
@@ -230,7 +232,10 @@ class PlanningOptions(BudgetOptions):
             equal: Any = self.equal
             amount = self.amount()
             asked = {"equal": equal, "reference": self.reference, "pilot_cost": (amount.spent or {}).get("pilot", 0.0)}
-            self._say(planner.compare(self.compare, amount, **asked, **choices))
+            found = planner.compare(self.compare, amount, **asked, **choices)
+            self._say(found)
+            if found.against_plan and not self.json:
+                print_decision(found.plan, self._typed(found.plan), self.output)
         else:
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
@@ -250,14 +255,17 @@ class PlanningOptions(BudgetOptions):
         saved = [] if self.output is None else [plan.save(self.output)]
         return saved + ([] if self.plot is None else opt.save_pictures(plan, self.plot))
 
+    def _typed(self, plan: Plan) -> Typed:
+        words = without(sys.argv[1:], ("--compare", "--against", "--equal"))
+        return Typed(tuple(words), own=plan.verdict.kind != "borrowed")
+
     def show(self, plan: Plan) -> None:
         """Print the plan; save it with --output, draw it with --plot."""
         saved = self._saved(plan)
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
-        print_plan(plan, typed, verbose=self.verbose, plan_file=self.output, saved=saved)
+        print_plan(plan, self._typed(plan), verbose=self.verbose, plan_file=self.output, saved=saved)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from isocompute_sdk import plots
 from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
+from isocompute_sdk.phrases import small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.records import RunSeries
@@ -72,6 +73,8 @@ def _every_n(plan: Plan) -> Table:
         )
         rows.append(tuple(row))
     caption = "Every n at the same budget"
+    if plan.stopping is not None:
+        caption += f"; the plan stops where the rest adds {small(plan.stopping.gain)}, the others spend all of it"
     return Table(tuple(header), tuple(rows), caption, every.index(plan), text_columns=(0, len(header) - 1))
 
 
@@ -92,8 +95,10 @@ def how_sure(material: Material) -> Section:
     """The backtest, what to run first, and every note."""
     fits, plan, audit = material.fits, material.plan, material.audit
     known = None if fits is None else fits.passport
-    blocks: list[Block] = [] if plan is None else _first(plan)
-    if fits is None or known is None:
+    blocks: list[Block] = [] if plan is None or material.flat else _first(plan)
+    if material.flat:
+        blocks.append(Missing("No run rises beyond noise, so there is no prediction to test."))
+    elif fits is None or known is None:
         blocks.append(Missing("None of this was tested on your own runs.", "isocompute report RUNS --budget 3M"))
     elif known.backtest is None:
         blocks.append(
@@ -105,7 +110,9 @@ def how_sure(material: Material) -> Section:
             "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
         )
         blocks += [Paragraph(text), picture("backtest", plots.backtest(fits, ax=panel()), caption)]
-    notes = [*(() if fits is None else fits.notes)] if plan is None else [*plan.notes]
+    notes = [*(() if fits is None else fits.notes)] if plan is None or material.flat else [*plan.notes]
+    if material.flat:
+        notes = [note for note in notes if note.code not in say.OF_CURVES]
     if audit is not None:
         notes += [*audit.notes, *(note for group in audit.groups for note in group.notes)]
     if notes:

@@ -30,8 +30,7 @@ RULES = {
 }
 """Options that restrict a plan, in words."""
 INTERVALS = (
-    "Intervals are 80 % intervals of the expected reward: that of the best checkpoint, averaged over seeds. A single "
-    "run varies more; intervals for it say so."
+    "An 80 % interval holds the expected reward of the best checkpoint, averaged over seeds; a single run varies more."
 )
 
 
@@ -51,7 +50,8 @@ def answer(material: Material) -> Answer:
         tone="neutral",
         label="No plan",
         sentence=f"There is no plan yet. {say.sentence(material.problem or 'nothing was planned')}",
-        decision=material.advice or f"Run more, then: {material.again()}",
+        decision=material.remedy or "Run more, then:",
+        command=material.again(*material.mends) if material.mends or not material.remedy else "",
         facts=facts,
         more=tuple(_going_on(material)),
     )
@@ -60,6 +60,10 @@ def answer(material: Material) -> Answer:
 def _of_plan(material: Material, plan: Plan) -> Answer:
     approval, outcome = plan.approval, material.comparison
     more = _going_on(material)
+    if material.flat and outcome is None and approval is not None:
+        nothing = "No run's reward rises beyond noise, so there is no plan to train."
+        reason = say.sentence(plan.verdict.sentence)
+        return Answer(TONES[approval.kind], approval.label, nothing, reason, facts=(), more=tuple(more))
     before = "" if outcome is None else "Before it was trained: "
     if approval is None or approval.reason != plan.verdict.sentence:
         more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
@@ -99,15 +103,17 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         if (best.group_size, problems) != (plan.group_size, plan.problems_per_batch):
             more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
     tone = "neutral" if approval is None else TONES[approval.kind]
+    decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     return Answer(
         tone=tone,
         label=VERDICTS[plan.verdict.kind] if approval is None else approval.label,
         sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
-        decision="" if approval is None else _decision(material, plan, approval),
+        decision=decision,
+        command=command,
         facts=(
             *_cost(material, plan),
-            *([] if material.flat else _expected(plan)),
-            *_gained(plan, named=bool(today)),
+            *_expected(plan),
+            *_gained(plan),
             *today,
             *_lost(plan),
         ),
@@ -149,8 +155,9 @@ def _going_on(material: Material) -> list[Block]:
     return [Paragraph(text)]
 
 
-def _decision(material: Material, plan: Plan, approval: Approval) -> str:
-    """What is asked of whoever decides, and why."""
+def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, str]:
+    """What is asked of whoever decides, and why; and the command for what to ask instead."""
+    command = ""
     text = f"{say.sentence(approval.reason)} "
     if approval.step is not None:
         after = "For that, add this run to the others."
@@ -161,11 +168,11 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> str:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
-        text += f"Ask {what}: {material.asking(option)} "
-    if plan.stopping is not None and not material.assumed_budget:
+        text, command = f"{text}To ask {what}:", material.asking(option)
+    elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
-    return text.strip()
+    return text.strip(), command
 
 
 def _cost(material: Material, plan: Plan) -> list[Fact]:
@@ -195,8 +202,8 @@ def _expected(plan: Plan) -> list[Fact]:
     return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
 
 
-def _gained(plan: Plan, *, named: bool) -> list[Fact]:
-    """Gain over the best run so far, which counts as today's where no other configuration is named."""
+def _gained(plan: Plan) -> list[Fact]:
+    """Gain over the best run so far."""
     gain = plan.gain
     if gain is None or plan.predicted_reward is None:
         return []
@@ -204,7 +211,7 @@ def _gained(plan: Plan, *, named: bool) -> list[Fact]:
     interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
     detail = f"{interval}predicted {plan.predicted_reward:.3f} less {gain.best}"
     facts = [Fact("Gain over the best run so far", mean, detail)]
-    if gain.probability is not None and not named:
+    if gain.probability is not None:
         facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
     return facts
 
@@ -219,10 +226,12 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
         found = material.planner.compare(named, plan.budget, plan=plan, **options)
     except IsoComputeError as error:
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
+    label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
+    if found.identical:
+        return [Fact(label, "none", "today's configuration is the plan")], None
     d, theirs = found.difference, found.configuration_reward.mean
     what = f"M = {found.update_steps:,} at the same budget, predicted {theirs:.3f}"
     interval = f"80 % {say.ends((d.low, d.high))}; " if found.probability is not None else ""
-    label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
     facts = [Fact(label, say.difference(plan.predicted_reward, theirs), f"{interval}{what}")]
     if found.probability is not None:
         facts.append(Fact("Probability of beating today's", say.chance(found.probability)))
@@ -266,7 +275,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
         if material.comparison is None:
             texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
-    if plan.reward_interval is not None and not material.flat:
+    if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
 
@@ -304,21 +313,23 @@ def _of_audit(material: Material) -> Answer:
     sentence = f"{behind} of {counted(len(runs), 'run')} fell behind the best n that was run"
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
+        ends = short(cost.low), short(cost.high)
+        known = "" if ends == (short(cost.mean),) * 2 else f" ({' to '.join(ends)})"
         sentence += (
-            f"; at that n the same rewards would have cost {short(cost.mean)} ({short(cost.low)} to "
-            f"{short(cost.high)}) of {short(largest.spent)} rollouts"
+            f"; at that n the same rewards would have cost {short(cost.mean)}{known} of {short(largest.spent)} rollouts"
         )
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
     # A saved audit holds no runs.
     source = "RUNS" if material.runs is None else material.typed
-    decision = f"To spend a budget, ask which runs to make first: isocompute next {source} --budget 3M"
+    decision = "To spend a budget, ask which runs to make first:"
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
     facts = (
         Fact("Runs", str(len(runs)), counted(len(audit.groups), "group")),
         Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),
-        Fact("Behind the best n", str(behind), "runs"),
-        Fact("Undecided", str(sum(run.standing == "undecided" for run in runs)), "runs"),
+        Fact("Behind the best n", counted(behind, "run")),
+        Fact("Undecided", counted(sum(run.standing == "undecided" for run in runs), "run")),
     )
     more = () if largest is None else (Paragraph(say.sentence(largest.sentence)),)
-    return Answer("neutral", "Audit", f"{sentence}.", decision, facts, more=more)
+    command = f"isocompute next {source} --budget 3M"
+    return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)

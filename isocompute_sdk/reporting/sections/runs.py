@@ -148,7 +148,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         text += f" ({whole.lost_hours * 60:,.1f} of them lost or idle)"
     if seconds:
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours"
-    if material.plan is not None and material.comparison is None and total:
+    if material.plan is not None and not material.flat and material.comparison is None and total:
         text += f". The plan takes {multiple(material.plan.rollouts / total)} x as many"
     caption = f"The first {len(rows)} of {len(infos)} runs" if len(infos) > len(rows) else ""
     return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption)

@@ -153,23 +153,41 @@ def rising(seed: int, start: float = 0.2, rise: float = 0.5) -> Any:
 
 
 def test_the_highest_evaluation_and_the_level_of_gains_are_told_apart(isocompute: Command, tmp_path: Path) -> None:
-    spiked = rising(0)
+    spiked, at_the_end = rising(0), rising(1)
     spiked[20] += 0.1
-    table(a=spiked, b=rising(1)).write_csv(tmp_path / "runs.csv")
+    at_the_end[29] += 0.1
+    table(a=spiked, b=at_the_end).write_csv(tmp_path / "runs.csv")
     plan = json.loads(ok(isocompute("allocate", "runs.csv", "--budget", "2k", "--json")).stdout)
     level = plan["gain"]["best"]
     assert level["evaluations"] == 5
     highest = max(run["reached"] for run in asked(isocompute, "audit")["groups"][0]["runs"])
-    assert highest == pytest.approx(spiked.max())
+    assert highest == pytest.approx(max(spiked.max(), at_the_end.max()))
     assert level["reward"] < highest - 0.05
     screens = {
         name: ok(isocompute(name, "runs.csv", *more, columns=400)).stdout
-        for name, more in {"allocate": ("--budget", "2k"), "audit": (), "forecast": ("--run", "a")}.items()
+        for name, more in {"allocate": ("--budget", "2k"), "audit": (), "forecast": ("--run", "b")}.items()
     }
     assert f"{level['reward']:.3f}, median of 5 evaluations" in screens["allocate"]
     for name in ("audit", "forecast"):
         assert "highest evaluation" in screens[name]
         assert f"{highest:.3f}" in screens[name]
+
+
+def test_a_comparison_is_with_the_plan_that_is_printed(isocompute: Command, tmp_path: Path) -> None:
+    table(a=rising(0), b=rising(1)).write_csv(tmp_path / "runs.csv")
+    command = ("allocate", "runs.csv", "--budget", "100k")
+    plan = json.loads(ok(isocompute(*command, "--json")).stdout)
+    assert plan["stopping"] is not None
+    for n in (8, 16):
+        against = (*command, "--against", f"n={n},bp=8")
+        found = json.loads(ok(isocompute(*against, "--json")).stdout)["plan"]
+        assert {name: found[name] for name in ("update_steps", "approval")} == {
+            name: plan[name] for name in ("update_steps", "approval")
+        }
+        screen, alone = (ok(isocompute(*one, columns=400)).stdout for one in (against, command))
+        decided = {" ".join(line.split()) for line in alone.splitlines() if line.startswith(("verdict ", "next: "))}
+        assert decided <= {" ".join(line.split()) for line in screen.splitlines()}
+        assert ("difference" in screen) == (n != 8)
 
 
 def test_a_seed_that_fell_below_the_base_model_does_not_move_the_plan(isocompute: Command, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_more_budget_pays_early_and_not_late(planner: Planner) -> None:
 @given(st.floats(math.log(6e4), math.log(6e6)))
 def test_a_plan_against_itself_gains_nothing(planner: Planner, log_budget: float) -> None:
     budget = math.exp(log_budget)
-    plan = planner.allocate(budget, spend="all")
+    plan = planner.allocate(budget)
     for own in (
         (plan.group_size, plan.problems_per_batch),
         (plan.group_size, plan.problems_per_batch, plan.update_steps),
@@ -130,7 +130,7 @@ def test_a_plan_against_itself_gains_nothing(planner: Planner, log_budget: float
         assert found.difference == (0.0, 0.0, 0.0)
         assert found.equal_reward.mean == plan.cost
         assert found.gpu_hours_saved == (0.0, 0.0, 0.0)
-        assert found.verdict == "the configuration is the plan"
+        assert len(found.lines()) == 1
 
 
 def test_a_small_n_is_compared_in_reward_rollouts_and_gpu_hours(planner: Planner) -> None:
