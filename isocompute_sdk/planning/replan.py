@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import plan_for
@@ -173,14 +174,14 @@ class Replan(Saved):
         else:
             codes = ", ".join(self.trouble) or "the reward falls"
             lines.append(f"trouble: {codes}, from {_place(self.onset)} on")
-        lines.append(
-            f"last healthy checkpoint: {_place(self.checkpoint)}"
-            + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}{self._unloadable}")
-        )
-        lines.append(f"rollouts: {self.salvageable:,.0f} salvageable, {self.sunk:,.0f} sunk")
+        if self.checkpoint.path is not None:
+            lines.append(
+                f"last healthy checkpoint: {_place(self.checkpoint)}, {self.checkpoint.path}{self._unloadable}"
+            )
+            lines.append(f"rollouts: {self.salvageable:,.0f} up to it, {self.sunk:,.0f} after it")
         if self.forecast.card.action == "stop-here":
             lines.append(f"stop: {self.forecast.card.reason}")
-        shown = self.options if self.forecast.rises else ()
+        shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
             lines.append("rewards of the best checkpoint of this run (a plan has the mean of runs):")
         for one in shown:
@@ -215,7 +216,6 @@ OF_TERMS = frozenset({"entropy-collapse", "entropy-explosion", "kl-drift"})
 """Findings that the KL term and the entropy bonus answer for; the learning rate answers for other sicknesses."""
 MIN_BEFORE = 6
 """Evaluations before the onset that the healthy curve needs."""
-POINTS_AHEAD = 12
 
 
 def replan(
@@ -292,42 +292,46 @@ def _options(
     n, (problems, steps) = series.group_size, size
     left, reached = float(steps * n * problems), float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
-    reward_DQ = live.surface(bounds).draws(np.array([kept, *np.geomspace(reached, reached + left, POINTS_AHEAD)]))
-    keep_D, on_DQ = reward_DQ[:, 0], reward_DQ[:, 1:]
-    if forecast.lost:
-        # No curve follows such a fall: what is ahead starts from what was measured last.
-        on_DQ = float(series.value_T[-1]) + on_DQ - on_DQ[:, :1]
-    if keep.reward is not None:
-        keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
 
-    def option(name: Name, title: str, basis: Evidence, why: str, drawn_D: Array, changes: dict[str, Change]) -> Option:
+    def option(
+        name: Name,
+        title: str,
+        basis: Evidence,
+        why: str,
+        reward: tuple[float, float, float],
+        changes: dict[str, Change],
+    ) -> Option:
         own = 0 if name == "stop" else steps
-        reward = estimate(np.clip(drawn_D, *bounds), level)
         start = None if name == "go-on" or keep.path is None else keep
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
     curve = f"The run's curve by the fit of its {len(live.series)} runs" if live.series[1:] else "The run's own curve"
     why = f"{curve}; probability that it falls {forecast.falling:.2f}."
-    on_D = on_DQ.max(axis=1)
-    if keep.path is not None or not forecast.lost:
-        on_D = np.maximum(on_D, keep_D)
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
-    going_on = option("go-on", f"n = {n} for {steps:,} more updates", basis_on, why, on_D, {})
-    if keep.path is None:
+    far = forecast.ahead[-1]
+    ahead = (far.best, far.best_low, far.best_high)
+    going_on = option("go-on", f"n = {n} for {steps:,} more updates", basis_on, why, ahead, {})
+    if keep.path is None or keep.reward is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
-        return [going_on, option("stop", title, "seen-in-your-data", why, on_DQ[:, 0], {})]
+        now = (forecast.reward, forecast.low, forecast.high)
+        return [going_on, option("stop", title, "seen-in-your-data", why, now, {})]
+    keep_D = live.surface(bounds).draws(np.array([kept]))[:, 0]
+    keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
     title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
-    stop = option("stop", title, "seen-in-your-data", why, keep_D, {})
+    _, low, high = estimate(keep_D, level)
+    held = (keep.reward, min(low, keep.reward), max(high, keep.reward))
+    stop = option("stop", title, "seen-in-your-data", why, held, {})
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
+    changed = estimate(np.clip(changed_D, *bounds), level)
     remedies: list[Option] = []
     if (terms := _terms(basis, live)) is not None:
         name, title, why, changes = terms
-        remedies.append(option(name, title, "measured-in-paper", why, changed_D, changes))
+        remedies.append(option(name, title, "measured-in-paper", why, changed, changes))
     rate = series.context.get("learning_rate") or basis.recipe.learning_rate(n * problems)
     half = float(f"{float(rate) / 2:.3g}")
     title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
-    halved = option("halve-learning-rate", title, "guess", why, changed_D, {"learning_rate": half})
+    halved = option("halve-learning-rate", title, "guess", why, changed, {"learning_rate": half})
     sick = {one.name for one in live.troubles if one.kind == "sick"}
     # Of equal rewards the remedy of what was found comes first.
     remedies.insert(0 if sick and not sick & OF_TERMS else len(remedies), halved)
@@ -427,6 +431,6 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     if factor > FURTHEST:
-        text = f"What is left is {factor - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
+        text = f"What is left is {multiple(factor - 1)} times what was spent; the forecast reaches {FURTHEST:g}x."
         notes.append(Note("forecast-uncertain", "warning", text, {"factor": factor}))
     return notes
