@@ -270,6 +270,7 @@ class _Answer:
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
         lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
         falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
+        caveats = _caveats(max(factors), evaluations, self.missed) if live.flat is None and not live.lost else []
         curve_3Q, shown = np.stack(self._interval(self.shown_DQ, self.at_Q)), self.at_Q <= np.log(max(factors)) + 1e-9
         reward, low, high = curve_3Q[:, now].tolist()
         keep = self._keep()
@@ -297,7 +298,7 @@ class _Answer:
             rises=live.flat is None,
             lost=live.lost,
             missed=self.missed,
-            notes=(*live.notes, *_caveats(max(factors), evaluations, self.missed), *live.findings),
+            notes=(*live.notes, *caveats, *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
         return replace(found, card=self._card(found, gain_D))
@@ -379,7 +380,7 @@ class _Answer:
         """The earliest trouble: a finding's beginning, or the peak of a reward that falls; not before `keep`."""
         fell = self._began("falling")
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
-        if falling >= LEVEL and not fell:
+        if falling >= LEVEL and not fell and self.live.flat is None:
             fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(self.mean_Q[: self.now + 1]))])))
         # A reward that is still as good as the best has not fallen.
         began = [*self._began("sick"), *(max(one, keep.rollouts) for one in fell)]

@@ -169,9 +169,9 @@ class Replan(Saved):
         """The answer as text: trouble, checkpoint, sunk cost, one line per option, notes."""
         run = f"{self.run_id} (n = {self.group_size}, B_p = {self.problems_per_batch})"
         lines = [f"{run}: {self.spent:,.0f} rollouts spent, {self.remaining:,.0f} left"]
-        if self.onset is None:
+        if self.onset is None and self.forecast.rises:
             lines.append("trouble: none found")
-        else:
+        elif self.onset is not None:
             codes = ", ".join(self.trouble) or "the reward falls"
             lines.append(f"trouble: {codes}, from {_place(self.onset)} on")
         if self.checkpoint.path is not None:
@@ -424,7 +424,7 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
             f"rewards hold if the trouble does not return. Forecast again after {FEW} evaluations."
         )
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
-    if forecast.card.keep.path is None:
+    if forecast.card.keep.path is None and (forecast.rises or forecast.lost):
         text = (
             "No healthy checkpoint was found on disk: no option rolls back, and nothing counts as salvageable. If "
             "there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."

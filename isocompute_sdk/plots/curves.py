@@ -53,11 +53,14 @@ def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
 
 def _draw_ahead(ax: Axes, source: Forecast) -> None:
     """The curve of a forecast, dashed ahead, with its interval."""
-    curve = source.curve
-    seen, ahead = curve.rollouts <= source.rollouts * 1.0001, curve.rollouts >= source.rollouts * 0.9999
-    ax.plot(curve.rollouts[seen], curve.mean[seen], color=style.PLAN, linewidth=1.9)
-    ax.plot(curve.rollouts[ahead], curve.mean[ahead], color=style.PLAN, linewidth=1.9, linestyle=(0, (4, 2)))
-    ax.fill_between(curve.rollouts, curve.low, curve.high, color=style.PLAN, alpha=0.18, linewidth=0)
+    curve, last = source.curve, source.rollouts
+    # A curve that misses the last evaluations ends before them.
+    seen, ahead = curve.rollouts <= last * (0.9999 if source.missed else 1.0001), curve.rollouts >= last * 0.9999
+    for part, dashes in ((seen, "-"), (ahead, (0, (4, 2)))):
+        ax.plot(curve.rollouts[part], curve.mean[part], color=style.PLAN, linewidth=1.9, linestyle=dashes)
+        ax.fill_between(
+            curve.rollouts[part], curve.low[part], curve.high[part], color=style.PLAN, alpha=0.18, linewidth=0
+        )
     labels = [
         (float(curve.mean[-1]), "forecast", style.PLAN),
         (float(curve.low[-1]), f"{source.level:.0%} interval", style.PLAN),
