@@ -16,7 +16,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
-from isocompute_sdk.phrases import counted, printable, short
+from isocompute_sdk.phrases import counted, multiple, printable, short
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -154,7 +154,7 @@ def _print_table(found: Sequence[Forecast]) -> None:
     """One line per run, those that had better not go on first."""
     first, counts = found[0], Counter(one.card.action for one in found)
     say(f"{counted(len(found), 'run')}, {first.metric}: {', '.join(f'{n} {action}' for action, n in counts.items())}")
-    to = f"best by {first.ahead[-1].factor:g}x, {first.level:.0%}"
+    to = f"best by {multiple(first.ahead[-1].factor)}x, {first.level:.0%}"
     # Names may be long, and are needed whole.
     rows = [("", "n x B_p", "rollouts", "fitted", to, "run")]
     for one in sorted(found, key=lambda one: (one.card.action == "go-on", one.rises)):

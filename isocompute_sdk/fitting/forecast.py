@@ -197,7 +197,7 @@ class Forecast(Saved):
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
         lines += [
-            f"  {self._flat_words()}",
+            *[f"  {self._flat_words()}"] * (self.missed < self.flat.worth),
             f"  by its last evaluation it has begun to fall with probability {self.falling:.2f}",
         ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
@@ -270,7 +270,9 @@ class _Answer:
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
         lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
         falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
-        caveats = _caveats(max(factors), evaluations, self.missed) if live.flat is None and not live.lost else []
+        caveats: list[Note] = []
+        if live.flat is None and not live.lost:
+            caveats = _caveats(max(factors), evaluations, self.missed if abs(self.missed) >= self.worth / 2 else 0.0)
         curve_3Q, shown = np.stack(self._interval(self.shown_DQ, self.at_Q)), self.at_Q <= np.log(max(factors)) + 1e-9
         reward, low, high = curve_3Q[:, now].tolist()
         keep = self._keep()
@@ -438,11 +440,11 @@ class _Answer:
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
         began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
-        if found.lost:
-            gone = f"the reward has fallen{began} and little of its gain is left"
-            return Card("stop-here", f"{gone}: at most go back to its best checkpoint", keep)
-        if self.live.flat is not None:
-            return Card("stop-here", self.live.flat.message, keep)
+        if found.lost or self.live.flat is not None:
+            gone = (
+                f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
+            )
+            return Card("stop-here", gone if found.lost or self.live.flat is None else self.live.flat.message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
@@ -457,11 +459,16 @@ class _Answer:
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
+        # Of recorded runs that stood above their curve every one that had room gained much more.
+        if min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth:
+            return Card("go-on", f"the run rises faster than its curve; {expected}, or more", keep)
         if found.flat.now >= LEVEL and gains < 0.5:
-            words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
-            return Card("stop-here", f"{words}; {missed}", keep)
-        go_on = float(gain_D.mean()) >= self.worth
-        return Card("go-on", expected, keep) if go_on else Card("stop-here", missed, keep)
+            missed = (
+                f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}; {missed}"
+            )
+        elif float(gain_D.mean()) >= self.worth:
+            return Card("go-on", expected, keep)
+        return Card("stop-here", missed, keep)
 
 
 def _place(rollouts: float, step: float | None) -> str:

@@ -387,10 +387,12 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
 def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Name:
     """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it.
 
-    Going on is not advised where the forecast says to stop.
+    Going on is not advised where the forecast says to stop, and is where the run rises faster than its curve.
     """
     if forecast.card.action == "stop-here":
         options = [one for one in options if one.name != "go-on"]
+    elif forecast.card.action == "go-on" and forecast.missed >= worth:
+        return "go-on"
     named = {one.name: one for one in options}
     best = max(options, key=lambda one: one.reward)
     if best.reward - named["stop"].reward < worth:

@@ -320,10 +320,12 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     found, (one,) = iso.forecast(runs, "n32"), runs.filter(run_id="n32").series("avg@4")
     level = float(np.mean(one.value_T[-3:]))
     assert found.missed > 0.01
+    assert found.card.action == "go-on"
     assert found.reward == pytest.approx(level)
     assert found.card.keep.reward == pytest.approx(level)
     assert all(ahead.best >= level for ahead in found.ahead)
     rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, f"{found.rollouts:.0f}", run_id="n32", alone=True)
+    assert rest.follow == "go-on"
     far, (go_on, stop) = rest.forecast.ahead[-1], (rest.option("go-on"), rest.option("stop"))
     assert (go_on.reward, go_on.low, go_on.high) == (far.best, far.best_low, far.best_high)
     assert (stop.reward, stop.low, stop.high) == (found.reward, found.low, found.high)
