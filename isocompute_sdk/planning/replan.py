@@ -428,8 +428,8 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None and (forecast.rises or forecast.lost):
         text = (
-            "No healthy checkpoint was found on disk: no option rolls back, and nothing counts as salvageable. If "
-            "there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
+            "No healthy checkpoint was found on disk: no option rolls back. If that of "
+            f"{_place(forecast.card.keep)} lies elsewhere, name its folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     if factor > FURTHEST:
