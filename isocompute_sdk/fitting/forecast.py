@@ -57,6 +57,12 @@ class Checkpoint:
     path: str | None = None
     """Folder on disk; None if none was found."""
 
+    @property
+    def place(self) -> str:
+        """Where it lies, in words."""
+        compute = f"{self.rollouts:,.0f} rollouts"
+        return compute if self.step is None else f"step {self.step:,.0f} ({compute})"
+
 
 @dataclass(frozen=True)
 class RewardAhead:
@@ -178,16 +184,18 @@ class Forecast(Saved):
         best, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
         told, source = self.told, "measured" if self.missed or not self.told else "fitted"
-        now = self.reward if told else self.measured[-1]
-        title = f"{self.run_id} ({where}): {source} {self.metric} {now:.3f} at {_place(self.rollouts, self.step)}"
+        now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
+        title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = "to this run alone, so it knows no other n and no later rise or fall; --fits FILE adds its sweep"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
         lines = [title, *[f"  fitted {basis}"] * told, f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
-            source = "measured" if self.card.keep.reward in self.measured else "smoothed over evaluations"
-            lines.append(f"  {_kept(self.card.keep, source)}")
+            keep, source = self.card.keep, "measured" if self.card.keep.reward in self.measured else "smoothed"
+            kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {source}"
+            none = f"best so far: {kept}; no checkpoint was found on disk"
+            lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         if not told:
             return "\n".join(lines)
         for one in self.ahead:
@@ -197,7 +205,7 @@ class Forecast(Saved):
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
         lines += [
-            *[f"  {self._flat_words()}"] * (self.missed < self.flat.worth),
+            *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
             f"  by its last evaluation it has begun to fall with probability {self.falling:.2f}",
         ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
@@ -439,7 +447,7 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
+        began = "" if found.onset is None else f" since {found.onset.place}"
         if found.lost or self.live.flat is not None:
             gone = (
                 f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
@@ -469,16 +477,6 @@ class _Answer:
         elif float(gain_D.mean()) >= self.worth:
             return Card("go-on", expected, keep)
         return Card("stop-here", missed, keep)
-
-
-def _place(rollouts: float, step: float | None) -> str:
-    return f"{rollouts:,.0f} rollouts" if step is None else f"step {step:,.0f} ({rollouts:,.0f} rollouts)"
-
-
-def _kept(keep: Checkpoint, source: str) -> str:
-    where = _place(keep.rollouts, keep.step)
-    where += "" if keep.reward is None else f", {keep.reward:.3f} {source}"
-    return f"keep: {where}, {keep.path}" if keep.path else f"best so far: {where}; no checkpoint was found on disk"
 
 
 def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:

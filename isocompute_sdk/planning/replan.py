@@ -173,11 +173,9 @@ class Replan(Saved):
             lines.append("trouble: none found")
         elif self.onset is not None:
             codes = ", ".join(self.trouble) or "the reward falls"
-            lines.append(f"trouble: {codes}, from {_place(self.onset)} on")
+            lines.append(f"trouble: {codes}, from {self.onset.place} on")
         if self.checkpoint.path is not None:
-            lines.append(
-                f"last healthy checkpoint: {_place(self.checkpoint)}, {self.checkpoint.path}{self._unloadable}"
-            )
+            lines.append(f"last healthy checkpoint: {self.checkpoint.place}, {self.checkpoint.path}{self._unloadable}")
             lines.append(f"rollouts: {self.salvageable:,.0f} up to it, {self.sunk:,.0f} after it")
         if self.forecast.card.action == "stop-here":
             lines.append(f"stop: {self.forecast.card.reason}")
@@ -201,10 +199,6 @@ class Replan(Saved):
 
 
 REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
-
-
-def _place(at: Checkpoint) -> str:
-    return f"{at.rollouts:,.0f} rollouts" if at.step is None else f"step {at.step:,.0f} ({at.rollouts:,.0f} rollouts)"
 
 
 EASY_FROM = 0.2
@@ -429,7 +423,7 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
     if forecast.card.keep.path is None and (forecast.rises or forecast.lost):
         text = (
             "No healthy checkpoint was found on disk: no option rolls back. If that of "
-            f"{_place(forecast.card.keep)} lies elsewhere, name its folder: --checkpoints FOLDER."
+            f"{forecast.card.keep.place} lies elsewhere, name its folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     if factor > FURTHEST:
