@@ -188,10 +188,11 @@ def _sentence(fits: Fits, plan: Plan | None) -> str:
 
 
 def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:
-    names = kin(measure.metric, runs.metrics)
-    table = runs.filter(run_id={info.run_id for info in group.runs}, metric=set(names), eval_set=measure.eval_set)
+    # With all that they logged, as `fit` has them: best@k says how a curve goes on.
+    table = runs.filter(run_id={info.run_id for info in group.runs})
     # If every run has a replacement, the replacement is the metric.
-    metric = measure.metric if measure.metric in table.metrics else table.metrics[0]
+    known = table.filter(eval_set=measure.eval_set).metrics
+    metric = next(name for name in kin(measure.metric, runs.metrics) if name in known)
     found = api.fit(table, metric, measure.eval_set, rng=rng, draws=draws, bounds=measure.bounds, pool=group.pooled)
     if not found.curves:
         raise FitError("no evaluation after step 0", "Evaluate during training.")

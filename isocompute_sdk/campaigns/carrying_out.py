@@ -21,6 +21,7 @@ from isocompute_sdk.health.detectors import detect, nothing_learned
 from isocompute_sdk.health.findings import ADVICE
 from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import RunSpec, Supervision
@@ -151,7 +152,9 @@ def _run(
     failed = [result for result in results if result.exit_code and not result.reason]
     if failed:
         listed = "\n".join(map(_failure, failed))
-        raise BackendError(f"{len(failed)} of {len(results)} runs failed:\n{listed}", f"Fix the cause. {AGAIN}")
+        raise BackendError(
+            f"{len(failed)} of {counted(len(results), 'run')} failed:\n{listed}", f"Fix the cause. {AGAIN}"
+        )
     given_up = {result.job.name: result.reason for result in results if result.reason}
     if len(given_up) == len(results):
         (note,) = given_up_notes(given_up, len(results))
@@ -159,7 +162,7 @@ def _run(
     stopped = [result.job.name for result in results if result.exit_code is None and not result.reason]
     if stopped:
         names = ", ".join(stopped)
-        raise BackendError(f"{len(stopped)} of {len(results)} runs were stopped on request: {names}", AGAIN)
+        raise BackendError(f"{len(stopped)} of {counted(len(results), 'run')} were stopped on request: {names}", AGAIN)
     return results
 
 
@@ -175,7 +178,7 @@ def given_up_notes(reasons: Mapping[str, str], runs: int) -> list[Note]:
         return []
     listed = "; ".join(f"{name} ({why})" for name, why in reasons.items())
     others = ", and the others went on without them" if len(reasons) < runs else ""
-    message = f"{len(reasons)} of {runs} runs were given up{others}: {listed}"
+    message = f"{len(reasons)} of {counted(runs, 'run')} were given up{others}: {listed}"
     return [Note("runs-given-up", "warning", message, {"runs": dict(reasons)})]
 
 

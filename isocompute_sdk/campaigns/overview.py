@@ -13,6 +13,7 @@ from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -152,5 +153,5 @@ def _stage(
         return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
     if taken is None:
         total = len(study.expand()) if study.sweep is not None else len(statuses)
-        return f"sweep: {finished} of {total} runs finished", finished == total
+        return f"sweep: {finished} of {counted(total, 'run')} finished", finished == total
     return f"pilot, {taken[-1].reason}" if taken else "designing the pilot", False

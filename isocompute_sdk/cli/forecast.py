@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
-from isocompute_sdk.phrases import counted, printable, short
+from isocompute_sdk.phrases import counted, multiple, printable, short
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -112,7 +112,7 @@ def forecast(
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
-    runs = reading.read(logs, reading.metric, **({"left_out": left_out} if rest.remaining is None else {}))
+    runs = reading.read(logs, reading.metric, left_out=left_out)
     sweep = None if fits is None else Fits.load(fits)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
@@ -120,6 +120,8 @@ def forecast(
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         behind = sweep or _fitted(runs, run, reading.metric, eval_set, bounds, seed)
         _replan(runs, name, behind, own, rest, seed, output, alone=sweep is None, json=json)
+        if not json:
+            _say_left_out(left_out)
         return
     names = list(runs.run_ids) if run is None else [run]
     found: list[Forecast] = []
@@ -144,17 +146,21 @@ def forecast(
         _print_table(found)
     else:
         say("\n".join(one.summary() for one in found))
-    for name, why in left_out.items():
-        say(printable(f"left out: {name}: {why}"))
+    _say_left_out(left_out)
     for path in written:
         say(f"wrote {path}")
+
+
+def _say_left_out(left_out: Mapping[str, str]) -> None:
+    for name, why in left_out.items():
+        say(printable(f"left out: {name}: {why}"))
 
 
 def _print_table(found: Sequence[Forecast]) -> None:
     """One line per run, those that had better not go on first."""
     first, counts = found[0], Counter(one.card.action for one in found)
     say(f"{counted(len(found), 'run')}, {first.metric}: {', '.join(f'{n} {action}' for action, n in counts.items())}")
-    to = f"best by {first.ahead[-1].factor:g}x, {first.level:.0%}"
+    to = f"best by {multiple(first.ahead[-1].factor)}x, {first.level:.0%}"
     # Names may be long, and are needed whole.
     rows = [("", "n x B_p", "rollouts", "fitted", to, "run")]
     for one in sorted(found, key=lambda one: (one.card.action == "go-on", one.rises)):

@@ -129,7 +129,7 @@ def _prepare(path: Path, study: Study, only: Sequence[str], *, write: bool, json
         return
     for one in runs:
         say(f"{one.run_id:<28} n = {one.group_size:<5} B_p = {one.problems_per_batch:<5} M = {one.update_steps:,}")
-    say(f"{len(runs)} runs, {total:,} rollouts in all, backend {study.backend}")
+    say(f"{counted(len(runs), 'run')}, {total:,} rollouts in all, backend {study.backend}")
     if prepared:
         first = prepared[0].files[0]
         say(f"wrote {first} and {len(prepared) - 1} more")
@@ -199,7 +199,7 @@ def _run_sweep(
         say(write_page(folder, loaded)[1])
     if given_up or idle:
         parts = [note.message for note in given_up_notes(given_up, len(runs))]
-        parts += [f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle)
+        parts += [f"{len(idle)} of {counted(len(runs), 'run')} have learned nothing: {', '.join(idle)}"] * bool(idle)
         retry = f"Run the command again to retry them, or go on without them: {_fit(folder, runs)}"
         raise RecordError("; ".join(parts), CHECK_REWARD if idle else retry)
     if not json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, multiple, off
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -56,6 +57,12 @@ class Checkpoint:
     path: str | None = None
     """Folder on disk; None if none was found."""
 
+    @property
+    def place(self) -> str:
+        """Where it lies, in words."""
+        compute = f"{self.rollouts:,.0f} rollouts"
+        return compute if self.step is None else f"step {self.step:,.0f} ({compute})"
+
 
 @dataclass(frozen=True)
 class RewardAhead:
@@ -69,7 +76,7 @@ class RewardAhead:
     low: Number
     high: Number
     best: Number
-    """Reward of the best checkpoint up to there."""
+    """Reward of the best checkpoint from now up to there, or of the one to keep if it is on disk."""
     best_low: Number
     best_high: Number
 
@@ -124,7 +131,7 @@ class Forecast(Saved):
     """Compute of the last evaluation."""
     step: Number | None
     reward: Number
-    """Noise-free reward there, with its interval."""
+    """Noise-free reward there, with its interval: by the curve, and as measured where the curve misses it."""
     low: Number
     high: Number
     level: Share
@@ -147,6 +154,8 @@ class Forecast(Saved):
     """False where the reward, or that of its runs together, does not rise beyond noise: then the prior alone speaks."""
     lost: bool = False
     """True where a fall left little of the gain: then no curve says what is ahead."""
+    missed: Number = 0.0
+    """How far the last evaluations lie above the curve, if beyond noise; what is ahead starts from them."""
     notes: tuple[Note, ...] = ()
 
     def at(self, factor: float) -> RewardAhead:
@@ -163,16 +172,20 @@ class Forecast(Saved):
             )
         return found[0]
 
+    @property
+    def told(self) -> bool:
+        """Whether a curve says what is ahead: the reward rises, and a fall has not taken it."""
+        return self.rises and not self.lost
+
     def summary(self) -> str:
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         best, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
-        told = self.rises and not self.lost
-        fitted = f"fitted {self.metric} {self.reward:.3f}"
-        fitted = fitted if told else f"measured {self.metric} {self.measured[-1]:.3f}"
-        title = f"{self.run_id} ({where}): {fitted} at {_place(self.rollouts, self.step)}"
+        told, source = self.told, "measured" if self.missed or not self.told else "fitted"
+        now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
+        title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = (
             "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "
@@ -182,18 +195,20 @@ class Forecast(Saved):
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
         lines = [title, *[f"  fitted {basis}"] * told, f"  {self.card.action}: {self.card.reason}"]
         if self.rises or self.lost:
-            source = "measured" if self.card.keep.reward in self.measured else "by its curve, which evens out luck"
-            lines.append(f"  keep: {_kept(self.card.keep, source)}")
+            keep, source = self.card.keep, "measured" if self.card.keep.reward in self.measured else "smoothed"
+            kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {source}"
+            none = f"best so far: {kept}; no checkpoint was found on disk"
+            lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         if not told:
             return "\n".join(lines)
         for one in self.ahead:
             lines.append(
-                f"  at {one.factor:g}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
+                f"  at {multiple(one.factor)}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
                 f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
         lines += [
-            f"  {self._flat_words()}",
+            *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
             f"  by its last evaluation it has begun to fall with probability {self.falling:.2f}",
         ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
@@ -262,17 +277,16 @@ class _Answer:
     reward_DQ: Array
 
     def forecast(self, factors: Sequence[float], borrowed: tuple[str, ...], evaluations: int) -> Forecast:
-        live, series = self.live, self.live.one
-        now = int(np.searchsorted(self.at_Q, 0.0))
+        live, series, now = self.live, self.live.one, self.now
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
-        ahead = tuple(self._ahead(factor, best_DQ) for factor in factors)
-        reward, low, high = (float(end[0]) for end in self._interval(self.reward_DQ[:, [now]], np.zeros(1)))
         lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
         falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
-        curve_3Q = np.stack(self._interval(self.reward_DQ, self.at_Q))
-        mean_Q, shown = curve_3Q[0], self.at_Q <= np.log(max(factors)) + 1e-9
-        keep = self._keep(mean_Q, now)
-        onset = self._onset(mean_Q, now, falling, keep)
+        caveats: list[Note] = []
+        if live.flat is None and not live.lost:
+            caveats = _caveats(max(factors), evaluations, self.missed if abs(self.missed) >= self.worth / 2 else 0.0)
+        curve_3Q, shown = np.stack(self._interval(self.shown_DQ, self.at_Q)), self.at_Q <= np.log(max(factors)) + 1e-9
+        reward, low, high = curve_3Q[:, now].tolist()
+        keep = self._keep()
         found = Forecast(
             run_id=series.run_id,
             metric=live.metric,
@@ -285,10 +299,10 @@ class _Answer:
             low=low,
             high=high,
             level=self.level,
-            ahead=ahead,
+            ahead=tuple(self._ahead(factor, keep) for factor in factors),
             flat=self._flat(best_DQ, now),
             falling=falling,
-            onset=onset,
+            onset=self._onset(falling, keep),
             card=Card("go-on", "", keep),
             borrowed=borrowed,
             evaluated=series.rollouts_T,
@@ -296,10 +310,32 @@ class _Answer:
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),
             rises=live.flat is None,
             lost=live.lost,
-            notes=(*live.notes, *_caveats(max(factors), evaluations), *live.findings),
+            missed=self.missed,
+            notes=(*live.notes, *caveats, *live.findings),
         )
         gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
         return replace(found, card=self._card(found, gain_D))
+
+    @cached_property
+    def now(self) -> int:
+        """Place of the last evaluation on the grid."""
+        return int(np.searchsorted(self.at_Q, 0.0))
+
+    @cached_property
+    def mean_Q(self) -> Array:
+        """The curve."""
+        return self.reward_DQ.mean(axis=0)
+
+    @cached_property
+    def missed(self) -> float:
+        """How far the run stands above its curve at its end; 0 within noise."""
+        level = float(self.live.one.value_T[-1]) if self.live.lost else self._level(self.last)
+        return level - float(self.mean_Q[self.now])
+
+    @cached_property
+    def shown_DQ(self) -> Array:
+        """The draws; from now on they start from the level that was measured, where the curve misses it."""
+        return self.reward_DQ + self.missed * (np.arange(len(self.at_Q)) >= self.now)
 
     @property
     def gain(self) -> float:
@@ -314,12 +350,16 @@ class _Answer:
         ends = mean_and_interval(drawn_DQ, self.level)
         gain_Q = ends[0] - float(np.mean(surface.parameters_DP[:, 0]))
         wider = with_departure(ends, gain_Q, beyond_Q, self.level)
-        low, high = np.clip(wider, surface.layout.floor, surface.layout.top)
-        return ends[0], low, high
+        mean, low, high = np.clip((ends[0], *wider), surface.layout.floor, surface.layout.top)
+        return mean, low, high
 
-    def _ahead(self, factor: float, best_DQ: Array) -> RewardAhead:
+    def _ahead(self, factor: float, keep: Checkpoint) -> RewardAhead:
         index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
-        drawn_D2 = np.stack([self.reward_DQ[:, index], best_DQ[:, index]], axis=1)
+        best_D = self.shown_DQ[:, self.now : index + 1].max(axis=1)
+        if keep.path is not None and keep.reward is not None:
+            before = int(np.searchsorted(self.at_Q[: self.now], np.log(keep.rollouts / self.last)))
+            best_D = np.maximum(best_D, self.reward_DQ[:, before] + keep.reward - self.mean_Q[before])
+        drawn_D2 = np.stack([self.shown_DQ[:, index], best_D], axis=1)
         at, best = np.stack(self._interval(drawn_D2, self.at_Q[[index, index]]), axis=1).tolist()
         return RewardAhead(factor, self.last * factor, self._step(self.last * factor), *at, *best)
 
@@ -349,41 +389,43 @@ class _Answer:
             reach=float(self.last * np.exp(even[reach])),
         )
 
-    def _onset(self, mean_Q: Array, now: int, falling: float, keep: Checkpoint) -> Checkpoint | None:
+    def _onset(self, falling: float, keep: Checkpoint) -> Checkpoint | None:
         """The earliest trouble: a finding's beginning, or the peak of a reward that falls; not before `keep`."""
         fell = self._began("falling")
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
-        if falling >= LEVEL and not fell:
-            fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
+        if falling >= LEVEL and not fell and self.live.flat is None:
+            fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(self.mean_Q[: self.now + 1]))])))
         # A reward that is still as good as the best has not fallen.
         began = [*self._began("sick"), *(max(one, keep.rollouts) for one in fell)]
-        return self._checkpoint(min(began), mean_Q, now) if began else None
+        return self._checkpoint(min(began)) if began else None
 
     def _began(self, kind: str) -> list[float]:
         """Compute at which troubles of this kind began."""
         return [one.rollouts for one in self.live.troubles if one.kind == kind and one.rollouts is not None]
 
-    def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
-        at = np.log(max(rollouts, 1e-300) / self.last)
-        reward = float(np.interp(at, self.at_Q[: now + 1], mean_Q[: now + 1]))
+    def _checkpoint(self, rollouts: float) -> Checkpoint:
+        return Checkpoint(rollouts, self._step(rollouts), self._level(rollouts))
+
+    def _level(self, rollouts: float) -> float:
+        """Reward without the noise of one evaluation: of the curve, or measured where the curve misses it."""
+        seen_Q, mean_Q = self.at_Q[: self.now + 1], self.mean_Q[: self.now + 1]
         near = np.flatnonzero((self.live.one.rollouts_T > 0) & (self.live.one.rollouts_T <= rollouts * 1.0001))[-NEAR:]
         measured = self.live.one.value_T[near]
-        at_T = np.log(self.live.one.rollouts_T[near] / self.last)
-        missed = measured - np.interp(at_T, self.at_Q[: now + 1], mean_Q[: now + 1])
+        missed = measured - np.interp(np.log(self.live.one.rollouts_T[near] / self.last), seen_Q, mean_Q)
         error = self.surface.run.noise / np.sqrt(max(len(measured), 1))
         # A curve does not follow a sudden collapse: its level just before would be that of the way down.
         if len(measured) and abs(float(np.mean(missed))) > TOO_FAR * error:
-            reward = float(np.mean(measured))
-        return Checkpoint(rollouts, self._step(rollouts), reward)
+            return float(np.mean(measured))
+        return float(np.interp(np.log(max(rollouts, 1e-300) / self.last), seen_Q, mean_Q))
 
-    def _keep(self, mean_Q: Array, now: int) -> Checkpoint:
+    def _keep(self) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
         limit = min([self.last, *self._began("sick")])
         saved: list[Checkpoint] = []
         for step, path in self.live.saved:
             at = self._rollouts(step)
             if at is not None and 0 < at <= limit * 1.001:
-                saved.append(replace(self._checkpoint(at, mean_Q, now), step=float(step), path=path))
+                saved.append(replace(self._checkpoint(at), step=float(step), path=path))
         if saved:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
@@ -394,9 +436,10 @@ class _Answer:
             best = int(np.argmax(np.where(series.rollouts_T <= limit * 1.001, series.value_T, -np.inf)))
             at = float(series.rollouts_T[best])
             return Checkpoint(at, self._step(at), float(series.value_T[best]))
-        known = np.flatnonzero(self.last * np.exp(self.at_Q[: now + 1]) <= limit * 1.001)
+        known = np.flatnonzero(self.last * np.exp(self.at_Q[: self.now + 1]) <= limit * 1.001)
+        mean_Q = self.shown_DQ.mean(axis=0)
         best = int(known[np.argmax(mean_Q[known])]) if known.size else 0
-        return self._checkpoint(float(self.last * np.exp(self.at_Q[best])), mean_Q, now)
+        return self._checkpoint(float(self.last * np.exp(self.at_Q[best])))
 
     def _rollouts(self, step: int) -> float | None:
         """Compute at an update step; None if steps are unknown."""
@@ -407,12 +450,12 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        began = "" if found.onset is None else f" since {_place(found.onset.rollouts, found.onset.step)}"
-        if found.lost:
-            gone = f"the reward has fallen{began} and little of its gain is left"
-            return Card("stop-here", f"{gone}: at most go back to its best checkpoint", keep)
-        if self.live.flat is not None:
-            return Card("stop-here", self.live.flat.message, keep)
+        began = "" if found.onset is None else f" since {found.onset.place}"
+        if found.lost or self.live.flat is not None:
+            gone = (
+                f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
+            )
+            return Card("stop-here", gone if found.lost or self.live.flat is None else self.live.flat.message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
@@ -422,29 +465,24 @@ class _Answer:
             )
             return Card("change-something", advice, keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
-            chance = f"a better checkpoint by {last.factor:g}x has probability {gains:.2f}"
+            chance = f"a better checkpoint by {multiple(last.factor)}x has probability {gains:.2f}"
             falls = "falls" if fell else "has probably begun to fall"
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
-        expected = f"at {last.factor:g}x the compute the best checkpoint is expected to reach {last.best:.3f}"
+        expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
+        # Of recorded runs that stood above their curve every one that had room gained much more.
+        if min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth:
+            return Card("go-on", f"the run rises faster than its curve; {expected}, or more", keep)
         if found.flat.now >= LEVEL and gains < 0.5:
-            words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
-            return Card("stop-here", f"{words}; {missed}", keep)
-        go_on = float(gain_D.mean()) >= self.worth
-        return Card("go-on", expected, keep) if go_on else Card("stop-here", missed, keep)
+            missed = (
+                f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}; {missed}"
+            )
+        elif float(gain_D.mean()) >= self.worth:
+            return Card("go-on", expected, keep)
+        return Card("stop-here", missed, keep)
 
 
-def _place(rollouts: float, step: float | None) -> str:
-    return f"{rollouts:,.0f} rollouts" if step is None else f"step {step:,.0f} ({rollouts:,.0f} rollouts)"
-
-
-def _kept(keep: Checkpoint, source: str) -> str:
-    where = _place(keep.rollouts, keep.step)
-    reward = "" if keep.reward is None else f", {keep.reward:.3f} {source}"
-    return f"{where}{reward}" + (f", {keep.path}" if keep.path is not None else "; no checkpoint was found on disk")
-
-
-def _caveats(furthest: float, evaluations: int) -> list[Note]:
+def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
     """Where forecasts were not checked."""
     notes: list[Note] = []
     doubts = list[str]()
@@ -453,8 +491,12 @@ def _caveats(furthest: float, evaluations: int) -> list[Note]:
             f"{counted(evaluations, 'evaluation')} after step 0: the forecast is mostly its prior, evaluate more often"
         )
     if furthest > BELIEVED:
-        doubts.append(f"{furthest:.3g}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)")
+        doubts.append(
+            f"{multiple(furthest)}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)"
+        )
+    if missed:
+        doubts.append(f"the curve is {off(-missed)} at the last {NEAR} evaluations, from which what is ahead starts")
     if doubts:
-        numbers = {"factor": furthest, "evaluations": evaluations}
+        numbers = {"factor": furthest, "evaluations": evaluations, "missed": missed}
         notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))
     return notes

@@ -153,7 +153,7 @@ class LiveRun:
     best_metric: str = ""
     """Its name."""
     flat: Note | None = None
-    """That it does not rise, alone or together with the runs beside it; None if it rises."""
+    """That it does not rise, or that the runs beside it and it together do not; None if it rises."""
 
     @property
     def one(self) -> RunSeries:

@@ -16,7 +16,13 @@ from isocompute_sdk.health.detectors import IMPROVED, findings
 from isocompute_sdk.health.findings import FALLS, Finding, notes_by_run
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.records.asked import best_beside, unasked
-from isocompute_sdk.records.reward_metrics import TRAIN_SET, is_training_reward, training_reward_note
+from isocompute_sdk.records.reward_metrics import (
+    TRAIN_SET,
+    is_training_reward,
+    no_rise,
+    no_rise_note,
+    training_reward_note,
+)
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -73,6 +79,9 @@ def live_run(
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
     evaluated = not is_training_reward(metric) and where != TRAIN_SET
     found = [_weighed(each, one, rewards=evaluated) for each in findings(mine, metric, eval_set).get(name, ())]
+    flat = flat_runs(runs, metric, where).get(name)
+    if flat is not None and no_rise([one.value_T]):
+        flat = no_rise_note(metric, 1)
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
     return LiveRun(
         (one,),
@@ -84,7 +93,7 @@ def live_run(
         tuple(notes),
         best,
         best_metric,
-        flat_runs(runs, metric, where).get(name),
+        flat,
     )
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.formats.configuration import SavedConfig
     from isocompute_sdk.ingest.formats.log_format import RunLog, StepUnit
 
-NOT_MEASURED = "a setting that never changes within a run, or not numbers"
+NOT_MEASURED = "neither a metric nor a known column"
 """Why an audit leaves a column out, which other readers refuse unless told to ignore it."""
 
 

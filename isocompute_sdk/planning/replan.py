@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import plan_for
@@ -168,19 +169,17 @@ class Replan(Saved):
         """The answer as text: trouble, checkpoint, sunk cost, one line per option, notes."""
         run = f"{self.run_id} (n = {self.group_size}, B_p = {self.problems_per_batch})"
         lines = [f"{run}: {self.spent:,.0f} rollouts spent, {self.remaining:,.0f} left"]
-        if self.onset is None:
+        if self.onset is None and self.forecast.rises:
             lines.append("trouble: none found")
-        else:
+        elif self.onset is not None:
             codes = ", ".join(self.trouble) or "the reward falls"
-            lines.append(f"trouble: {codes}, from {_place(self.onset)} on")
-        lines.append(
-            f"last healthy checkpoint: {_place(self.checkpoint)}"
-            + ("; not found on disk" if self.checkpoint.path is None else f", {self.checkpoint.path}{self._unloadable}")
-        )
-        lines.append(f"rollouts: {self.salvageable:,.0f} salvageable, {self.sunk:,.0f} sunk")
+            lines.append(f"trouble: {codes}, from {self.onset.place} on")
+        if self.checkpoint.path is not None:
+            lines.append(f"last healthy checkpoint: {self.checkpoint.place}, {self.checkpoint.path}{self._unloadable}")
+            lines.append(f"rollouts: {self.salvageable:,.0f} up to it, {self.sunk:,.0f} after it")
         if self.forecast.card.action == "stop-here":
             lines.append(f"stop: {self.forecast.card.reason}")
-        shown = self.options if self.forecast.rises else ()
+        shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
             lines.append("rewards of the best checkpoint of this run (a plan has the mean of runs):")
         for one in shown:
@@ -202,10 +201,6 @@ class Replan(Saved):
 REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
 
 
-def _place(at: Checkpoint) -> str:
-    return f"{at.rollouts:,.0f} rollouts" if at.step is None else f"step {at.step:,.0f} ({at.rollouts:,.0f} rollouts)"
-
-
 EASY_FROM = 0.2
 """Base reward from which the advice for Easy holds. The paper's Easy set lies in .3 to .6 and its Hard set in 0 to
 .0625 (section 3); between them nothing was measured."""
@@ -215,7 +210,6 @@ OF_TERMS = frozenset({"entropy-collapse", "entropy-explosion", "kl-drift"})
 """Findings that the KL term and the entropy bonus answer for; the learning rate answers for other sicknesses."""
 MIN_BEFORE = 6
 """Evaluations before the onset that the healthy curve needs."""
-POINTS_AHEAD = 12
 
 
 def replan(
@@ -292,42 +286,46 @@ def _options(
     n, (problems, steps) = series.group_size, size
     left, reached = float(steps * n * problems), float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
-    reward_DQ = live.surface(bounds).draws(np.array([kept, *np.geomspace(reached, reached + left, POINTS_AHEAD)]))
-    keep_D, on_DQ = reward_DQ[:, 0], reward_DQ[:, 1:]
-    if forecast.lost:
-        # No curve follows such a fall: what is ahead starts from what was measured last.
-        on_DQ = float(series.value_T[-1]) + on_DQ - on_DQ[:, :1]
-    if keep.reward is not None:
-        keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
 
-    def option(name: Name, title: str, basis: Evidence, why: str, drawn_D: Array, changes: dict[str, Change]) -> Option:
+    def option(
+        name: Name,
+        title: str,
+        basis: Evidence,
+        why: str,
+        reward: tuple[float, float, float],
+        changes: dict[str, Change],
+    ) -> Option:
         own = 0 if name == "stop" else steps
-        reward = estimate(np.clip(drawn_D, *bounds), level)
         start = None if name == "go-on" or keep.path is None else keep
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
     curve = f"The run's curve by the fit of its {len(live.series)} runs" if live.series[1:] else "The run's own curve"
     why = f"{curve}; probability that it falls {forecast.falling:.2f}."
-    on_D = on_DQ.max(axis=1)
-    if keep.path is not None or not forecast.lost:
-        on_D = np.maximum(on_D, keep_D)
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
-    going_on = option("go-on", f"n = {n} for {steps:,} more updates", basis_on, why, on_D, {})
-    if keep.path is None:
+    far = forecast.ahead[-1]
+    ahead = (far.best, far.best_low, far.best_high)
+    going_on = option("go-on", f"n = {n} for {steps:,} more updates", basis_on, why, ahead, {})
+    if keep.path is None or keep.reward is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
-        return [going_on, option("stop", title, "seen-in-your-data", why, on_DQ[:, 0], {})]
+        now = (forecast.reward, forecast.low, forecast.high)
+        return [going_on, option("stop", title, "seen-in-your-data", why, now, {})]
+    keep_D = live.surface(bounds).draws(np.array([kept]))[:, 0]
+    keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
     title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
-    stop = option("stop", title, "seen-in-your-data", why, keep_D, {})
+    _, low, high = estimate(keep_D, level)
+    held = (keep.reward, min(low, keep.reward), max(high, keep.reward))
+    stop = option("stop", title, "seen-in-your-data", why, held, {})
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
+    changed = estimate(np.clip(changed_D, *bounds), level)
     remedies: list[Option] = []
     if (terms := _terms(basis, live)) is not None:
         name, title, why, changes = terms
-        remedies.append(option(name, title, "measured-in-paper", why, changed_D, changes))
+        remedies.append(option(name, title, "measured-in-paper", why, changed, changes))
     rate = series.context.get("learning_rate") or basis.recipe.learning_rate(n * problems)
     half = float(f"{float(rate) / 2:.3g}")
     title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
-    halved = option("halve-learning-rate", title, "guess", why, changed_D, {"learning_rate": half})
+    halved = option("halve-learning-rate", title, "guess", why, changed, {"learning_rate": half})
     sick = {one.name for one in live.troubles if one.kind == "sick"}
     # Of equal rewards the remedy of what was found comes first.
     remedies.insert(0 if sick and not sick & OF_TERMS else len(remedies), halved)
@@ -383,10 +381,12 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
 def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Name:
     """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it.
 
-    Going on is not advised where the forecast says to stop.
+    Going on is not advised where the forecast says to stop, and is where the run rises faster than its curve.
     """
     if forecast.card.action == "stop-here":
         options = [one for one in options if one.name != "go-on"]
+    elif forecast.card.action == "go-on" and forecast.missed >= worth:
+        return "go-on"
     named = {one.name: one for one in options}
     best = max(options, key=lambda one: one.reward)
     if best.reward - named["stop"].reward < worth:
@@ -420,13 +420,13 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
             f"rewards hold if the trouble does not return. Forecast again after {FEW} evaluations."
         )
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
-    if forecast.card.keep.path is None:
+    if forecast.card.keep.path is None and (forecast.rises or forecast.lost):
         text = (
-            "No healthy checkpoint was found on disk: no option rolls back, and nothing counts as salvageable. If "
-            "there are checkpoints elsewhere, name their folder: --checkpoints FOLDER."
+            "No healthy checkpoint was found on disk: no option rolls back. If that of "
+            f"{forecast.card.keep.place} lies elsewhere, name its folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     if factor > FURTHEST:
-        text = f"What is left is {factor - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
+        text = f"What is left is {multiple(factor - 1)} times what was spent; the forecast reaches {FURTHEST:g}x."
         notes.append(Note("forecast-uncertain", "warning", text, {"factor": factor}))
     return notes

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
     """Evaluations of one run, the curve through them, its forecast with interval, and the checkpoint to keep.
 
+    Without a rise, or after a fall that no curve follows, the evaluations alone.
+
     Args:
         source: the forecast.
         ax: where to draw; a new figure by default.
@@ -34,24 +36,36 @@ def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
     many = int(trained.sum()) > style.MANY
     style.points(ax, source.evaluated[trained], source.measured[trained], style.INK, "o", many=many)
     curve = source.curve
-    seen, ahead = curve.rollouts <= source.rollouts * 1.0001, curve.rollouts >= source.rollouts * 0.9999
-    ax.plot(curve.rollouts[seen], curve.mean[seen], color=style.PLAN, linewidth=1.9)
-    ax.plot(curve.rollouts[ahead], curve.mean[ahead], color=style.PLAN, linewidth=1.9, linestyle=(0, (4, 2)))
-    ax.fill_between(curve.rollouts, curve.low, curve.high, color=style.PLAN, alpha=0.18, linewidth=0)
     first = float(source.evaluated[trained].min()) if trained.any() else float(curve.rollouts[0])
-    style.log_axis(ax, min(first, float(curve.rollouts[0])) / 1.1, float(curve.rollouts[-1]) * 1.05, "rollouts C")
+    end = float(curve.rollouts[-1]) if source.told else source.rollouts
+    style.log_axis(ax, min(first, float(curve.rollouts[0])) / 1.1, end * 1.05, "rollouts C")
     ax.set_ylabel(source.metric)
     ax.set_title(f"{source.run_id}: {source.card.action}")
     style.upright(ax, source.rollouts, "so far")
     keep = source.card.keep
-    if keep.reward is not None:
-        style.star(ax, keep.rollouts, keep.reward, "checkpoint to keep", what="to keep")
+    if keep.reward is not None and (source.rises or source.lost):
+        text = "checkpoint to keep" if keep.path else "best so far"
+        style.star(ax, keep.rollouts, keep.reward, text, what="to keep")
+    if source.told:
+        _draw_ahead(ax, source)
+    return ax
+
+
+def _draw_ahead(ax: Axes, source: Forecast) -> None:
+    """The curve of a forecast, dashed ahead, with its interval."""
+    curve, last = source.curve, source.rollouts
+    # A curve that misses the last evaluations ends before them.
+    seen, ahead = curve.rollouts <= last * (0.9999 if source.missed else 1.0001), curve.rollouts >= last * 0.9999
+    for part, dashes in ((seen, "-"), (ahead, (0, (4, 2)))):
+        ax.plot(curve.rollouts[part], curve.mean[part], color=style.PLAN, linewidth=1.9, linestyle=dashes)
+        ax.fill_between(
+            curve.rollouts[part], curve.low[part], curve.high[part], color=style.PLAN, alpha=0.18, linewidth=0
+        )
     labels = [
         (float(curve.mean[-1]), "forecast", style.PLAN),
         (float(curve.low[-1]), f"{source.level:.0%} interval", style.PLAN),
     ]
     style.end_labels(ax, labels)
-    return ax
 
 
 POINTS = 240

@@ -228,8 +228,8 @@ def fields(names: Iterable[str]) -> dict[str, str | None]:
 
 
 def known_names() -> str:
-    """Every accepted column with a few of its aliases, for error messages."""
-    return ", ".join(" / ".join((column.name, *column.aliases[:3])) for column in _INPUT)
+    """Every accepted column, for error messages."""
+    return ", ".join(column.name for column in _INPUT)
 
 
 def _squeezed(name: str) -> str:

@@ -371,8 +371,8 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
     if extra:
         names = [named.source.written[name] for name in extra]
         shown = f"unknown column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
-        message = f"{shown} in a table with one row per metric; known: {known_names()}"
-        raise wrong_column(message, "Rename to known columns.", names)
+        message = f"{shown} in a table with one row per metric; accepted: {known_names()}"
+        raise wrong_column(message, "", names)
     metric = typed(named.known["metric"], BY_NAME["metric"], named.source)
     value = typed(named.known["value"], BY_NAME["value"], named.source)
     require(metric, named.source, "Give every row the name of its metric.")

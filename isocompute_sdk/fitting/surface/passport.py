@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, off, short
+from isocompute_sdk.phrases import counted, joined, off, short
 from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -173,8 +173,8 @@ class Passport:
                 if self.group_sizes == 1
                 else "between and beyond them the prior decides most of the answer"
             )
-            ran = ", ".join(map(str, group_sizes))
-            text = f"Only n = {ran} was run: {unknown}. Whether a run at another n is worth its cost: isocompute next."
+            ran = f"{joined([*map(str, group_sizes)])} {'was' if len(group_sizes) == 1 else 'were'} run"
+            text = f"Only n = {ran}: {unknown}. Whether a run at another n is worth its cost: isocompute next."
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (
@@ -186,9 +186,9 @@ class Passport:
         test = self.backtest
         if test is not None and test.missed:
             text = (
-                f"With everything beyond C = {short(test.hidden_beyond)} hidden, {test.coverage:.0%} of {test.runs} "
-                f"runs ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of these runs does "
-                "not predict their end. Check longer runs along the way."
+                f"With everything beyond C = {short(test.hidden_beyond)} hidden, {round(test.coverage * test.runs)} of "
+                f"{test.runs} runs ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of "
+                "these runs does not predict their end. Check longer runs along the way."
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from isocompute_sdk import Audit, RecordError, RunSet, audit
+from isocompute_sdk import Audit, RecordError, RunSet, audit, fit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.plots import plot_group
@@ -169,3 +169,10 @@ def test_a_picture_is_drawn_for_every_fitted_group(found: Audit) -> None:
     judged = [run for run in only(found).runs if run.expected is not None]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in ends] == [(r.rollouts, r.reached) for r in judged]
     assert {"n = 8", "n = 32", "n = 128", "frontier"} == {text.get_text() for text in runs.texts}
+
+
+def test_an_audit_judges_by_the_fit_of_the_same_runs(repository: Path) -> None:
+    runs = RunSet.read(repository / "benchmarks" / "data" / "smollm2" / "sweep" / "smollm2-hard.csv")
+    (group,) = audit(runs).groups
+    assert group.fits is not None
+    assert group.fits.to_dict()["passport"] == fit(runs).to_dict()["passport"]

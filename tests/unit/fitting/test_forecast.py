@@ -312,3 +312,28 @@ def test_growing_truncation_is_no_trouble_while_the_reward_rises() -> None:
     stayed = iso.forecast(run_of(np.minimum(rewards, 0.3), steps).concat(trained), checkpoints=saved)
     assert stayed.card.action == "change-something"
     assert stayed.card.keep.path == "checkpoint-200"
+
+
+def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(repository: Path) -> None:
+    """The runs stay near 0 for long and then rise without levelling off: no curve of the surface follows."""
+    runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "qwen3-4b-hard.csv")
+    found, (one,) = iso.forecast(runs, "n32"), runs.filter(run_id="n32").series("avg@4")
+    level = float(np.mean(one.value_T[-3:]))
+    assert found.missed > 0.01
+    assert found.card.action == "go-on"
+    assert found.reward == pytest.approx(level)
+    assert found.card.keep.reward == pytest.approx(level)
+    assert all(ahead.best >= level for ahead in found.ahead)
+    rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, f"{found.rollouts:.0f}", run_id="n32", alone=True)
+    assert rest.follow == "go-on"
+    far, (go_on, stop) = rest.forecast.ahead[-1], (rest.option("go-on"), rest.option("stop"))
+    assert (go_on.reward, go_on.low, go_on.high) == (far.best, far.best_low, far.best_high)
+    assert (stop.reward, stop.low, stop.high) == (found.reward, found.low, found.high)
+
+
+def test_a_peak_without_a_checkpoint_is_not_what_going_on_reaches() -> None:
+    fall = np.where(STEPS > 600, (STEPS - 600) / 400 * 0.12, 0.0)
+    runs = run_of(noisy(saturating(STEPS, 150.0) - fall, 0.006), STEPS)
+    gone, held = iso.forecast(runs), iso.forecast(runs, checkpoints=[(600, "run/checkpoint-600")])
+    for without, with_it in zip(gone.ahead, held.ahead, strict=True):
+        assert without.best < gone.reward + 0.01 < with_it.best - 0.05
