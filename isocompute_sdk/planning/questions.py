@@ -219,6 +219,9 @@ class BudgetFor(Answer):
             lines += [f"conservative  {high}   (ends of the plan's {self.level:.0%} interval)"]
         elif self.expected is not None:
             lines.append("no interval: these fits have none")
+        else:
+            alone = "does not reach it" if self._out else f"is a bet: --budget {self.largest:.0f}"
+            lines.append(f"next          change the recipe, the problems or the model; more compute alone {alone}")
         if self.plan is not None:
             p = self.plan
             lines.append(
@@ -226,6 +229,11 @@ class BudgetFor(Answer):
                 f"{p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}"
             )
         return lines
+
+    @property
+    def _out(self) -> bool:
+        """Whether the largest budget that was tried does not reach the reward even at the end of its interval."""
+        return self.largest_reward_high < self.reward
 
     def _sentence(self) -> str:
         wanted = f"{self.metric} {self.reward:g}"
@@ -241,9 +249,8 @@ class BudgetFor(Answer):
         end = f"the plan for that is predicted at {shown}, at most {self.largest_reward_high:.3f}"
         if already:
             return f"{already}the fit does not follow that run: up to {tried}, {end}"
-        out = self.largest_reward_high < self.reward
-        no = "out of reach of this model and recipe" if out else "not predicted, but not excluded,"
-        return f"{wanted} is {no} up to {tried}, as far as these runs are trusted: {end}"
+        no = "out of reach of this model and recipe" if self._out else "possible, but not expected,"
+        return f"{wanted} is {no} up to {tried}: {end}"
 
 
 BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
