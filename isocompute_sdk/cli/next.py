@@ -197,7 +197,8 @@ def _answer(
         return design, None, planner
     if study is not None:
         planner = Planner.for_study(fits, study, planner.throughput)
-    return planner.next_runs(budget, slots, **planning.choices()), fits if isinstance(fits, Fits) else fits.first, planner
+    first = planner.next_runs(budget, slots, **planning.choices())
+    return first, fits if isinstance(fits, Fits) else fits.first, planner
 
 
 def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:

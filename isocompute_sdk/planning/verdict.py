@@ -233,7 +233,8 @@ def _against(plan: Plan) -> str:
         left = "nothing is left to gain" if plan.better_reward is None else "the plan is predicted to gain nothing"
         return f"a run so far already stood at {plan.gain.best}: {left}"
     if plan.last_half is not None:
-        return f"the last half is predicted to add {small(plan.last_half)}, less than {fits.tolerances.small:.3g}: not worth it"
+        adds = f"the last half is predicted to add {small(plan.last_half)}"
+        return f"{adds}, less than {fits.tolerances.small:.3g}: not worth it"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)

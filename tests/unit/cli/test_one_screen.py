@@ -121,9 +121,7 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
 
 
 @pytest.mark.parametrize("mode", ["expected", "conservative"])
-def test_next_names_the_run_that_the_plan_says_to_make_first(
-    isocompute: Command, tmp_path: Path, mode: str
-) -> None:
+def test_next_names_the_run_that_the_plan_says_to_make_first(isocompute: Command, tmp_path: Path, mode: str) -> None:
     (sweep,) = (one for one in iso.sweeps() if one.name == "qwen3-4b-hard")
     sweep.runs.to_polars().write_csv(tmp_path / "hard.csv")
     words = ("hard.csv", "--budget", "4.8M", "--mode", mode, "--json")
