@@ -198,7 +198,7 @@ class BudgetFor(Answer):
     has_interval: bool
     """False if the fits give no intervals."""
     measured: Measured | None = None
-    """The best checkpoint of the runs so far, if it reached the reward."""
+    """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
 
     @property
     def reachable(self) -> bool:
@@ -233,7 +233,7 @@ class BudgetFor(Answer):
     @property
     def _out(self) -> bool:
         """Whether the largest budget that was tried does not reach the reward even at the end of its interval."""
-        return self.largest_reward_high < self.reward
+        return self.measured is None and self.largest_reward_high < self.reward
 
     def _sentence(self) -> str:
         wanted = f"{self.metric} {self.reward:g}"
@@ -281,6 +281,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
     base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
     at_most = predicted(most)
     has_interval = not math.isnan(at_most[1])
+    high_most = at_most[2] if has_interval else at_most[0]
     found = {
         i: _smallest(lambda amount, i=i: predicted(amount)[i] >= reward, least, most) if base < reward else None
         for i in ((0, 1, 2) if has_interval else (0,))
@@ -299,9 +300,9 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         base_reward=base,
         largest=most,
         largest_reward=at_most[0],
-        largest_reward_high=at_most[2] if has_interval else at_most[0],
+        largest_reward_high=high_most,
         has_interval=has_interval,
-        measured=best if best is not None and best.reward >= reward else None,
+        measured=best if best is not None and best.reward >= min(reward, high_most) else None,
     )
 
 
