@@ -144,13 +144,9 @@ class Approval:
     @property
     def label(self) -> str:
         """What is asked, in a few words."""
-        step = f"{self.step or 1:,}"
-        return {
-            "approve": "Approve",
-            "check": f"Approve with a check at step {step}",
-            "part": f"Approve up to step {step} only",
-            "do-not": "Do not approve yet",
-        }[self.kind]
+        check = f"Approve with a check at step {self.step or 1:,}"
+        fixed = {"approve": "Approve", "check": check, "do-not": "Do not approve yet"}
+        return fixed.get(self.kind, f"Approve up to step {self.step or 1:,} only")
 
     @property
     def finding(self) -> str:
@@ -308,14 +304,6 @@ class Plan(Sized, Saved):
         """Whether a run so far stood as high as is predicted of the plan."""
         return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
 
-    @property
-    def better_reward(self) -> float | None:
-        """A reward above that of the best run by what counts as equal; None if the metric ends below it."""
-        if self.gain is None or self.fits is None:
-            return None
-        better = self.gain.best.reward + Tolerances(self.span).equal
-        return better if better <= self.fits.bounds[1] else None
-
     def reward_draws(self) -> Array:
         """Predicted rewards by draw of the fits.
 
@@ -457,8 +445,10 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
     if (approval := plan.approval) is not None:
-        told = [] if _told(plan, approval) else [part for part in (approval.reason, approval.finding) if part]
-        found.insert(1, ("approval", ": ".join([approval.label, *(["; ".join(told)] if told else [])])))
+        # The verdict or the runs to make first may say the reason.
+        told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
+        finding = f"; {approval.finding}" if approval.finding else ""
+        found.insert(1, ("approval", approval.label if told else f"{approval.label}: {approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
@@ -581,13 +571,6 @@ def _reward(plan: Plan) -> str:
     if plan.extrapolation is not None:
         text += f", at {multiple(plan.extrapolation)} x the largest run"
     return text
-
-
-def _told(plan: Plan, approval: Approval) -> bool:
-    """Whether other rows say already why a plan is not approved: the verdict, or the runs to make first."""
-    first = plan.next_runs is not None and bool(plan.next_runs.runs)
-    flat = plan.fits is not None and plan.fits.flat_runs is not None
-    return first or flat or approval.reason == plan.verdict.sentence
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:

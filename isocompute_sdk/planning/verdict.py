@@ -208,7 +208,7 @@ def approval_of(plan: Plan) -> Approval:
     # One number decides and is shown.
     reach = float(f"{plan.extrapolation:.2g}")
     cost, checks, at = f"it costs {multiple(reach)} x the largest run", list[Approval](), CHECK_AT
-    while at <= (1.0 - LAST) * reach:
+    while at <= (1.0 - LAST) * min(reach, plan.extrapolation):
         checks.append(Approval("check", cost, *_check(plan, at / plan.extrapolation)))
         at *= 2.0
     if not checks:
@@ -230,21 +230,27 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
     return step, float(at.mean), None if np.isnan(at.low) else float(at.low)
 
 
+def better_reward(plan: Plan) -> float | None:
+    """A reward above that of the best run by what counts as equal; None if the metric ends below it."""
+    if plan.gain is None or plan.fits is None:
+        return None
+    better = plan.gain.best.reward + plan.fits.tolerances.equal
+    return better if better <= plan.fits.bounds[1] else None
+
+
 def _against(plan: Plan) -> str:
     """Why a plan is not to be approved, the first that holds; empty if nothing speaks against it."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
-    if fits.flat_runs is not None:
-        return "no run's reward rises beyond noise"
-    if verdict.kind == "borrowed":
-        # Its sentence says whether a pilot is worth its cost.
+    if fits.flat_runs is not None or verdict.kind == "borrowed":
+        # Its sentence says that no run rises, or whether a pilot is worth its cost.
         return verdict.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
         return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
     if plan.gain is not None and plan.gains_nothing:
-        left = "nothing is left to gain" if plan.better_reward is None else "the plan is predicted to gain nothing"
+        left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
         return f"a run so far already stood at {plan.gain.best}: {left}"
     if plan.last_half is not None:
         adds = f"the last half is predicted to add {small(plan.last_half)}"

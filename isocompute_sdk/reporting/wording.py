@@ -8,6 +8,7 @@ from shlex import quote
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
+from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
 
@@ -26,7 +27,7 @@ def budget_option(budget: Budget) -> str:
 
 def instead(plan: Plan) -> tuple[str, str] | None:
     """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
-    better, close = plan.better_reward, Tolerances(plan.span).nothing
+    better, close = better_reward(plan), Tolerances(plan.span).nothing
     # A plan of half the steps would gain nothing.
     half_gains = plan.gain is None or plan.gain.gain - (plan.last_half or 0.0) > close
     if plan.gains_nothing or not half_gains:

@@ -15,6 +15,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
 from isocompute_sdk.planning.plan import VERDICTS
+from isocompute_sdk.reporting.wording import instead
 from tests.unit.sweeps import Make, codes, noisy
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
@@ -365,7 +366,7 @@ def test_at_the_top_of_the_range_nothing_is_left_to_gain(make_runs: Make) -> Non
 
     best = Planner(fit(make_runs(solved, LEVELS, np.linspace(0.0, 4e5, 21)), draws=80)).allocate("300k")
     assert best.gains_nothing
-    assert best.better_reward is None
+    assert instead(best) is None
     assert best.approval is not None
     assert "nothing is left to gain" in best.approval.reason
 
