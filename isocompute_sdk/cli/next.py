@@ -95,8 +95,6 @@ def next_runs(
         emit_json(found.to_dict())
         return
     say(found.summary())
-    if planning.mode != "expected":
-        say(f"--mode {planning.mode} is for the plan (isocompute allocate): runs are valued by expected reward")
     if output is not None:
         say(f"wrote {output}")
     if study is not None:
@@ -199,8 +197,8 @@ def _answer(
         return design, None, planner
     if study is not None:
         planner = Planner.for_study(fits, study, planner.throughput)
-    choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
-    return planner.next_runs(budget, slots, **choices), fits if isinstance(fits, Fits) else fits.first, planner
+    first = planner.next_runs(budget, slots, **planning.choices())
+    return first, fits if isinstance(fits, Fits) else fits.first, planner
 
 
 def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:

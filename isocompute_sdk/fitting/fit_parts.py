@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
@@ -58,11 +57,12 @@ class Measured:
     group_size: Count
     problems_per_batch: Count | None
     compute: Positive
-    """Compute in the middle of its evaluations, on the axis of the fits."""
+    """Compute at its evaluation, on the axis of the fits."""
     reward: Number
-    """Highest median of five evaluations in a row, since a single one may be high by chance."""
+    """Highest value of a straight line through five evaluations in a row, since a single one may be high by chance:
+    their mean, and at the ends of a run the end of the line, since a mean would lag behind a run that rises."""
     evaluations: Count
-    """How many evaluations that is the median of: five, fewer in a run that has no more."""
+    """How many evaluations the line goes through: five, three or one in a run that has no more."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
@@ -70,14 +70,18 @@ class Measured:
         trained = compute_T > 0
         if not trained.any():
             return None
-        seen = min(WINDOW, int(trained.sum()))
-        level_S = np.median(sliding_window_view(reward_T[trained], seen), axis=1)
-        best = int(np.argmax(level_S))
-        return cls(*size, float(compute_T[trained][best + seen // 2]), float(level_S[best]), seen)
+        from scipy.signal import savgol_filter
+
+        reward_T, compute_T = reward_T[trained], compute_T[trained]
+        seen = min(WINDOW, len(reward_T) - 1 + len(reward_T) % 2)
+        level_T = savgol_filter(reward_T, seen, 1) if seen > 1 else reward_T
+        best = int(np.argmax(level_T))
+        # The end of a line may lie above all that was measured.
+        return cls(*size, float(compute_T[best]), min(float(level_T[best]), float(reward_T.max())), seen)
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        seen = "one evaluation" if self.evaluations == 1 else f"median of {self.evaluations} evaluations"
+        seen = "one evaluation" if self.evaluations == 1 else f"over {self.evaluations} evaluations"
         return f"{self.reward:.3f}, {seen}, around C = {short(self.compute)} (n = {self.group_size}{of})"
 
 

@@ -125,18 +125,13 @@ class Gain:
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
 
-    @property
-    def sentence(self) -> str:
-        """That a run stood as high, of a plan that gains nothing."""
-        return f"A run so far already stood at {self.best}: the plan is predicted to gain nothing"
-
 
 @dataclass(frozen=True)
 class Approval:
     """What whoever pays is asked to do."""
 
-    kind: Literal["approve", "check", "do-not"]
-    """`check`: approve, and look at one evaluation before the rest is spent."""
+    kind: Literal["approve", "check", "part", "do-not"]
+    """`check`: approve, and look at one evaluation before the rest is spent; `part`: approve up to that one only."""
     reason: str
     """The rule that decided, with its numbers."""
     step: int | None = None
@@ -144,22 +139,23 @@ class Approval:
     expected: float | None = None
     """Reward expected there."""
     lowest: float | None = None
-    """Reward below which to stop there: one run in ten measures less. None if unknown, or if at no check before the
-    end it is more than the level at which a run stood: then the check is for planning again."""
+    """Reward below which to stop there: one run in ten measures less. None if unknown."""
 
     @property
     def label(self) -> str:
         """What is asked, in a few words."""
-        fixed = {"approve": "Approve", "do-not": "Do not approve yet"}
-        return fixed.get(self.kind, f"Approve with a check at step {self.step or 1:,}")
+        check = f"Approve with a check at step {self.step or 1:,}"
+        fixed = {"approve": "Approve", "check": check, "do-not": "Do not approve yet"}
+        return fixed.get(self.kind, f"Approve up to step {self.step or 1:,} only")
 
     @property
     def finding(self) -> str:
         """What the check should find, and what follows; empty without a check."""
         if self.step is None:
             return ""
-        expected = "" if self.expected is None else f"we expect {self.expected:.3f} there, "
-        return expected + ("then plan again" if self.lowest is None else f"stop below {self.lowest:.3f}")
+        told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
+        told += [] if self.lowest is None else [f"stop below {self.lowest:.3f}"]
+        return ", ".join(told + (["else plan again with this run"] if self.kind == "part" else []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,11 +430,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
-    before = f"{plan.approval.label}. " if plan.approval is not None and _told(plan, plan.approval) else ""
-    if plan.gain is not None and plan.gains_nothing:
-        before += f"{plan.gain.sentence}. "
     found = [
-        ("verdict", f"{before}{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -447,23 +440,19 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
+        *_gain(plan),
     ]
     if plan.next_runs is not None:
         found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
-    if plan.approval is not None and not _told(plan, plan.approval):
-        finding = f"; {plan.approval.finding}" if plan.approval.finding else ""
-        found.insert(1, ("approval", f"{plan.approval.label}: {plan.approval.reason}{finding}"))
+    if (approval := plan.approval) is not None:
+        # The verdict or the runs to make first may say the reason.
+        told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
+        finding = f"; {approval.finding}" if approval.finding else ""
+        found.insert(1, ("approval", approval.label if told else f"{approval.label}: {approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
-
-
-def _told(plan: Plan, approval: Approval) -> bool:
-    """Whether the verdict says already why a plan is approved or not."""
-    first = plan.next_runs is not None and bool(plan.next_runs.runs)
-    flat = plan.fits is not None and plan.fits.flat_runs is not None
-    return first or flat or plan.gains_nothing or approval.reason == plan.verdict.sentence
 
 
 def _close(plan: Plan) -> list[str]:
@@ -582,6 +571,16 @@ def _reward(plan: Plan) -> str:
     if plan.extrapolation is not None:
         text += f", at {multiple(plan.extrapolation)} x the largest run"
     return text
+
+
+def _gain(plan: Plan) -> list[tuple[str, str]]:
+    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved."""
+    refused = plan.approval is not None and plan.approval.kind == "do-not"
+    if plan.gain is None or plan.predicted_reward is None or refused:
+        return []
+    text = f"{round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3) + 0.0:+.3f} over the best run so far"
+    chance = plan.gain.probability
+    return [("gain", text if chance is None else f"{text}; higher with probability {chance:.0%}")]
 
 
 def _evaluation(plan: Plan) -> str:

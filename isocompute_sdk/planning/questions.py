@@ -198,7 +198,7 @@ class BudgetFor(Answer):
     has_interval: bool
     """False if the fits give no intervals."""
     measured: Measured | None = None
-    """The best checkpoint of the runs so far, if it reached the reward."""
+    """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
 
     @property
     def reachable(self) -> bool:
@@ -219,6 +219,9 @@ class BudgetFor(Answer):
             lines += [f"conservative  {high}   (ends of the plan's {self.level:.0%} interval)"]
         elif self.expected is not None:
             lines.append("no interval: these fits have none")
+        else:
+            alone = "does not reach it" if self._out else f"is a bet: --budget {self.largest:.0f}"
+            lines.append(f"next          change the recipe, the problems or the model; more compute alone {alone}")
         if self.plan is not None:
             p = self.plan
             lines.append(
@@ -226,6 +229,11 @@ class BudgetFor(Answer):
                 f"{p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}"
             )
         return lines
+
+    @property
+    def _out(self) -> bool:
+        """Whether the largest budget that was tried does not reach the reward even at the end of its interval."""
+        return self.measured is None and self.largest_reward_high < self.reward
 
     def _sentence(self) -> str:
         wanted = f"{self.metric} {self.reward:g}"
@@ -241,9 +249,8 @@ class BudgetFor(Answer):
         end = f"the plan for that is predicted at {shown}, at most {self.largest_reward_high:.3f}"
         if already:
             return f"{already}the fit does not follow that run: up to {tried}, {end}"
-        out = self.largest_reward_high < self.reward
-        no = "out of reach of this model and recipe" if out else "not predicted, but not excluded,"
-        return f"{wanted} is {no} up to {tried}, as far as these runs are trusted: {end}"
+        no = "out of reach of this model and recipe" if self._out else "possible, but not expected,"
+        return f"{wanted} is {no} up to {tried}: {end}"
 
 
 BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
@@ -274,6 +281,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
     base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
     at_most = predicted(most)
     has_interval = not math.isnan(at_most[1])
+    high_most = at_most[2] if has_interval else at_most[0]
     found = {
         i: _smallest(lambda amount, i=i: predicted(amount)[i] >= reward, least, most) if base < reward else None
         for i in ((0, 1, 2) if has_interval else (0,))
@@ -292,9 +300,9 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         base_reward=base,
         largest=most,
         largest_reward=at_most[0],
-        largest_reward_high=at_most[2] if has_interval else at_most[0],
+        largest_reward_high=high_most,
         has_interval=has_interval,
-        measured=best if best is not None and best.reward >= reward else None,
+        measured=best if best is not None and best.reward >= min(reward, high_most) else None,
     )
 
 

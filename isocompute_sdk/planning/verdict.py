@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import counted, joined, multiple, small
+from isocompute_sdk.phrases import counted, joined, multiple, off, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict, Worth
@@ -20,8 +20,11 @@ ABOVE = 0.25
 """Share of the draws in which the octave above the grid is ahead by more than equal from which n is not decided."""
 STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
-CHECK_BEYOND = 2.0
-"""Multiple of the largest compute that was run beyond which a plan is approved with a check on the way."""
+CHECK_AT, LAST = 2.0, 0.1
+"""Multiple of the largest compute that was run at which a plan is checked first, and the share of its steps that a
+check leaves at least: a plan that leaves less at the first needs none."""
+NO_CHECK = multiple(CHECK_AT / (1.0 - LAST))
+"""Multiple of the largest run, as shown, up to which a plan needs no check."""
 DOUBTS = {
     "outlying-evaluations": "many evaluations lie far from their neighbours",
     "outlying-run": "runs disagree",
@@ -30,7 +33,8 @@ DOUBTS = {
     "extrapolation-beyond-3x": f"the budget lies more than {FAR:g} x beyond the runs",
 }
 """Codes of notes that leave n undecided, in words."""
-NO_RUN_FIRST = "no run before it is worth its cost"
+NO_RUN_FIRST = "no run made first is worth its cost"
+TAKE = "take the one that suits the hardware"
 PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
@@ -39,7 +43,8 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     verdict, is_open = _verdict(plan, odds)
     if not verdict.doubts:
         return verdict, is_open
-    why = joined([DOUBTS[code] for code in verdict.doubts])
+    words = DOUBTS | ({"backtest-missed": missed} if (missed := _missed(plan)) else {})
+    why = joined([words[code] for code in verdict.doubts])
     return replace(verdict, sentence=f"{verdict.sentence}; doubtful, since {why}"), is_open
 
 
@@ -48,7 +53,8 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     fits, n = plan.fits, plan.group_size
     assert fits is not None, "a new plan holds its fits"
     far = plan.extrapolation is not None and plan.extrapolation > FAR
-    doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
+    missed = ("backtest-missed",) if _missed(plan) and "backtest-missed" not in fits.doubts else ()
+    doubts = (*fits.doubts, *missed, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
         return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
@@ -69,13 +75,25 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     return replace(found, kind="undecided", doubts=doubts) if far else found, False
 
 
+def _missed(plan: Plan) -> str:
+    """The curve that misses what was measured by most, if that is more than n is ahead by; empty if none does."""
+    known = None if plan.fits is None else plan.fits.passport
+    rivals = [one.predicted_reward for one in plan.alternatives if one.predicted_reward is not None]
+    if known is None or not known.missed or plan.predicted_reward is None or not rivals:
+        return ""
+    n, error = max(known.missed.items(), key=lambda pair: abs(pair[1]))
+    if abs(error) <= plan.predicted_reward - max(rivals):
+        return ""
+    return f"the curve of n = {n} is {off(error)} for what was measured"
+
+
 def _tie(plan: Plan, equal: float) -> Verdict | None:
-    """The verdict on group sizes with equal predictions; None where the plan's n has none."""
+    """The verdict on group sizes with equal predictions, without what to do; None where the plan's n has none."""
     if not plan.about_equal:
         return None
     sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
     apart = f"are predicted to differ by at most {equal:g} in {plan.metric}"
-    return Verdict("tie", f"n = {sizes} {apart}: take the one that suits the hardware")
+    return Verdict("tie", f"n = {sizes} {apart}")
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -99,35 +117,38 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     equal = fits.tolerances.equal
     here, grid = int(np.flatnonzero(odds.group_size == n)[0]), odds.on_grid
     near, sizes = float(odds.near_best[here]), odds.group_size
+    smallest, largest = fits.group_size_range
     if len(sizes) == 1:
-        return Verdict("clear", f"n = {n} is the only n that the limits allow"), False
+        only = f"n = {n} is the only n that the limits allow of those from {smallest} to {largest}, which were run"
+        return Verdict("likely" if doubts else "clear", only, doubts), False
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
-    if spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
+    all_run = grid.any() and (int(sizes[grid][0]), int(sizes[grid][-1])) == (smallest, largest)
+    if all_run and spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
         ends = f"from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by {spread:.3f}"
-        return Verdict("hardly-matters", f"{ends}; take the one that suits the hardware", doubts), False
-    largest, kind = fits.group_size_range[1], "likely" if near >= LIKELY else "undecided"
+        return Verdict("hardly-matters", f"{ends}; {TAKE}", doubts), False
+    kind = "likely" if near >= LIKELY else "undecided"
     loss = float(odds.expected_regret[here])
-    lost = f"we expect n = {n} to lose {loss:.3f} against the best n"
+    lost = f"we expect n = {n} to lose {small(loss)} against the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
-        more = f"by more than {equal:g} with probability {odds.above_ahead:.0%}"
-        sentence = f"n = {best} is best of those that were run; n = {2 * largest} is better {more}"
+        more = f"better by more than {equal:g} with probability {odds.above_ahead:.0%}"
+        sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
         if not grid[here]:
-            sentence = f"n = {2 * largest}, which was not run, is better than n = {best} and the others {more}"
+            sentence = f"n = {n}, which was not run, is expected to reach more than n = {best} and others; it is {more}"
         return Verdict(kind, f"{sentence}; {lost}", doubts), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
     is_open = near < DECIDED or bool(doubts)
     if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
-        return Verdict("tie", f"{tie.sentence}; {lost}" if is_open else tie.sentence, doubts), is_open
+        return Verdict("tie", f"{tie.sentence}; {lost if is_open else TAKE}", doubts), is_open
     if is_open:
         return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}", doubts), True
     chance = float(odds.probability_best[here])
-    sentence = f"n = {n} is ahead, best{_at_equal(plan)} with probability {chance:.0%}"
+    sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
-    if n in (ends := fits.group_size_range) and ends[0] != ends[1]:
+    if n in (smallest, largest) and smallest != largest:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
     return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
 
@@ -136,15 +157,15 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     """The n that are best with 80 % probability together, where no n is decided."""
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
-    likely = sorted((int(odds.group_size[i]), float(odds.probability_best[i])) for i in order[:needed])
-    listed = ", ".join(f"n = {size} ({chance:.0%})" for size, chance in likely)
-    first = f"n = {plan.group_size}" if near >= LIKELY else "these runs cannot decide n"
-    likeliest = int(odds.group_size[order[0]])
-    if near >= LIKELY and likeliest != plan.group_size == int(odds.group_size[odds.best()]):
-        first += f" has the highest expected reward: n = {likeliest} is likelier to be best, but loses more where not"
-    if [size for size, _ in likely] == [plan.group_size]:
-        return f"{first}, best{_at_equal(plan)} with probability {likely[0][1]:.0%}"
-    return f"{first}; probability of being best{_at_equal(plan)}: {listed}"
+    listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in order[:needed]]
+    before = f", before {joined(listed[1:])}" if listed[1:] else ""
+    likeliest = f"{listed[0]} is likeliest to be best{_at_equal(plan)}{before}"
+    if near < LIKELY:
+        return f"these runs cannot decide n: {likeliest}"
+    if int(odds.group_size[order[0]]) == plan.group_size:
+        return likeliest
+    highest = plan.group_size == int(odds.group_size[odds.best()])
+    return f"n = {plan.group_size} {'has the highest expected reward' if highest else 'is near the best'}; {likeliest}"
 
 
 def _at_equal(plan: Plan) -> str:
@@ -160,43 +181,48 @@ def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Ve
         return verdict
     if not first.runs:
         return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
-    worth = f"measuring first is expected to save {small(first.saving)}"
-    return replace(verdict, kind="measure-first", sentence=f"{verdict.sentence}; {worth}")
+    return replace(verdict, kind="measure-first")
 
 
 def worth_of(doubling: Estimate, tolerances: Tolerances) -> Worth:
     """Whether a doubling of the budget that adds so much reward is worth it: `Tolerances.small` or more."""
-    least, known = tolerances.small, not np.isnan(doubling.low)
-    if (doubling.low if known else doubling.mean) >= least:
+    # As shown: what is said to be less than the threshold is a smaller number on the screen.
+    mean, low, high = (round(part, 3) for part in doubling)
+    least, known = tolerances.small, not np.isnan(low)
+    if (low if known else mean) >= least:
         return "worth-it"
     # Twice the threshold, because a rule that is right more often than not would always give a verdict.
-    return "not-worth-it" if not known or (doubling.high < 2 * least and doubling.mean < least) else "cannot-tell"
+    return "not-worth-it" if not known or (high < 2 * least and mean < least) else "cannot-tell"
 
 
 def approval_of(plan: Plan) -> Approval:
-    """No where something speaks against it, else with a check if the plan goes beyond `CHECK_BEYOND` x the runs."""
-    against, reach = _against(plan), plan.extrapolation
-    if against:
+    """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
+
+    The check is the first whose floor lies above what a run has measured already: any lower one would let everything
+    pass. Without one the plan is approved up to the first check only.
+    """
+    if against := _against(plan):
         return Approval("do-not", against)
-    if reach is None or reach <= CHECK_BEYOND:
-        within = "" if reach is None else f" ({multiple(reach)} x the largest run)"
-        return Approval("approve", f"the plan stays within {CHECK_BEYOND:g} x the runs{within}")
-    reason = f"the plan takes {multiple(reach)} x the compute of the largest run"
-    first = CHECK_BEYOND
-    while first < reach:
-        step, expected, lowest = _check(plan, first / reach)
-        # Stopping only below what a run has measured already would let everything pass.
-        if lowest is None or plan.gain is None or lowest > plan.gain.best.reward:
-            return Approval("check", f"{reason}: check it at {first:g} x", step, expected, lowest)
-        first *= 2.0
-    step, expected, _ = _check(plan, CHECK_BEYOND / reach)
-    return Approval("check", f"{reason}: check it at {CHECK_BEYOND:g} x", step, expected)
+    if plan.extrapolation is None:
+        return Approval("approve", "nothing speaks against it")
+    # One number decides and is shown.
+    reach = float(f"{plan.extrapolation:.2g}")
+    cost, checks, at = f"it costs {multiple(reach)} x the largest run", list[Approval](), CHECK_AT
+    while at <= (1.0 - LAST) * min(reach, plan.extrapolation):
+        checks.append(Approval("check", cost, *_check(plan, at / plan.extrapolation)))
+        at *= 2.0
+    if not checks:
+        return Approval("approve", f"{cost}; up to {NO_CHECK} x needs no check")
+    best = -np.inf if plan.gain is None else plan.gain.best.reward
+    telling = (one for one in checks if one.lowest is not None and one.lowest > best)
+    return next(telling, replace(checks[0], kind="part"))
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
     """The step of the evaluation at a share of the plan, the reward expected there, and what one run in ten misses."""
     every = plan.evaluation.every_steps or 1
-    step = max(int(plan.update_steps * share) // every * every, min(every, plan.update_steps), 1)
+    step = max(int(plan.update_steps * share), 1)
+    step -= step % every if step > every else 0
     if plan.fits is None or plan.predicted_reward is None:
         return step, None, None
     compute = plan.compute * step / plan.update_steps
@@ -204,23 +230,31 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
     return step, float(at.mean), None if np.isnan(at.low) else float(at.low)
 
 
+def better_reward(plan: Plan) -> float | None:
+    """A reward above that of the best run by what counts as equal; None if the metric ends below it."""
+    if plan.gain is None or plan.fits is None:
+        return None
+    better = plan.gain.best.reward + plan.fits.tolerances.equal
+    return better if better <= plan.fits.bounds[1] else None
+
+
 def _against(plan: Plan) -> str:
     """Why a plan is not to be approved, the first that holds; empty if nothing speaks against it."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
-    if fits.flat_runs is not None:
-        return "no run's reward rises beyond noise"
-    if verdict.kind == "borrowed":
-        # Its sentence says whether a pilot is worth its cost.
+    if fits.flat_runs is not None or verdict.kind == "borrowed":
+        # Its sentence says that no run rises, or whether a pilot is worth its cost.
         return verdict.sentence
-    if plan.gain is not None and plan.gains_nothing:
-        return plan.gain.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
         saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
         return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
+    if plan.gain is not None and plan.gains_nothing:
+        left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
+        return f"a run so far already stood at {plan.gain.best}: {left}"
     if plan.last_half is not None:
-        return f"the last half adds {small(plan.last_half)}, less than {fits.tolerances.small:.3g}: not worth its cost"
+        adds = f"the last half is predicted to add {small(plan.last_half)}"
+        return f"{adds}, less than {fits.tolerances.small:.3g}: not worth it"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)

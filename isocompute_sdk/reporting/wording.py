@@ -8,6 +8,7 @@ from shlex import quote
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
+from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import Tolerances
 
@@ -29,9 +30,11 @@ def budget_option(budget: Budget) -> str:
 
 def instead(plan: Plan) -> tuple[str, str] | None:
     """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
-    if plan.gain is not None and plan.gains_nothing:
-        better = plan.gain.best.reward + Tolerances(plan.span).equal
-        return "what a better model costs", f"--for-reward {better:.3g}"
+    better, close = better_reward(plan), Tolerances(plan.span).nothing
+    # A plan of half the steps would gain nothing.
+    half_gains = plan.gain is None or plan.gain.gain - (plan.last_half or 0.0) > close
+    if plan.gains_nothing or not half_gains:
+        return None if better is None else ("what a better model costs", f"--for-reward {round(better, 3):g}")
     if plan.last_half is not None:
         return "half of it", budget_option(plan.budget.with_amount(plan.budget.committed + plan.cost / 2))
     return None

@@ -248,7 +248,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     if (other := instead(plan)) is not None:
         what, option = other
         return [f"next, {what}: {typed.instead(option)}"]
-    if plan.fits is not None and plan.fits.flat_runs is not None:
+    if plan.gains_nothing or (plan.fits is not None and plan.fits.flat_runs is not None):
         return []
     return [f"to accept it as a bet: {train}"]
 

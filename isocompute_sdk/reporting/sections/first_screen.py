@@ -8,19 +8,22 @@ from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import VERDICTS, Approval, assumed_values
+from isocompute_sdk.planning.verdict import NO_CHECK
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import EQUAL, Tolerances
 
-TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "do-not": "stop"}
+TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
     "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far stood as "
-    "high, if the last half is not worth its cost, if n comes from other people's runs, or if nothing can decide n. "
-    "Beyond twice the largest run, approve with a check. Otherwise approve."
+    f"high, if the last half adds less than {EQUAL / 2:g} of the metric's range, if n comes from other people's runs, "
+    f"or if nothing can decide n. Beyond {NO_CHECK} x the largest run, approve with a check, at the first of 2, 4, 8 x "
+    "whose floor, missed by one run in ten, lies above what was measured; without one, approve up to 2 x only. "
+    "Otherwise approve."
 )
 RULES = {
     "mode": "no n above those that were run ({} mode)",
@@ -159,11 +162,9 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     """What is asked of whoever decides, and why; and the command for what to ask instead."""
     command = ""
     text = f"{say.sentence(approval.reason)} "
-    if approval.step is not None:
-        after = "For that, add this run to the others."
-        if approval.lowest is not None:
-            after = "Where you stop, add this run to the others and plan again: one run in ten is that low by chance."
-        text += f"{say.sentence(approval.finding)} {after} "
+    if approval.finding:
+        chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
+        text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
         text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:

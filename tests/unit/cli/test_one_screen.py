@@ -103,7 +103,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
     ("command", "kind"),
     [
         ("allocate 'my runs.csv' --budget 7.5M", "approve"),
-        ("allocate 'my runs.csv' --budget 30M", "check"),
+        ("allocate 'my runs.csv' --budget 30M", "part"),
         ("allocate pilot.csv --budget 10M", "do-not"),
         ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
     ],
@@ -115,9 +115,19 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     approval = iso.Plan.load(tmp_path / "plan.json").approval
     assert approval is not None
     assert approval.kind == kind
-    assert any(line.startswith(("approval", "verdict")) and approval.label in line for line in lines)
+    assert any(line.startswith("approval") and approval.label in line for line in lines)
     next_ = [line.split()[2] for line in lines if line.startswith("next: ")]
     assert next_ == [{"do-not": "next"}.get(kind, "launch")]
+
+
+@pytest.mark.parametrize("mode", ["expected", "conservative"])
+def test_next_names_the_run_that_the_plan_says_to_make_first(isocompute: Command, tmp_path: Path, mode: str) -> None:
+    (sweep,) = (one for one in iso.sweeps() if one.name == "qwen3-4b-hard")
+    sweep.runs.to_polars().write_csv(tmp_path / "hard.csv")
+    words = ("hard.csv", "--budget", "4.8M", "--mode", mode, "--json")
+    plan, first = (json.loads(ok(isocompute(command, *words)).stdout) for command in ("allocate", "next"))
+    assert plan["next_runs"]["runs"] == first["runs"]
+    assert bool(first["runs"]) == (mode == "conservative")
 
 
 @pytest.mark.usefixtures("runs_csv")

@@ -15,6 +15,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
 from isocompute_sdk.planning.plan import VERDICTS
+from isocompute_sdk.reporting.wording import instead
 from tests.unit.sweeps import Make, codes, noisy
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
@@ -137,6 +138,22 @@ def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
     assert "backtest-missed" in missed.verdict.doubts
 
 
+def test_a_curve_that_misses_what_was_measured_decides_no_n() -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "qwen3-4b-hard")
+    fits = fit(runs)
+    assert fits.passport is not None
+    assert set(fits.passport.missed) == {"16", "32"}
+    for point in fits.surface_points or ():
+        last = np.arange(len(point.compute_T)) >= len(point.compute_T) * 2 // 3
+        curve_T = fits.draws(point.compute_T[last], point.group_size, point.problems_per_batch).mean(axis=0)
+        error = fits.passport.missed.get(str(point.group_size))
+        if error is not None:
+            assert error == pytest.approx(float(np.mean(curve_T - point.reward_T[last])), abs=0.003)
+    plan = Planner(fits).allocate("600k")
+    assert plan.verdict.kind == "likely"
+    assert f"n = 16 is {fits.passport.missed['16']:.3f} too high" in plan.verdict.sentence
+
+
 def test_one_group_size_cannot_decide() -> None:
     plan = plan_of(apart, "5M", sizes=(32,))
     assert plan.verdict.kind in ("undecided", "measure-first")
@@ -176,8 +193,7 @@ def test_a_plan_of_runs_that_do_not_rise_says_so_in_one_row() -> None:
     columns = {"n": [4] * 12 + [16] * 12, "step": [*range(0, 240, 20)] * 2, "avg@4": [0.3, 0.31, 0.29] * 8}
     rows = Planner(fit(RunSet.from_columns(columns, problems_per_batch=16))).allocate("1M").summary().splitlines()
     assert "no rise" in rows[0]
-    assert "Do not approve" in rows[0]
-    assert not any(row.startswith("approval") for row in rows)
+    assert rows[1].split(maxsplit=1) == ["approval", "Do not approve yet"]
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
@@ -269,28 +285,41 @@ def test_beyond_twice_the_runs_a_plan_says_where_to_check_it(kind: str, close_ru
         plans = [plan_of(small_ahead, budget) for budget in ("9M", "15M")]
     assert [plan.verdict.kind for plan in plans] == [kind, kind]
     found = [plan.approval for plan in plans if plan.approval is not None]
-    assert [one.kind for one in found] == ["approve", "check"]
+    assert [one.kind for one in found] == ["approve", "part"]
     assert found[1].step is not None
     assert [f"step {found[1].step:,}" in plan.summary() for plan in plans] == [False, True]
 
 
-def test_a_check_stops_only_below_what_no_run_has_measured_yet(close_runs: Planner) -> None:
+def test_no_check_comes_in_the_last_tenth_and_the_border_is_a_number_on_the_screen(close_runs: Planner) -> None:
+    seen = close_runs.fits.largest_compute or 0.0
+    for reach in (1.97, 2.1, 2.24, 2.26, 4.2, 8.3):
+        plan = close_runs.allocate(reach * seen, spend="all", slots=0)
+        assert plan.approval is not None
+        assert plan.extrapolation is not None
+        assert (plan.approval.kind == "approve") == (float(f"{plan.extrapolation:.2g}") <= 2.2)
+        assert plan.approval.step is None or plan.approval.step <= 0.9 * plan.update_steps
+
+
+def test_a_check_whose_floor_was_measured_already_is_where_the_approval_ends(close_runs: Planner) -> None:
     found = {budget: close_runs.allocate(budget) for budget in ("900k", "3M")}
     found["slow"] = plan_of(lambda n, c: 0.3 + 0.03 * np.log1p(c / 2e4) - 0.01 * abs(np.log2(n) - 5), "60M")
-    floors = [
-        (plan.approval.lowest, plan.gain.best.reward)
-        for plan in found.values()
-        if plan.approval is not None and plan.approval.kind == "check" and plan.gain is not None
-    ]
-    assert len(floors) == len(found)
-    assert all(lowest is None or lowest > best for lowest, best in floors)
-    assert any(lowest is not None for lowest, _ in floors)
+    kinds = set[str]()
+    for plan in found.values():
+        assert plan.approval is not None
+        assert plan.approval.lowest is not None
+        assert plan.gain is not None
+        assert (plan.approval.lowest > plan.gain.best.reward) == (plan.approval.kind == "check")
+        assert f"{plan.approval.lowest:.3f}" in plan.summary()
+        kinds.add(plan.approval.kind)
+    assert kinds == {"check", "part"}
 
 
 def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Planner) -> None:
     plans = [close_runs.allocate(budget) for budget in ("3M", "30M")]
     assert [plan.last_half is None for plan in plans] == [True, False]
-    assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["check", "do-not"]
+    assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["part", "do-not"]
+    assert plans[1].last_half is not None
+    assert float(f"{plans[1].last_half:.3f}") < 0.005
 
 
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
@@ -324,11 +353,22 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
     assert 0.4 < plan.predicted_reward < plan.gain.best.reward
     assert plan.approval is not None
     assert plan.approval.kind == "do-not"
-    assert "0.434" in plan.summary().splitlines()[0]
+    assert "0.434" in plan.summary().splitlines()[1]
     cost = planner.budget_for(0.4)
     assert cost.measured == plan.gain.best
     assert "0.434" in cost.lines()[0]
     assert planner.budget_for(0.6).measured is None
+
+
+def test_at_the_top_of_the_range_nothing_is_left_to_gain(make_runs: Make) -> None:
+    def solved(n: int, bp: int, c: float) -> float:
+        return round(1.0 - 0.6 * float(np.exp(-c / 2e4)), 2)
+
+    best = Planner(fit(make_runs(solved, LEVELS, np.linspace(0.0, 4e5, 21)), draws=80)).allocate("300k")
+    assert best.gains_nothing
+    assert instead(best) is None
+    assert best.approval is not None
+    assert "nothing is left to gain" in best.approval.reason
 
 
 def test_the_only_n_that_the_limits_allow_is_called_that(close_runs: Planner) -> None:
