@@ -75,7 +75,7 @@ class Measured:
         reward_T, compute_T = reward_T[trained], compute_T[trained]
         seen = min(WINDOW, len(reward_T) - 1 + len(reward_T) % 2)
         level_T = savgol_filter(reward_T, seen, 1) if seen > 1 else reward_T
-        best = int(np.argmax(level_T))
+        best = int(np.argmax(np.asarray(level_T)))
         # The end of a line may lie above all that was measured.
         return cls(*size, float(compute_T[best]), min(float(level_T[best]), float(reward_T.max())), seen)
 

@@ -33,7 +33,7 @@ DOUBTS = {
     "extrapolation-beyond-3x": f"the budget lies more than {FAR:g} x beyond the runs",
 }
 """Codes of notes that leave n undecided, in words."""
-NO_RUN_FIRST = "no run made first is worth its cost"
+NO_RUN_FIRST = "no further pilot run pays"
 TAKE = "take the one that suits the hardware"
 PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isocompute_sdk import plots
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, flat_runs
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
 from isocompute_sdk.phrases import counted, multiple
@@ -54,7 +54,7 @@ def runs(material: Material) -> Section:
     if health.notes:
         said = {note.code for note in noted}
         blocks.append(Notes(tuple(note for note in health.notes if note.code not in said)))
-    elif not material.flat:
+    elif not flat_runs(table, material.metric, material.eval_set):
         blocks.append(Paragraph(f"No problem was found in {counted(health.runs, 'run')}."))
     if not logged:
         text = "No entropy, KL, length or gradient norm was logged, so most problems could not be looked for."

@@ -166,12 +166,12 @@ def test_the_highest_evaluation_and_the_level_of_gains_are_told_apart(isocompute
     assert level["evaluations"] == 5
     highest = max(run["reached"] for run in asked(isocompute, "audit")["groups"][0]["runs"])
     assert highest == pytest.approx(max(spiked.max(), at_the_end.max()))
-    assert level["reward"] < highest - 0.05
+    assert level["reward"] < highest - 0.03
     screens = {
         name: ok(isocompute(name, "runs.csv", *more, columns=400)).stdout
         for name, more in {"allocate": ("--budget", "2k"), "audit": (), "forecast": ("--run", "b")}.items()
     }
-    assert f"{level['reward']:.3f}, median of 5 evaluations" in screens["allocate"]
+    assert f"{level['reward']:.3f}, over 5 evaluations" in screens["allocate"]
     for name in ("audit", "forecast"):
         assert "highest evaluation" in screens[name]
         assert f"{highest:.3f}" in screens[name]

@@ -325,7 +325,7 @@ def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Plan
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
     plan = close_runs.allocate("600k")
     assert plan.gain is not None
-    assert plan.gain.best.reward == 0.822
+    assert plan.gain.best.reward == 0.901
     gain_D = plan.reward_draws() - plan.gain.best.reward
     assert plan.gain.gain == pytest.approx(float(gain_D.mean()))
     assert plan.gain.interval == pytest.approx(tuple(np.quantile(gain_D, [0.1, 0.9])))
@@ -349,14 +349,14 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
     plan = planner.allocate("3M")
     assert plan.predicted_reward is not None
     assert plan.gain is not None
-    assert plan.gain.best.reward == 0.434
+    assert plan.gain.best.reward == pytest.approx(0.454)
     assert 0.4 < plan.predicted_reward < plan.gain.best.reward
     assert plan.approval is not None
     assert plan.approval.kind == "do-not"
-    assert "0.434" in plan.summary().splitlines()[1]
+    assert "0.454" in plan.summary().splitlines()[1]
     cost = planner.budget_for(0.4)
     assert cost.measured == plan.gain.best
-    assert "0.434" in cost.lines()[0]
+    assert "0.454" in cost.lines()[0]
     assert planner.budget_for(0.6).measured is None
 
 
