@@ -70,6 +70,8 @@ class Pilot:
     problems_per_batch: int
     best: float
     """Reward that regret is measured against: that of the best n."""
+    scale: float = 1.0
+    """Reward that counts as a regret of 1."""
     ends: Mapping[int, float] = field(default_factory=dict[int, float])
     """n -> rollouts at which its runs end before the target, where its truth was measured."""
 
@@ -395,7 +397,7 @@ def judge(
                     continue
                 said = (answer.mean_N, answer.low_N, answer.high_N)
                 mean, low, high = (None if value_N is None else float(value_N[i]) for value_N in said)
-                lost = pilot.best - true
+                lost = (pilot.best - true) / pilot.scale
                 chosen = n == answer.group_size
                 rows.append(Row(*place, name, n, chosen, true, lost, mean, low, high, answer.verdict, width))
     return Backtest(tuple(rows), tuple(methods))
