@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_decision, print_plan
+from isocompute_sdk.cli.shared.display import print_decision, print_notes, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import SpecError
@@ -249,7 +249,10 @@ class PlanningOptions(BudgetOptions):
         if self.json:
             emit_json(found.to_dict())
             return
-        say("\n".join([found.summary(), *(f"wrote {path}" for path in saved)]))
+        say("\n".join(found.lines()))
+        print_notes(found.notes)
+        for path in saved:
+            say(f"wrote {path}")
 
     def _saved(self, plan: Plan) -> list[Path]:
         saved = [] if self.output is None else [plan.save(self.output)]
