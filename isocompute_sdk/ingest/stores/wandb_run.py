@@ -2,8 +2,8 @@
 
 `run-ID.wandb` holds everything and is there whether the run was synced or not. It is a chain of blocks of 32 KiB, each
 with chunks of records (checksum, length, kind), and a record is a protobuf message `Record` of the package `wandb`,
-which is not needed here. Beside it `files/` may hold `config.yaml`, `wandb-metadata.json` and `output.log`; an offline
-run may lack them.
+which is not needed here: `_MESSAGES` declares what is read. Beside it `files/` may hold `config.yaml`,
+`wandb-metadata.json` and `output.log`; an offline run may lack them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,6 @@ ENDING = ".wandb"
 _BLOCK = 1 << 15
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_HISTORY, _CONFIG, _RUN, _ENVIRONMENT = 2, 5, 17, 26
-_ITEM, _KEY, _NESTED_KEY, _INTEGER, _NUMBER, _JSON = 1, 1, 2, 5, 6, 16
 STEP, TIMESTAMP, _RUNTIME = "_step", "_timestamp", "_runtime"
 _BEGINNING = 1 << 20
 
@@ -84,88 +84,47 @@ class WandbRun:
     notes: tuple[Note, ...] = ()
     """What could not be read: `log-damaged`."""
 
-    def take(self, record: bytes) -> None:
-        """Add one record.
+    def take(self, record: Any) -> None:
+        """Add one record, a message of `_record_type`.
 
         Raises:
-            ValueError: it is no whole message.
+            ValueError: the configuration contradicts itself.
         """
-        for kind, value in _message(record):
-            if not isinstance(value, bytes):
-                continue
-            if kind == _HISTORY:
-                self._history(value)
-            elif kind == _CONFIG:
-                self._configure(value)
-            elif kind == _RUN:
-                self._describe(value)
-            elif kind == _ENVIRONMENT:
-                for number, part in _message(value):
-                    if number == 5:
-                        self.arguments.append(_text(part))
-                    elif number == 19 and isinstance(part, int):
-                        self.gpus = part
-
-    def _history(self, message: bytes) -> None:
-        """One call of `log`."""
-        for kind, item in _message(message):
-            if kind != _ITEM or not isinstance(item, bytes):
-                continue
-            keys: list[str] = []
-            for number, value in _message(item):
-                if number in (_KEY, _NESTED_KEY):
-                    keys.append(_text(value))
-                elif number == _JSON and isinstance(value, bytes):
-                    self._value(".".join(keys), value)
-                elif number == _INTEGER and isinstance(value, int):
-                    self._add(".".join(keys), float(value >> 1 ^ -(value & 1)))  # sint64: the sign is the lowest bit
-                elif number == _NUMBER and isinstance(value, bytes):
-                    self._add(".".join(keys), float(_FLOAT64.unpack(value)[0]))
-        self.rows += 1
-
-    def _value(self, name: str, value: bytes) -> None:
-        try:
-            self._add(name, float(value))
-        except ValueError:
-            if value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
-                self._add(name, float(value.strip(b'"')))
+        self.rows += record.HasField("history")
+        for item in record.history.item:
+            name = _text(b".".join([*([item.key] if item.HasField("key") else []), *item.nested_key]))
+            if item.HasField("integer"):
+                self._add(name, float(item.integer))
+            elif item.HasField("number"):
+                self._add(name, item.number)
+            else:
+                # Texts, images and tables are no numbers.
+                with suppress(ValueError):
+                    self._add(name, float(item.json.strip(b'"') if item.json in _NOT_FINITE else item.json))
+        self._configure(record.config)
+        self._configure(record.run.config)
+        self.run_id = _text(record.run.id) or self.run_id
+        self.name = _text(record.run.name) or self.name
+        if record.run.HasField("started"):
+            self.started = record.run.started.seconds + record.run.started.nanos * 1e-9
+        self.arguments += map(_text, record.environment.argument)
+        self.gpus = record.environment.gpus if record.environment.HasField("gpus") else self.gpus
 
     def _add(self, name: str, number: float) -> None:
         column = self.columns.setdefault(name, WandbColumn())
-        column.rows.append(self.rows)
+        column.rows.append(self.rows - 1)
         column.values.append(number)
 
-    def _configure(self, message: bytes) -> None:
-        for number, update in _message(message):
-            if number != 1 or not isinstance(update, bytes):
-                continue
-            keys: list[str] = []
-            value: Any = None
-            for part, content in _message(update):
-                if part in (_KEY, _NESTED_KEY):
-                    keys.append(_text(content))
-                elif part == _JSON:
-                    value = parse_json(_text(content))
+    def _configure(self, message: Any) -> None:
+        for update in message.update:
+            keys = [_text(key) for key in (*([update.key] if update.HasField("key") else []), *update.nested_key)]
             here = self.config
             for key in keys[:-1]:
                 here = here.setdefault(key, {})
                 if not isinstance(here, dict):
                     raise ValueError(f"{key} holds a value and further keys")
             if keys:
-                here[keys[-1]] = value
-
-    def _describe(self, message: bytes) -> None:
-        for number, value in _message(message):
-            if number == 1:
-                self.run_id = _text(value) or self.run_id
-            elif number == 8:
-                self.name = _text(value)
-            elif number == 4 and isinstance(value, bytes):
-                self._configure(value)
-            elif number == 17 and isinstance(value, bytes):
-                # Seconds and nanoseconds.
-                parts = {key: part for key, part in _message(value) if isinstance(part, int)}
-                self.started = parts.get(1, 0) + parts.get(2, 0) * 1e-9
+                here[keys[-1]] = parse_json(_text(update.json)) if update.HasField("json") else None
 
 
 def is_run_file(path: Path) -> bool:
@@ -186,11 +145,14 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
             f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
             "Copy the file again.",
         )
+    from google.protobuf.message import DecodeError
+
     damage, found = Damage(), WandbRun(path, path.stem.removeprefix("run-"))
-    for offset, record in _records(content, damage):
+    record = _record_type()
+    for offset, message in _records(content, damage):
         try:
-            found.take(record)
-        except ValueError:
+            found.take(record.FromString(message))
+        except (ValueError, DecodeError):
             damage.broken.append(offset)
         if only_description and found.rows:
             break
@@ -316,46 +278,39 @@ def _records(content: bytes, damage: Damage) -> Iterator[tuple[int, bytes]]:
     return damage.ends("cut", begun, end) if parts else None
 
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-_FLOAT64 = struct.Struct("<d")
-_LONGEST_VARINT = 10
+_NOT_FINITE = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
+_MESSAGES = {
+    "Record": "history=2:History config=5:Config run=17:Run environment=26:Environment",
+    "History": "item=1*:Item",
+    "Item": "key=1:bytes nested_key=2*:bytes integer=5:sint64 number=6:double json=16:bytes",
+    "Config": "update=1*:Update",
+    "Update": "key=1:bytes nested_key=2*:bytes json=16:bytes",
+    "Run": "id=1:bytes config=4:Config name=8:bytes started=17:Time",
+    "Time": "seconds=1:int64 nanos=2:int64",
+    "Environment": "argument=5*:bytes gpus=19:int64",
+}
+"""The messages of a file: fields of interest with their number, `*` if there may be several, and their type."""
 
 
-def _message(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of every field in order: numbers as int, everything else as the bytes that stand there."""
-    at, end = 0, len(message)
-    while at < end:
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == VARINT:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == BYTES:
-            length, at = _varint(message, at)
-        elif kind in (FIXED64, FIXED32):
-            length = 8 if kind == FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {kind} at byte {at}")
-        if at + length > end:
-            raise ValueError(f"a field of {length} bytes at byte {at} of {end}")
-        yield key >> 3, message[at : at + length]
-        at += length
+@cache
+def _record_type() -> Any:
+    """The class of a record, by `_MESSAGES`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    messages: Any = descriptor_pb2
+    file = messages.FileDescriptorProto(name="isocompute/wandb.proto", package="isocompute")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for label, number, several, kind in re.findall(r"(\w+)=(\d+)(\*?):(\w+)", fields):
+            field = message.field.add(name=label, number=int(number), label=3 if several else 1)
+            if kind in _MESSAGES:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".isocompute.{kind}"
+            else:
+                field.type = getattr(field, f"TYPE_{kind.upper()}")
+    pool: Any = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("isocompute.Record"))
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and the offset behind it."""
-    result = 0
-    for i in range(_LONGEST_VARINT):
-        if at + i >= len(message):
-            break
-        byte = message[at + i]
-        result |= (byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            return result, at + i + 1
-    raise ValueError(f"no whole number at byte {at}")
-
-
-def _text(value: int | bytes | None) -> str:
-    """A field that holds text; empty if it is absent."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else ""
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
