@@ -6,21 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast, get_args
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs.base import Flag, Spec, Text
+from isocompute_sdk.specs.base import Flag, Spec, Text, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
 
 PresetName = Literal["easy", "hard", "mixture"]
 PRESET_NAMES: tuple[PresetName, ...] = get_args(PresetName)
-
-Source = Literal["paper section 3", "assumed", "user"]
-PAPER = "paper section 3"
-ASSUMED = "assumed"
 
 _OFF: dict[str, object] = {"kl_coef": 0.0, "entropy_coef": 0.0, "min_problems_per_batch": 64}
 PRESETS: dict[PresetName, dict[str, object]] = {"easy": {}, "hard": _OFF, "mixture": _OFF}
@@ -33,18 +29,12 @@ Decay = Annotated[float, Number(ge=0, lt=1)]
 _EXPONENT = {"sqrt": 0.5, "linear": 1.0, "constant": 0.0}
 
 
-def _said(source: str, unit: str | None = None) -> Any:
-    """Mark where a default comes from, and the unit of a number; the marks also show in the JSON schema."""
-    return Field(json_schema_extra={"source": source, **({} if unit is None else {"unit": unit})})
-
-
 class Recipe(Spec):
     """One training recipe, complete: a backend either carries out every field or refuses the run.
 
     Values that are not given come from the preset named by `based_on`: `Recipe()` is the easy preset, and
     `Recipe(based_on="hard", kl_coef=0.002)` the hard one with one change. In YAML the bare name of a preset, or
-    a mapping with `preset:` and the changes, does the same. `sources()` says which values the paper prints and which
-    are assumed.
+    a mapping with `preset:` and the changes, does the same.
     """
 
     based_on: PresetName = "easy"
@@ -52,75 +42,75 @@ class Recipe(Spec):
     or mixture."""
     name: Text = "easy"
     """Label for reports. Default: the preset's name."""
-    algorithm: Annotated[Literal["grpo", "ppo", "cispo"], _said(PAPER)] = "grpo"
+    algorithm: Literal["grpo", "ppo", "cispo"] = "grpo"
     """Policy-gradient algorithm. Source: paper section 3 (ppo and cispo are its ablations)."""
-    normalize_advantage: Annotated[Flag, _said(PAPER)] = True
+    normalize_advantage: Flag = True
     """Divide advantages by their standard deviation: within the group for grpo and cispo, over the batch for ppo.
     Source: paper section 3."""
-    std_epsilon: Annotated[Quantity, _said(ASSUMED, "reward")] = 1e-6
+    std_epsilon: Annotated[Quantity, in_unit("reward")] = 1e-6
     """Added to the standard deviation before dividing, in units of reward. Source: assumed."""
-    kl_coef: Annotated[Coefficient, _said(ASSUMED, "reward per nat")] = 1e-3
+    kl_coef: Annotated[Coefficient, in_unit("reward per nat")] = 1e-3
     """Weight of the KL penalty to the base model, reward per nat; 0 is off. Source: on for easy, off for hard and
     mixtures: paper section 3; the value 1e-3: assumed."""
-    kl_estimator: Annotated[Literal["k1", "k2", "k3"], _said(ASSUMED)] = "k3"
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Per-token estimator of the KL, with r = log(pi / pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r.
     Source: assumed."""
-    kl_in: Annotated[Literal["loss", "reward"], _said(ASSUMED)] = "loss"
+    kl_in: Literal["loss", "reward"] = "loss"
     """Whether the KL penalty is a term of the loss or is subtracted from the reward. Source: assumed."""
-    entropy_coef: Annotated[Coefficient, _said(ASSUMED, "reward per nat")] = 1e-3
+    entropy_coef: Annotated[Coefficient, in_unit("reward per nat")] = 1e-3
     """Weight of the entropy bonus, reward per nat; 0 is off. Source: on for easy, off for hard and mixtures: paper
     section 3; the value 1e-3: assumed."""
-    zero_variance_filter_policy: Annotated[Flag, _said(PAPER)] = False
+    zero_variance_filter_policy: Flag = False
     """Leave groups whose rewards are all equal out of the policy loss. Source: paper section 3 (tried, then off)."""
-    zero_variance_filter_kl: Annotated[Flag, _said(PAPER)] = False
+    zero_variance_filter_kl: Flag = False
     """Leave groups whose rewards are all equal out of the KL term. Source: paper section 3 (tried, then off)."""
-    zero_variance_filter_entropy: Annotated[Flag, _said(PAPER)] = False
+    zero_variance_filter_entropy: Flag = False
     """Leave groups whose rewards are all equal out of the entropy term. Source: paper section 3 (tried, then off)."""
-    learning_rate_rule: Annotated[Literal["sqrt", "linear", "constant"], _said(PAPER)] = "sqrt"
+    learning_rate_rule: Literal["sqrt", "linear", "constant"] = "sqrt"
     """How the learning rate grows with the rollout batch. Source: paper section 3."""
-    learning_rate_anchor: Annotated[Quantity, _said(PAPER)] = 1e-6
+    learning_rate_anchor: Quantity = 1e-6
     """Learning rate of the policy at the anchor batch, per update step. Source: paper section 3."""
-    learning_rate_anchor_batch: Annotated[Count, _said(PAPER, "rollouts")] = 1024
+    learning_rate_anchor_batch: Annotated[Count, in_unit("rollouts")] = 1024
     """Rollouts per batch at which the anchor holds. Source: paper section 3."""
-    warmup_steps: Annotated[int, Number(whole=True, ge=0), _said(PAPER, "update steps")] = 10
+    warmup_steps: Annotated[int, Number(whole=True, ge=0), in_unit("update steps")] = 10
     """Update steps of linear warm-up, constant after. Source: paper section 3."""
-    adam_betas: Annotated[tuple[Decay, Decay], Items(unique=False, length=2), _said(ASSUMED)] = (0.9, 0.999)
+    adam_betas: Annotated[tuple[Decay, Decay], Items(unique=False, length=2)] = (0.9, 0.999)
     """Decay rates of AdamW's two running means, per update step. Source: assumed."""
-    weight_decay: Annotated[Coefficient, _said(ASSUMED)] = 0.0
+    weight_decay: Coefficient = 0.0
     """AdamW's decoupled weight decay, as a multiple of the learning rate. Source: assumed."""
-    gradient_clip: Annotated[Quantity, _said(ASSUMED, "norm of the gradient")] = 1.0
+    gradient_clip: Annotated[Quantity, in_unit("norm of the gradient")] = 1.0
     """Largest global norm of the gradient. Source: assumed."""
-    ratio_clip: Annotated[Annotated[float, Number(gt=0, lt=1)], _said(ASSUMED)] = 0.2
+    ratio_clip: Annotated[float, Number(gt=0, lt=1)] = 0.2
     """Clip range of the policy ratio, 1 - clip to 1 + clip. Without effect while every batch gets one update.
     Source: assumed."""
-    importance_sampling: Annotated[Literal["tis", "none"], _said(PAPER)] = "tis"
+    importance_sampling: Literal["tis", "none"] = "tis"
     """Correction for the sampler's log-probabilities differing from the trainer's: tis (truncated importance
     sampling, per token) or none. Source: paper section 3."""
-    tis_cap: Annotated[Annotated[float, Number(ge=1)], _said(ASSUMED)] = 2.0
+    tis_cap: Annotated[float, Number(ge=1)] = 2.0
     """Upper limit of the truncated importance weight; larger weights are set to it, none is masked.
     Source: assumed."""
-    loss_aggregation: Annotated[Literal["token-mean", "seq-mean-token-mean"], _said(ASSUMED)] = "token-mean"
+    loss_aggregation: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
     """Mean over all tokens of the batch, or first over each response and then over responses. Source: assumed."""
-    temperature: Annotated[Quantity, _said(PAPER)] = 0.6
+    temperature: Quantity = 0.6
     """Sampling temperature in training. Source: paper section 3."""
-    top_p: Annotated[Annotated[float, Number(gt=0, le=1)], _said(PAPER)] = 1.0
+    top_p: Annotated[float, Number(gt=0, le=1)] = 1.0
     """Nucleus sampling mass in training; 1 samples from the whole distribution. Source: paper section 3."""
-    max_response_tokens: Annotated[Count, _said(PAPER, "tokens")] = 8192
+    max_response_tokens: Annotated[Count, in_unit("tokens")] = 8192
     """Longest response, in tokens. Source: paper section 3."""
-    max_prompt_tokens: Annotated[Count, _said(ASSUMED, "tokens")] = 1024
+    max_prompt_tokens: Annotated[Count, in_unit("tokens")] = 1024
     """Longest prompt, in tokens. Source: assumed."""
-    updates_per_batch: Annotated[Count, _said(PAPER, "update steps")] = 1
+    updates_per_batch: Annotated[Count, in_unit("update steps")] = 1
     """Optimiser steps per rollout batch; 1 is fully on-policy. Source: paper section 3."""
-    min_problems_per_batch: Annotated[Count, _said(ASSUMED, "problems")] = 32
+    min_problems_per_batch: Annotated[Count, in_unit("problems")] = 32
     """Smallest number of problems per batch that a plan may use (stability floor for B_p). Source: assumed, from
     section 4 (32 for easy, 64 for hard and mixtures)."""
-    value_learning_rate: Annotated[Quantity, _said(ASSUMED)] = 1e-5
+    value_learning_rate: Quantity = 1e-5
     """ppo only: learning rate of the value model, not scaled with the batch. Source: assumed."""
-    gae_lambda: Annotated[Fraction01, _said(ASSUMED)] = 1.0
+    gae_lambda: Fraction01 = 1.0
     """ppo only: lambda of generalised advantage estimation, per token. Source: assumed."""
-    gae_gamma: Annotated[Fraction01, _said(ASSUMED)] = 1.0
+    gae_gamma: Fraction01 = 1.0
     """ppo only: discount per token. Source: assumed."""
-    value_clip: Annotated[Quantity, _said(ASSUMED, "reward")] = 0.5
+    value_clip: Annotated[Quantity, in_unit("reward")] = 0.5
     """ppo only: clip range of the value update, in units of reward. Source: assumed."""
 
     @model_validator(mode="before")
@@ -199,22 +189,6 @@ class Recipe(Spec):
         """
         ratio = rollouts_per_batch / self.learning_rate_anchor_batch
         return self.learning_rate_anchor * math.pow(ratio, _EXPONENT[self.learning_rate_rule])
-
-    def sources(self) -> dict[str, Source]:
-        """Where each value comes from: the paper prints it, it was assumed, or it differs from the preset."""
-        preset = type(self).preset(self.based_on)
-        sources: dict[str, Source] = {}
-        for name, field in type(self).model_fields.items():
-            extra = field.json_schema_extra
-            if not isinstance(extra, dict):
-                continue
-            if getattr(self, name) != getattr(preset, name):
-                sources[name] = "user"
-            elif name in {"kl_coef", "entropy_coef"} and getattr(self, name) == 0:
-                sources[name] = PAPER
-            else:
-                sources[name] = cast("Source", extra["source"])
-        return sources
 
     def notes(self) -> tuple[Note, ...]:
         """What in this recipe the paper advises against or did not study."""

@@ -87,7 +87,6 @@ def test_paper_examples_use_the_recipe_of_their_difficulty() -> None:
     easy, hard = load_study(FOLDER / "paper_easy.yaml").recipe, load_study(FOLDER / "paper_hard.yaml").recipe
     assert (easy.kl_coef, easy.entropy_coef, easy.min_problems_per_batch) == (1e-3, 1e-3, 32)
     assert (hard.kl_coef, hard.entropy_coef, hard.min_problems_per_batch) == (0, 0, 64)
-    assert "user" not in {*easy.sources().values(), *hard.sources().values()}
 
 
 def test_quick_sweep_is_three_short_runs() -> None:

@@ -193,14 +193,6 @@ def test_learning_rate_rules_meet_at_the_anchor_and_scale_as_named(batch: float)
         assert ratio == pytest.approx(4**power, rel=1e-12)
 
 
-def test_sources_tell_printed_assumed_and_changed_values_apart() -> None:
-    sources = Recipe.preset("hard", temperature=1.0).sources()
-    assert sources["temperature"] == "user"
-    assert sources["learning_rate_anchor"] == sources["kl_coef"] == sources["entropy_coef"] == "paper section 3"
-    assert sources["tis_cap"] == sources["adam_betas"] == sources["min_problems_per_batch"] == "assumed"
-    assert Recipe().sources()["kl_coef"] == "assumed"
-
-
 @pytest.mark.parametrize(
     ("form", "complaint"),
     [
