@@ -25,7 +25,7 @@ from isocompute_sdk.health.traces import (
     Trace,
     first_lasting,
     gather,
-    means,
+    rolling,
     start_of,
 )
 from isocompute_sdk.notes import Severity
@@ -141,7 +141,7 @@ def _improved(run: RunTraces, rollouts_T: Array) -> np.ndarray[tuple[int], np.dt
     reward = run.traces.get(REWARD, run.traces.get("train_reward"))
     if reward is None or len(reward) < WINDOW:
         return np.zeros(len(rollouts_T), dtype=bool)
-    level_T, error_T = means(reward.value_T, WINDOW), reward.noise_T * np.sqrt(2.0 / WINDOW)
+    level_T, error_T = rolling(reward.value_T, WINDOW, np.mean), reward.noise_T * np.sqrt(2.0 / WINDOW)
     better_T = level_T > start_of(level_T) + IMPROVED * error_T
     return reward.known_at(better_T.astype(float), rollouts_T) == 1.0
 
@@ -173,13 +173,10 @@ SPIKE, SPIKE_MEMORY, SPIKES_NEAR, SPIKES = 10.0, 20, 100, 3
 
 def gradient_spikes(run: RunTraces) -> list[Finding]:
     """The gradient norm jumps several times within few steps: `gradient-norm-spikes`. A single jump is clipped away."""
-    import polars as pl
-
     trace = run.traces.get("gradient_norm")
     if trace is None or len(trace) <= SPIKE_MEMORY:
         return []
-    median_T = pl.Series(trace.value_T).rolling_median(window_size=SPIKE_MEMORY).to_numpy()
-    usual_T = np.concatenate([[np.nan], median_T[:-1]]).astype(np.float64)
+    usual_T = np.concatenate([[np.nan], rolling(trace.value_T, SPIKE_MEMORY, np.median)[:-1]])
     places = np.flatnonzero(trace.value_T > SPIKE * usual_T)
     near = np.flatnonzero(places[SPIKES - 1 :] - places[: len(places) - SPIKES + 1] < SPIKES_NEAR)
     if not near.size:

@@ -21,7 +21,7 @@ from isocompute_sdk.health.traces import (
     RunTraces,
     Trace,
     first_lasting,
-    means,
+    rolling,
     start_of,
 )
 
@@ -75,7 +75,7 @@ def fall_of(trace: Trace, *, evaluated: bool = True) -> Fall | None:
     value_T = trace.value_T
     noise_T = trace.noise_T if evaluated else np.where(np.arange(len(trace)) < FIRST_NOISE - 1, np.inf, trace.noise_T)
     # The base model is evaluated once at most, so the mean of the first evaluations is the start.
-    start = start_of(means(value_T, min(FEW, len(value_T)))) if len(value_T) else float("nan")
+    start = start_of(rolling(value_T, min(FEW, len(value_T)), np.mean)) if len(value_T) else float("nan")
     if len(value_T) and trace.rollouts_T[0] == 0:
         start = min(start, float(value_T[0]))
     falls = [fall for scale in SCALES if (fall := _fall_at(value_T, noise_T, start, scale)) is not None]
@@ -83,7 +83,7 @@ def fall_of(trace: Trace, *, evaluated: bool = True) -> Fall | None:
 
 
 def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall | None:
-    level_T = means(value_T, scale)
+    level_T = rolling(value_T, scale, np.mean)
     known = np.flatnonzero(~np.isnan(level_T))
     if len(known) <= scale:
         return None
@@ -186,7 +186,7 @@ def band_findings(run: RunTraces, fits: Fits) -> list[Finding]:
     if len(places) < 2 * EVALUATIONS - 1:
         return []
     predicted = fits.predict(trace.rollouts_T[places], run.group_size, run.problems_per_batch, level=LEVEL, kind="run")
-    level_T = means(trace.value_T[places], EVALUATIONS)
+    level_T = rolling(trace.value_T[places], EVALUATIONS, np.mean)
     below = first_lasting(level_T < predicted.low, EVALUATIONS)
     above = first_lasting(level_T > predicted.high, EVALUATIONS)
     outside = below if below is not None else above

@@ -7,7 +7,7 @@ that the run has made good since, and checking often adds no other false alarms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -56,23 +56,11 @@ REWARD, PROBE = "reward", "probe"
 probe."""
 
 
-def medians(value_T: Array) -> Array:
-    """Median of the last five values at each place; NaN at the first four."""
-    out = np.full(len(value_T), np.nan)
-    if len(value_T) >= WINDOW:
-        a, b, c, d, e = (value_T[i : len(value_T) - WINDOW + 1 + i] for i in range(WINDOW))
-        # Neither the smallest nor the largest of four can be the median of five: two of them and the fifth remain.
-        low = np.maximum(np.minimum(a, b), np.minimum(c, d))
-        high = np.minimum(np.maximum(a, b), np.maximum(c, d))
-        out[WINDOW - 1 :] = np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e))
-    return out
-
-
-def means(value_T: Array, window: int) -> Array:
-    """Mean of the last `window` values at each place; NaN at the first `window - 1`."""
+def rolling(value_T: Array, window: int, of: Callable[..., Any]) -> Array:
+    """`np.mean` or `np.median` of the last `window` values at each place; NaN at the first `window - 1`."""
     out = np.full(len(value_T), np.nan)
     if len(value_T) >= window > 0:
-        out[window - 1 :] = np.lib.stride_tricks.sliding_window_view(value_T, window).mean(axis=1)
+        out[window - 1 :] = of(np.lib.stride_tricks.sliding_window_view(value_T, window), axis=1)
     return out
 
 
@@ -123,8 +111,8 @@ class Trace:
 
     @cached_property
     def level_T(self) -> Array:
-        """Running medians of `value_T` (`medians`)."""
-        return medians(self.value_T)
+        """Running medians of `value_T` (`rolling`)."""
+        return rolling(self.value_T, WINDOW, np.median)
 
     @cached_property
     def noise_T(self) -> Array:
