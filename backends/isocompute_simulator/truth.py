@@ -76,7 +76,6 @@ class Task(ABC):
         problems_per_batch: npt.ArrayLike | None = None,
         *,
         delay: npt.ArrayLike = 0.0,
-        n_problems: int | None = None,
     ) -> Array:
         """Reward of the checkpoint at C rollouts, averaged over runs.
 
@@ -85,28 +84,21 @@ class Task(ABC):
             group_size: n, 1 or more.
             problems_per_batch: B_p; None for the task's own.
             delay: further delay in ln C.
-            n_problems: D; None for the task's own.
         """
-        return self._mean(*self._axes(rollouts, group_size, problems_per_batch, delay), n_problems)
+        return self._mean(*self._axes(rollouts, group_size, problems_per_batch, delay))
 
     def best(
-        self,
-        rollouts: npt.ArrayLike,
-        group_size: npt.ArrayLike,
-        problems_per_batch: npt.ArrayLike | None = None,
-        *,
-        delay: npt.ArrayLike = 0.0,
-        n_problems: int | None = None,
+        self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: npt.ArrayLike | None = None
     ) -> Array:
         """Running maximum of `mean`: reward of the best checkpoint up to C; arguments as for `mean`."""
-        return self._best(*self._axes(rollouts, group_size, problems_per_batch, delay), n_problems)
+        return self._best(*self._axes(rollouts, group_size, problems_per_batch, 0.0))
 
     @abstractmethod
-    def _mean(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+    def _mean(self, at: Array, x: Array, lag: Array) -> Array:
         """`mean` at ln C = `at` and log2 n = `x`, delayed by `lag` in ln C."""
 
     @abstractmethod
-    def _best(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+    def _best(self, at: Array, x: Array, lag: Array) -> Array:
         """`best`; arguments as for `_mean`."""
 
     def _axes(
@@ -144,33 +136,32 @@ class Truth(Task):
     overfit_rate: float = 0.5
     """Steepness of the loss per unit of ln C."""
 
-    def _best(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
-        return self._mean(np.minimum(at, self._peak(x, lag, n_problems)), x, lag, n_problems)
+    def _best(self, at: Array, x: Array, lag: Array) -> Array:
+        return self._mean(np.minimum(at, self._peak(x, lag)), x, lag)
 
-    def _mean(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+    def _mean(self, at: Array, x: Array, lag: Array) -> Array:
         gain = np.interp(x, OCTAVES_X, self.amplitude_X) * rise(self.shape, self._u(at, x, lag))
         # ln 0 is minus infinity, where `rise` is clipped; the base model has gained exactly nothing.
-        return np.where(np.isneginf(at), self.base_reward, self.base_reward + gain * self._kept(at, x, n_problems))
+        return np.where(np.isneginf(at), self.base_reward, self.base_reward + gain * self._kept(at, x))
 
     def _u(self, at: Array, x: Array, lag: Array) -> Array:
         steepness = np.interp(x, OCTAVES_X, self.steepness_X)
         return steepness * (at - np.interp(x, OCTAVES_X, self.midpoint_X) - lag)
 
-    def _loss_at(self, x: Array, n_problems: int | None) -> Array:
+    def _loss_at(self, x: Array) -> Array:
         """Logarithm of the C at which half of the gain is lost."""
-        problems = self.n_problems if n_problems is None else n_problems
-        if problems is None:
+        if self.n_problems is None:
             return np.full(x.shape, np.inf)
-        begin = self.overfit_at + np.log(problems / 1000.0)
+        begin = self.overfit_at + np.log(self.n_problems / 1000.0)
         return begin - self.overfit_haste * np.maximum(x - self.overfit_cap, 0.0)
 
-    def _kept(self, at: Array, x: Array, n_problems: int | None) -> Array:
-        late = self.overfit_rate * (np.maximum(at, -100.0) - self._loss_at(x, n_problems))
+    def _kept(self, at: Array, x: Array) -> Array:
+        late = self.overfit_rate * (np.maximum(at, -100.0) - self._loss_at(x))
         return 1.0 / (1.0 + np.exp(np.clip(late, -_LARGEST_EXPONENT, _LARGEST_EXPONENT)))
 
-    def _peak(self, x: Array, lag: Array, n_problems: int | None) -> Array:
+    def _peak(self, x: Array, lag: Array) -> Array:
         """Logarithm of the C at which the curve is highest: the root of a falling function, by bisection."""
-        loss_at = self._loss_at(x, n_problems)
+        loss_at = self._loss_at(x)
         if not np.any(np.isfinite(loss_at)):
             return loss_at
         steepness = np.interp(x, OCTAVES_X, self.steepness_X)
@@ -209,23 +200,22 @@ class TabulatedTruth(Task):
     decline_X: Array | None = None
     """Share of the largest gain that is lost per unit of ln C after the onset."""
 
-    def _mean(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
-        return self._lookup(self._table(n_problems), at - lag, x)
+    def _mean(self, at: Array, x: Array, lag: Array) -> Array:
+        return self._lookup(self._table(), at - lag, x)
 
-    def _best(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
-        table_XT = self._table(n_problems)
+    def _best(self, at: Array, x: Array, lag: Array) -> Array:
+        table_XT = self._table()
         running_XT = np.maximum(np.maximum.accumulate(table_XT, axis=1), 0.0)
         # Interpolation of the running maximum alone would fall below the curve just behind its peak.
         return np.maximum(self._lookup(running_XT, at - lag, x), self._lookup(table_XT, at - lag, x))
 
-    def _table(self, n_problems: int | None) -> Array:
+    def _table(self) -> Array:
         if self.onset_X is None or self.decline_X is None:
             return self.gain_XT
         onset_X = self.onset_X
-        problems = self.n_problems if n_problems is None else n_problems
-        if problems is not None and self.onset_problems is not None:
+        if self.n_problems is not None and self.onset_problems is not None:
             # Decline begins after so many passes over the problems.
-            onset_X = onset_X + np.log(problems / self.onset_problems)
+            onset_X = onset_X + np.log(self.n_problems / self.onset_problems)
         top_X = self.gain_XT.max(axis=1)
         late_XT = np.maximum(self.log_compute_T[None, :] - onset_X[:, None], 0.0)
         fallen_XT = self.gain_XT - (top_X * self.decline_X)[:, None] * late_XT

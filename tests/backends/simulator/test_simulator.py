@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -124,12 +125,12 @@ def test_the_best_n_is_allowed_and_nothing_allowed_beats_it(scenario: Scenario) 
 
 def test_overfitting_makes_the_mean_curve_fall_and_fewer_problems_make_it_fall_earlier() -> None:
     scenario = draw_scenario(np.random.default_rng(4), "overfitting")
-    truth = scenario.truth
-    assert truth.n_problems is not None
+    assert scenario.truth.n_problems is not None
+    few, some, many = (replace(scenario.truth, n_problems=d) for d in (200, 2000, 20000))
     rollouts_T = np.geomspace(1e3, 1e12, 2000)
-    peak = [float(rollouts_T[np.argmax(truth.mean(rollouts_T, 32, n_problems=d))]) for d in (200, 2000, 20000)]
+    peak = [float(rollouts_T[np.argmax(truth.mean(rollouts_T, 32))]) for truth in (few, some, many)]
     assert peak[0] < peak[1] < peak[2] < rollouts_T[-1]
-    assert float(truth.best(1e12, 32, n_problems=200)) < float(truth.best(1e12, 32, n_problems=20000))
+    assert float(few.best(1e12, 32)) < float(many.best(1e12, 32))
 
 
 def test_evaluation_noise_has_the_stated_spread_and_correlation() -> None:
