@@ -11,7 +11,6 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import open_input, parse_json
 
 JOURNAL = "what a run measured, one record a line"
-BLOCK = 1 << 16
 FURTHEST = 1 << 20
 """Bytes read from the end of a file at most."""
 
@@ -60,21 +59,11 @@ def last_lines(path: Path) -> Iterator[bytes]:
     if not path.exists():
         return
     with open_input(path, what=JOURNAL, error=RecordError) as file:
-        at = end = file.seek(0, 2)
-        rest, open_end = b"", True
-        while at > max(0, end - FURTHEST):
-            before, at = at, max(0, at - BLOCK)
-            file.seek(at)
-            lines = (file.read(before - at) + rest).split(b"\n")
-            # The beginning of the first line may stand in the block before.
-            rest = lines[0]
-            whole = lines[1:]
-            if open_end and whole:
-                # What follows the last line end is still being written.
-                whole, open_end = whole[:-1], False
-            yield from (line for line in reversed(whole) if line.strip())
-        if at == 0 and not open_end and rest.strip():
-            yield rest
+        begin = max(0, file.seek(0, 2) - FURTHEST)
+        file.seek(begin)
+        # What follows the last line end is still being written, and the first line may have begun before.
+        lines = file.read().split(b"\n")[1 if begin else 0 : -1]
+    yield from (line for line in reversed(lines) if line.strip())
 
 
 def journal_progress(path: Path) -> Progress | None:
