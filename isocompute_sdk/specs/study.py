@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import Field, GetJsonSchemaHandler, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import BackendError, SpecError, show
 from isocompute_sdk.plugins import Plugins
@@ -66,18 +66,6 @@ def executor_type(name: str) -> type[ExecutorSpec]:
     return loaded
 
 
-class _ByName:
-    """Reads a mapping with a `name`, or the name alone, as the spec registered under it."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        write = core_schema.plain_serializer_function_ser_schema(_plain)
-        return core_schema.no_info_plain_validator_function(_typed, serialization=write)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-        return {"anyOf": [{"type": "string"}, named]}
-
-
 def _plain(spec: ExecutorSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json", exclude_none=True)
 
@@ -107,7 +95,13 @@ def _typed(value: object) -> ExecutorSpec:
     return kind.__pydantic_validator__.validate_python(options)
 
 
-AnyExecutor = Annotated[ExecutorSpec, _ByName()]
+_NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+AnyExecutor = Annotated[
+    ExecutorSpec,
+    PlainValidator(_typed),
+    PlainSerializer(_plain),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _NAMED]}),
+]
 """An executor with its options, or its name alone."""
 
 

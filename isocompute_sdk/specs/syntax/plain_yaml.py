@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -171,7 +170,6 @@ class _Builder:
 Scalar = str | int | float | bool | None
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./+-]*")
-_INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def write_yaml(data: Mapping[str, object]) -> str:
@@ -191,10 +189,7 @@ def scalar_text(value: Scalar) -> str:
 def _escaped(char: str) -> str:
     if char in '"\\':
         return f"\\{char}"
-    if unicodedata.category(char) not in _INVISIBLE:
-        return char
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def _written(data: Mapping[str, object], depth: int) -> Iterator[str]:
