@@ -60,12 +60,6 @@ class Spec(BaseModel):
                 f"Make a changed copy with .replace({name}=...).",
             )
 
-        def __delattr__(self, name: str) -> None:
-            raise SpecError(
-                f"{type(self).__name__}.{name} cannot be deleted: specs do not change",
-                "Use replace() for a changed copy.",
-            )
-
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """As in pydantic, with `SpecError` in place of pydantic's error."""
@@ -81,14 +75,6 @@ class Spec(BaseModel):
             return super().model_validate(data, context=IN_FILE)
         except ValidationError as error:
             raise explain(error, cls, data, place, source) from None
-
-    @classmethod
-    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """As in pydantic, with `SpecError` in place of pydantic's error."""
-        try:
-            return super().model_validate_json(json_data, **options)
-        except ValidationError as error:
-            raise explain(error, cls, None) from None
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, validated as a whole.
