@@ -15,7 +15,7 @@ from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training.backend import run_folder
 from isocompute_simulator import train
-from isocompute_simulator.backend import REQUEST, RUN_FILE
+from isocompute_simulator.configuration import REQUEST, RUN_FILE
 from tests.processes import HANG_SECONDS
 
 PARTS: list[tuple[str, ...]] = [(), ("command",), ("process",), ("process", "command")]

@@ -4,6 +4,13 @@ Everything that comes out of this package is a simulation and says so: the runs'
 `simulation/`, and the backend notes it.
 """
 
-from isocompute_simulator.backend import SimulatorBackend
+from typing import Any
 
-__all__ = ["SimulatorBackend"]
+
+def __getattr__(name: str) -> Any:
+    # A run needs nothing of what writes its script, which takes as long to import as the run itself.
+    if name != "SimulatorBackend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from isocompute_simulator.backend import SimulatorBackend
+
+    return SimulatorBackend
