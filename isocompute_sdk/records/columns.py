@@ -377,6 +377,8 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
         # Tables are handed on: passwords are not.
         return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
     numbers = to_numbers(series, column.name, source, column.accepted)
+    if _all_accepted(numbers, column):
+        return numbers.cast(pl.Int64) if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
     if column.kind == "integer":
         whole = numbers.cast(pl.Int64, strict=False)  # null beyond 64 bits and for NaN
         if series.dtype.is_integer() or series.dtype == pl.String:
@@ -390,7 +392,17 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
         _refuse(~numbers.is_finite(), series, column.name, source, column.accepted)
     if column.minimum is not None:
         _refuse(numbers < column.minimum, series, column.name, source, column.accepted)
-    return numbers if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
+    return numbers if column.kind == "integer" else numbers + 0.0
+
+
+def _all_accepted(numbers: pl.Series, column: Column) -> bool:
+    """Whether a quick look at a column finds nothing but numbers that it accepts, none of them beyond exact floats."""
+    value_T = numbers.to_numpy()
+    if numbers.null_count():
+        value_T = value_T[numbers.is_not_null().to_numpy()]
+    least = -np.inf if column.minimum is None else column.minimum
+    whole = column.kind == "number" or bool(np.all((np.floor(value_T) == value_T) & (np.abs(value_T) < 2**53)))
+    return whole and bool(np.all(np.isfinite(value_T) & (value_T >= least)))
 
 
 def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) -> pl.Series:
@@ -404,8 +416,10 @@ def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) ->
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         return series.cast(pl.Float64)
     if series.dtype == pl.String:
-        numbers, text = numbers_in(series), blank_to_null(series)
-        _refuse(numbers.is_null() & text.is_not_null(), series, column, source, accepted)
+        text = blank_to_null(series)
+        numbers = numbers_in(text)
+        if numbers.null_count() > text.null_count():
+            _refuse(numbers.is_null() & text.is_not_null(), series, column, source, accepted)
         return numbers
     _refuse(series.is_not_null(), series, column, source, accepted)
     return numbers_in(series)
@@ -417,8 +431,8 @@ def blank_to_null(series: pl.Series) -> pl.Series:
 
     if series.dtype != pl.String:
         return series
-    stripped = series.str.strip_chars()
-    return stripped.set(stripped == "", None)
+    stripped = pl.lit(series).str.strip_chars()
+    return pl.select(pl.when(stripped != "").then(stripped).alias(series.name)).to_series()
 
 
 def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, accepted: str) -> None:
@@ -544,10 +558,13 @@ def numbers_in(series: pl.Series) -> pl.Series:
     if series.dtype != pl.String:
         return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
     text = blank_to_null(series)
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.null_count() == text.null_count():
+        return numbers
     percents = text.str.extract(r"^([-+.\d]+)\s*%$").cast(pl.Float64, strict=False)
     if percents.null_count() == text.null_count() < len(text):
         return percents / 100
-    return text.cast(pl.Float64, strict=False)
+    return numbers
 
 
 def polars_type(name: str) -> pl.DataType:

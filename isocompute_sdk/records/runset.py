@@ -90,7 +90,7 @@ class RunSet:
     frame of another one.
     """
 
-    __slots__ = ("_frame", "_notes")
+    __slots__ = ("_frame", "_names", "_notes")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, frame: pl.DataFrame, notes: Iterable[Note] = ()) -> None:
@@ -100,6 +100,7 @@ class RunSet:
                 "Read any other table with isocompute_sdk.read(table).",
             )
         self._frame = frame
+        self._names: dict[str, tuple[str, ...]] = {}
         every = tuple(notes)
         self._notes = unique(every) if every else ()
 
@@ -228,12 +229,17 @@ class RunSet:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics, sorted."""
-        return tuple(self._frame["metric"].unique().sort())
+        return self._names_in("metric")
 
     @property
     def eval_sets(self) -> tuple[str, ...]:
         """Names of the evaluation sets, sorted."""
-        return tuple(self._frame["eval_set"].unique().sort())
+        return self._names_in("eval_set")
+
+    def _names_in(self, column: str) -> tuple[str, ...]:
+        if column not in self._names:
+            self._names[column] = tuple(sorted(self._frame[column].unique()))
+        return self._names[column]
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -454,7 +460,7 @@ def check_runs(runs: object) -> RunSet:
 
 def _floats(series: pl.Series) -> NDArray[np.float64]:
     """Own copy as float64, null as NaN."""
-    return np.array(series.fill_null(float("nan")).to_numpy(), dtype=np.float64)
+    return np.array(series.to_numpy(), dtype=np.float64)
 
 
 def _meets(series: pl.Series, wanted: object) -> pl.Series:
@@ -469,6 +475,6 @@ def _meets(series: pl.Series, wanted: object) -> pl.Series:
     several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
     accepted = set(cast(Iterable[Any], wanted)) if several else {wanted}
     test = cast(Callable[[Any], object], wanted) if callable(wanted) else accepted.__contains__
-    passed = [value for value in series.unique().drop_nulls().to_list() if test(value)]
-    found = series.is_in(pl.Series(passed, dtype=series.dtype).implode()).fill_null(False)
+    passed = [value for value in series.unique().to_list() if value is not None and test(value)]
+    found = series.is_in(pl.Series(passed, dtype=series.dtype).implode())
     return found | series.is_null() if None in accepted else found
