@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib.util
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from isocompute_sdk import api
 from isocompute_sdk.cli import main
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.method import fit_joint
 from tests.processes import QUICK_SECONDS
 
 # Machines differ: a slow one must not fail a property that holds.
@@ -107,9 +113,30 @@ def benchmark_module() -> Callable[[str], ModuleType]:
     return load
 
 
+@pytest.fixture(scope="session")
+def fitted_once() -> Callable[..., Fits]:
+    """`fit_joint` for commands: what was fitted to the same numbers, options and random state is not fitted again.
+
+    That such fits are the same bits is for tests of fits, which do not use this.
+    """
+    kept: dict[bytes, Fits] = {}
+
+    def fit(*arguments: Any) -> Fits:
+        *given, rng = arguments
+        key = hashlib.sha256(pickle.dumps((given, rng.bit_generator.state))).digest()
+        if key not in kept:
+            kept[key] = fit_joint(*arguments)
+        return kept[key]
+
+    return fit
+
+
 @pytest.fixture
 def isocompute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fitted_once: Callable[..., Fits],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command in a folder outside the repository, without a process of its own: whatever is no error raises."""
 
@@ -118,6 +145,7 @@ def isocompute(
         with monkeypatch.context() as changed:
             changed.chdir(tmp_path)
             changed.setattr(sys, "argv", ["isocompute", *words])
+            changed.setattr(api, "fit_joint", fitted_once)
             for name, value in {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}.items():
                 changed.setenv(name, value)
             capfd.readouterr()
