@@ -66,9 +66,7 @@ def assemble(
     half = max(1, len(os.sched_getaffinity(0)) // 2)
     torch.set_num_threads(options.threads or min(half, torch.get_num_threads()))
     order = BatchOrder(len(problems["train"]), run.problems_per_batch, run.seed)
-    reward = stack.enter_context(
-        RewardPool(run.data.reward, timeout_seconds=options.reward_timeout_seconds, processes=options.reward_processes)
-    )
+    reward = stack.enter_context(RewardPool(run.data.reward, timeout_seconds=options.reward_timeout_seconds))
     device = choose_device(options.device)
     chosen, note = chosen_sampler(options.sampler, device.type)
     config = load_config(run.model)
@@ -127,5 +125,4 @@ def _engine(configuration: Configuration, policy: Policy, sets: Iterable[PromptS
         longest=longest_prompt + configuration.run.recipe.max_response_tokens,
         rows_at_once=min(options.sampling_batch, ROWS_AT_ONCE),
         memory_share=memory_share,
-        cache_gib=options.vllm_cache_gib,
     )

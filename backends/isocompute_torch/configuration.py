@@ -102,17 +102,9 @@ class TorchOptions(Spec):
     """Size of the evaluation set `train_probe`, a fixed subset of the training problems; 0 for none."""
     reward_timeout_seconds: Quantity = 10.0
     """Time limit of one call of the reward function; a longer call counts as failed."""
-    reward_processes: Count | None = None
-    """Most processes that call the reward function; more than one only run once a batch took over a second. None: one
-    per core, at most 16. Rewards do not depend on it."""
-    on_reward_error: Literal["exclude", "stop"] = "exclude"
-    """Treatment of a rollout whose reward raises, times out or is not a finite number: `exclude` removes it from
-    statistics and gradient and counts it in `reward_errors`; `stop` ends the run."""
     vllm_memory_share: Annotated[float, Number(gt=0, le=0.95)] | None = None
     """Share of GPU memory for vLLM while it samples; during an update it sleeps and holds almost none. None: what
     weights and optimiser leave free, at most 0.6."""
-    vllm_cache_gib: Count = 1
-    """GiB of memory for vLLM's KV cache on a CPU."""
 
     def stop_texts(self) -> tuple[str, ...]:
         """The texts that end a response."""
@@ -155,9 +147,7 @@ OPTIONS_OF_SPEED = frozenset(
         "save_every_steps",
         "keep_state",
         "reward_timeout_seconds",
-        "reward_processes",
         "vllm_memory_share",
-        "vllm_cache_gib",
     }
 )
 """Options that may change between two starts of one run: they change its results by rounding only."""

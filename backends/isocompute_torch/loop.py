@@ -219,7 +219,6 @@ class Loop:
     """Shows progress."""
 
     def __post_init__(self) -> None:
-        self._stops_on_error = self.configuration.options.on_reward_error == "stop"
         self._unwritten: list[Note] = []
         for note in self.parts.notes:
             self.note(note)
@@ -262,7 +261,7 @@ class Loop:
             )
         with _timed(seconds, "reward"):
             scores = parts.reward.score(batch.calls(samples), seed=derive_seed(run.seed, "reward", step))
-            scores.check(f"step {step}", stop_on_error=self._stops_on_error)
+            scores.check(f"step {step}")
         budget = parts.learner.token_budget
         learning_rate = warmed_up(run.learning_rate, step, recipe.warmup_steps)
         seconds["sync"] = parts.sampler.rest()
@@ -342,7 +341,7 @@ class Loop:
             max_tokens=run.recipe.max_response_tokens,
             seed=derive_seed(run.seed, purpose, step),
         )
-        measured.scores.check(f"{purpose} after step {step}", stop_on_error=self._stops_on_error)
+        measured.scores.check(f"{purpose} after step {step}")
         return measured
 
     def _record(self, kind: str, *, durable: bool = False, **fields: Any) -> None:

@@ -51,9 +51,8 @@ class Scores:
     messages: tuple[str, ...]
     """The first few distinct messages of failed calls."""
 
-    def check(self, what: str, *, stop_on_error: bool) -> None:
-        """Raise if too many calls failed."""
-        limit = 0.0 if stop_on_error else FAILED_SHARE_LIMIT
+    def check(self, what: str, limit: float = FAILED_SHARE_LIMIT) -> None:
+        """Raise if more than this share of the calls failed."""
         if self.errors > limit * len(self.rewards):
             raise RunFailed(
                 f"{what}: the reward function failed for {self.errors} of {len(self.rewards)} rollouts; accepted: "

@@ -34,6 +34,8 @@ from isocompute_torch.configuration import INSTALL, InputError, RunFailed
 from isocompute_torch.policy import Policy
 from isocompute_torch.sampler import Samples, check_finite
 
+CPU_CACHE_GIB = "1"
+"""GiB of memory for the KV cache on a CPU."""
 CPU_TOKENS_AT_ONCE = 4096
 """Prompt tokens in one forward pass of the engine on a CPU, unless one prompt has more."""
 
@@ -81,7 +83,6 @@ class VLLMSampler:
         longest: largest number of tokens of a prompt and its response together.
         rows_at_once: largest number of rollouts decoded together.
         memory_share: share of the GPU's memory for the engine.
-        cache_gib: GiB of the KV cache on a CPU.
 
     Raises:
         InputError: vLLM is missing, cannot run this model, or does not reproduce its log-probabilities.
@@ -95,7 +96,6 @@ class VLLMSampler:
         longest: int,
         rows_at_once: int = ROWS_AT_ONCE,
         memory_share: float = 0.4,
-        cache_gib: int = 1,
     ) -> None:
         if policy.dtype not in AGREEMENT:
             raise InputError(
@@ -109,7 +109,7 @@ class VLLMSampler:
         self._engine: Any = None
         try:
             with _undisturbed(policy.device):
-                self._engine = self._started(rows_at_once, memory_share, cache_gib)
+                self._engine = self._started(rows_at_once, memory_share)
             self._check_agreement()
         except IsoComputeError:
             self.close()
@@ -118,12 +118,12 @@ class VLLMSampler:
             self.close()
             raise self._cannot_run(error) from error
 
-    def _started(self, rows_at_once: int, memory_share: float, cache_gib: int) -> Any:
+    def _started(self, rows_at_once: int, memory_share: float) -> Any:
         """A `vllm.LLM` in this process with random weights; it reports the log-probabilities that it samples from."""
         device = self.policy.device
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if device.type == "cpu":
-            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(cache_gib)
+            os.environ["VLLM_CPU_KVCACHE_SPACE"] = CPU_CACHE_GIB
             arguments: dict[str, Any] = {
                 "enforce_eager": True,
                 # A prompt read in two parts rewinds its rollout's generator, which vLLM supports on a GPU only.

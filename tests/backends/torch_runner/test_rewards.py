@@ -162,11 +162,11 @@ def test_a_function_that_cannot_be_used_is_refused_at_the_start(
 def test_too_many_failures_stop_the_run(reward: Make) -> None:
     with reward("def reward(p, r, a):\n    return 1 / int(r)\n") as function:
         scores = function.score(CALLS)
-        scores.check("step 3", stop_on_error=False)
+        scores.check("step 3")
         with pytest.raises(RunFailed, match=r"step 3.* 1 of 6"):
-            scores.check("step 3", stop_on_error=True)
+            scores.check("step 3", limit=0.0)
         with pytest.raises(RunFailed, match="ZeroDivisionError"):
-            function.score(CALLS[:3]).check("step 4", stop_on_error=False)
+            function.score(CALLS[:3]).check("step 4")
 
 
 def test_closing_ends_the_process(reward: Make) -> None:
