@@ -19,7 +19,6 @@ from isocompute_sdk.health.rewards import falling_reward
 from isocompute_sdk.health.traces import (
     LASTING,
     REWARD,
-    WINDOW,
     Array,
     RunTraces,
     Trace,
@@ -48,10 +47,6 @@ KL_LIMIT = 0.5
 KL_BURST, KL_NOTICEABLE, KL_HALVES = 8.0, 0.02, 20
 """Growth factor over the second half of the steps so far, the level from which it matters, and values needed in the
 first half. A policy that moves in a straight line gains a factor of 4: KL grows with the square of the distance."""
-LENGTH_GROWTH = 2.5
-"""Factor over the length at the start. Healthy runs of the simulator, patterned on the paper's, stay below 2."""
-IMPROVED = 3.0
-"""Standard errors by which a reward must have risen to count as better."""
 TRUNCATED, TRUNCATED_GROWTH, EVERY = 0.1, 2.0, 0.99
 """Share of truncated responses that is too many, its growth over the start from which training causes it, and the share
 that is all of them: where all end at the limit throughout and are rewarded, that is the length of the answers."""
@@ -136,16 +131,6 @@ def _grown(factor: float, rise: float = 0.0) -> Bad:
     return test
 
 
-def _improved(run: RunTraces, rollouts_T: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether the reward had risen by then, beyond noise."""
-    reward = run.traces.get(REWARD, run.traces.get("train_reward"))
-    if reward is None or len(reward) < WINDOW:
-        return np.zeros(len(rollouts_T), dtype=bool)
-    level_T, error_T = rolling(reward.value_T, WINDOW, np.mean), reward.noise_T * np.sqrt(2.0 / WINDOW)
-    better_T = level_T > start_of(level_T) + IMPROVED * error_T
-    return reward.known_at(better_T.astype(float), rollouts_T) == 1.0
-
-
 def _truncated(growth: float) -> Bad:
     """Many responses are cut off, and this many times more than at the start."""
 
@@ -223,15 +208,6 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
     Watch("entropy-collapse", "entropy", "entropy", _entropy_used_up),
     Watch("entropy-explosion", "entropy", "entropy", _grown(ENTROPY_GROWTH, ENTROPY_RISE)),
     Watch("kl-drift", "kl", "KL in nats per token", _kl_drifts),
-    Watch(
-        "response-length-growth",
-        "response_length",
-        "tokens a response",
-        # Responses have grown and the reward has not.
-        lambda run, trace, start: _grown(LENGTH_GROWTH)(run, trace, start) & ~_improved(run, trace.rollouts_T),
-        _grown(LENGTH_GROWTH),
-        form=",.4g",
-    ),
     Watch(
         "truncated-responses",
         "truncated_share",

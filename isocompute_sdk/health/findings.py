@@ -59,13 +59,6 @@ ADVICE: dict[str, Advice] = {
         (Try("no entropy bonus without its KL term, and neither on hard sets", PAPER, "section 3"), _LOWER_RATE),
     ),
     "kl-drift": Advice("the policy drifts far from the base model", (_PAIR, _RATE, _LOWER_RATE)),
-    "response-length-growth": Advice(
-        "responses grow",
-        (
-            Try("plan in tokens: responses grow in healthy runs too", PAPER, "appendix E"),
-            Try("no entropy bonus alone: on hard sets it made length explode", PAPER, "section 3"),
-        ),
-    ),
     "truncated-responses": Advice(
         "responses are truncated at the token limit",
         (

@@ -12,7 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError, RecordError, did_you_mean
 from isocompute_sdk.fitting.measured_runs import flat_runs
 from isocompute_sdk.fitting.run_surface import LiveRun, Trouble
-from isocompute_sdk.health.detectors import IMPROVED, findings
+from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.findings import FALLS, Finding, notes_by_run
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.records.asked import best_beside, unasked
@@ -43,6 +43,8 @@ SICK = frozenset(
 """Findings that a change of the recipe answers, if they are warnings."""
 HARMLESS_IN_A_RISE = ("truncated-responses", "gradient-norm-growth")
 """Findings that are no trouble while the evaluated reward rises on: later checkpoints are the better ones."""
+IMPROVED = 3.0
+"""Standard errors by which a reward must have risen to count as better."""
 SHOWN = 8
 """Runs that an error lists."""
 

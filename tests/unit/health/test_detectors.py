@@ -183,22 +183,11 @@ def test_low_entropy_is_no_collapse_where_the_failures_are_gone_too() -> None:
     assert warnings(runs(table({"entropy": entropy}))) == ["entropy-collapse"]
 
 
-LONGER = 300 * np.geomspace(1, 4, UPDATES)
-
-
 @pytest.mark.parametrize(
     ("code", "metric", "values", "reward", "severity"),
     [
         ("zero-variance-groups", "zero_variance_share", np.linspace(0.2, 0.99, 60), np.full(60, 0.96), "info"),
         ("zero-variance-groups", "zero_variance_share", np.linspace(0.2, 0.99, 60), np.full(60, 0.05), "warning"),
-        ("response-length-growth", "response_length", LONGER, reward_curve(), "info"),
-        (
-            "response-length-growth",
-            "response_length",
-            300 * np.geomspace(1, 4, UPDATES),
-            np.full(UPDATES, 0.4),
-            "warning",
-        ),
         ("truncated-responses", "truncated_share", np.full(50, 0.2), None, "info"),
         ("truncated-responses", "truncated_share", np.linspace(0.02, 0.4, 50), None, "warning"),
         ("filtered-rollouts", "trained_share", np.full(40, 0.8), None, "info"),
